@@ -283,12 +283,16 @@ def _sizes(signature: Signature, specs: Specs):
 def _id_limits(
     signature: Signature, specs: Specs, batch: int, length: int
 ) -> dict[str, int]:
-    """Finds by trial how large the ids of each input may be."""
+    """Finds by trial how large the ids of each input may be, below a known limit."""
     limits = dict.fromkeys(specs, 2)
     for name, spec in specs.items():
         if not spec.dtype.is_integer or _is_mask(name, spec):
             continue
+        _, stop = signature.index_ranges.get(name, (0, None))
         for limit in _ID_LIMITS:
+            if stop is not None:
+                # The second batch may have larger ids than the first, which is tried.
+                limit = max(2, min(limit, stop))
             tried = {**limits, name: limit}
             if _runs(signature, _random_batch(specs, batch, length, tried)):
                 limits = tried

@@ -53,6 +53,10 @@ from keras_attn.models.listen_attend_walk import (  # noqa: E402
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
 from keras_attn.models.parts.backbones.convolutional import convolutionize  # noqa: E402
+from keras_attn.models.parts.pair_encoders import (  # noqa: E402
+    caption_encoder,
+    picture_encoder,
+)
 from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
 from keras_attn.models.parts.preprocessing import (  # noqa: E402
     image_preprocessing,
@@ -127,6 +131,11 @@ from keras_attn.models.vit import (  # noqa: E402
     build_deit3,
     build_vit,
     build_vit_hybrid,
+)
+from keras_attn.models.vln_bert import (  # noqa: E402
+    build_vln_bert,
+    build_vln_bert_pretrainer,
+    build_vln_bert_scorer,
 )
 from keras_attn.models.xlm import (  # noqa: E402
     build_xlm,
@@ -213,6 +222,9 @@ __all__ = [
     "build_vilbert_referring",
     "build_vit",
     "build_vit_hybrid",
+    "build_vln_bert",
+    "build_vln_bert_pretrainer",
+    "build_vln_bert_scorer",
     "build_vqa_ask_attend_answer",
     "build_vqa_show_ask_attend_answer",
     "build_xlm",
@@ -229,6 +241,7 @@ __all__ = [
     "build_xlnet_sentence_encoder",
     "build_xlnet_span_qa",
     "build_xlnet_token_classifier",
+    "caption_encoder",
     "convolutionize",
     "count_parameters",
     "create",
@@ -237,6 +250,7 @@ __all__ = [
     "image_preprocessing",
     "list_models",
     "load_checkpoint",
+    "picture_encoder",
     "plan",
     "save_checkpoint",
     "with_preprocessing",

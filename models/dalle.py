@@ -37,7 +37,7 @@ from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import tasks
-from keras_attn.models.parts.computed_loss import computed_loss
+from keras_attn.models.parts.computed_loss import computed_loss, mean_over_devices
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.encoder import EncoderOptions
@@ -72,7 +72,7 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "dalle_{variant}",
-    {"12b": (12_000_000_000, "MS-COCO, zero-shot: FID 27.5 of the best of 512")},
+    {"12b": (12_000_000_000, "a caption of 256 tokens and 32 × 32 codes")},
     family="dalle",
     title="DALL·E, a Transformer over a caption and the codes of its image",
     paper="Ramesh et al. 2021, arXiv:2102.12092",
@@ -286,9 +286,9 @@ class DALLE(Functional):
     The loss is `(text + w · image) / (1 + w)`, where `text` is the mean of -log p over
     the words after the first one, `image` the mean over the codes, and w the
     `image_weight` of the builder. `fit` and `evaluate` log `text_loss` and
-    `image_loss`. On several devices each takes the means over its own words and codes.
-    If `compile` has a loss, for labels with the names of outputs, it is
-    added. Sample weights (B,) weight the examples.
+    `image_loss`. The means are those of the whole batch, also on several devices. If
+    `compile` has a loss, for labels with the names of outputs, it is added. Sample
+    weights (B,) weight the examples.
 
     `decoding.generate(dalle, {"token_ids": ids, "padding_mask": mask}, P,
     strategy=Sample())` continues captions with codes.
@@ -358,11 +358,11 @@ class DALLE(Functional):
             if sample_weight is not None:
                 weights = ops.reshape(ops.cast(sample_weight, counted.dtype), (-1, 1))
                 counted = counted * weights
-            count = ops.sum(counted)
-            # No text has a second word, or all examples have a weight of 0.
-            means[kind] = ops.sum(values * counted) / ops.maximum(count, 1e-9)
             metric = self._text_loss if kind == "text" else self._image_loss
-            metric.update_state(means[kind], sample_weight=count)
+            metric.update_state(values, sample_weight=counted)
+            # 0 if no text has a second word, or all examples have a weight of 0.
+            count = ops.maximum(mean_over_devices(ops.sum(counted)), 1e-9)
+            means[kind] = ops.sum(values * counted) / count
         total = means["text"] + self.image_weight * means["image"]
         # Keras divides a mean, but not a scalar, among the devices that train.
         loss = computed_loss(total / (1.0 + self.image_weight))

@@ -12,9 +12,9 @@
     build_vilbert_<task>    an encoder -> the logits of a task
 
 The first region is the whole image (`layers/embeddings/global_region.py`).
-Co-attention: `layers/blocks/co_attention_block.py`; one block of a stream:
-`layers/blocks/transformer_block.py`; attention:
-`layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
+What follows the embeddings: `models/parts/two_streams.py`; co-attention:
+`layers/blocks/co_attention_block.py`; one block of a stream:
+`layers/blocks/transformer_block.py`. `@with_sizes` fills in the arguments whose
 default is `FROM_VARIANT`. The layers of the words have BERT's names and sizes, so that
 they start from its weights.
 
@@ -22,34 +22,22 @@ Legend: B batch, T tokens, R regions, F width of their features, D width of the 
 E width of the regions, P width of the pair, V vocabulary, C classes.
 Layers: BERT's `token_embedding` … `block_11`; `global_region`, `region_embedding`,
 `location_embedding`, `region_norm`, `region_dropout`, `region_block_0`, …;
-`co_attention_0`, …; `first_token`, `text_pooler`, `region_pooler`.
+`co_attention_0`, …; `first_token`, `first_region`, `text_pooler`, `region_pooler`.
 """
 
 import functools
-from collections.abc import Sequence
-from itertools import islice
-from typing import Literal, Unpack, get_args
+from typing import Unpack
 
 import keras
 from keras import ops
 from keras.layers import Dense
 
-from keras_attn.checks import check_choice, check_fraction, check_positive
-from keras_attn.layers import (
-    CoAttentionBlock,
-    GlobalRegion,
-    TransformerEncoderBlock,
-)
+from keras_attn.checks import check_fraction, check_positive
+from keras_attn.layers import GlobalRegion
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import (
-    EncoderOptions,
-    bert_embeddings,
-    encoder_blocks,
-    first_token,
-    normalized_embeddings,
-)
+from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import (
     INITIALIZER,
@@ -59,10 +47,16 @@ from keras_attn.models.parts.heads import (
 )
 from keras_attn.models.parts.registry import model_cards, registered
 from keras_attn.models.parts.tasks import PADDING_MASK
+from keras_attn.models.parts.two_streams import (
+    Fusion,
+    TwoStreamOptions,
+    check_co_layers,
+    masked_region_logits,
+    pair_of,
+    two_streams,
+)
 from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.options import described_as, takes_options
-
-Fusion = Literal["multiply", "add"]
 
 # Lu et al. 2019, section 3.1, and the authors' `bert_base_6layer_6conect.json`.
 VARIANTS = {
@@ -122,15 +116,8 @@ def build_vilbert(
     num_segments: int = FROM_VARIANT,
     feature_dim: int = FROM_VARIANT,
     region_dim: int = FROM_VARIANT,
-    num_region_layers: int = FROM_VARIANT,
-    num_region_heads: int = FROM_VARIANT,
-    region_mlp_dim: int = FROM_VARIANT,
-    co_attention_dim: int = FROM_VARIANT,
-    num_co_attention_heads: int = FROM_VARIANT,
-    text_co_layers: Sequence[int] = FROM_VARIANT,
-    region_co_layers: Sequence[int] = FROM_VARIANT,
     name: str = "vilbert",
-    **options: Unpack[EncoderOptions],
+    **options: Unpack[TwoStreamOptions],
 ) -> Functional:
     """Two streams of post-norm blocks, with co-attention between them.
 
@@ -145,15 +132,6 @@ def build_vilbert(
         num_segments: Number of segments.
         feature_dim: F.
         region_dim: E.
-        num_region_layers: Number of blocks of the regions.
-        num_region_heads: Attention heads per block of the regions.
-        region_mlp_dim: Width of the feed-forward networks of the regions, also those
-            after co-attention.
-        co_attention_dim: Width of the queries, keys and values of co-attention, and P.
-        num_co_attention_heads: Attention heads of co-attention.
-        text_co_layers: The blocks of the words, from 0, that co-attention precedes, in
-            ascending order.
-        region_co_layers: The same for the blocks of the regions; as many.
         name: Name of the model.
 
     Returns:
@@ -172,120 +150,28 @@ def build_vilbert(
         Lu et al. 2019, "ViLBERT: Pretraining Task-Agnostic Visiolinguistic
         Representations for Vision-and-Language Tasks" (arXiv:1908.02265).
     """
-    before = _blocks_before_co_attention(
-        {"text_co_layers": text_co_layers, "region_co_layers": region_co_layers},
-        (options["num_layers"], num_region_layers),
-    )
+    check_co_layers(**options)
     inputs = {
         **sequence_inputs("token_ids", "padding_mask", "segment_ids"),
         "region_features": keras.Input((None, feature_dim), name="region_features"),
         "region_boxes": keras.Input((None, 4), name="region_boxes"),
         **sequence_inputs("region_padding_mask"),
     }
-    padding_mask = inputs["padding_mask"]
     words = bert_embeddings(
         inputs, vocabulary_size, hidden_dim, max_sequence_length, num_segments
     )
-    words = normalized_embeddings(words, **options)
     features, locations, region_mask = GlobalRegion(name="global_region")(
         inputs["region_features"], inputs["region_boxes"], inputs["region_padding_mask"]
     )
-    dropout, epsilon = options["dropout"], options["layer_norm_epsilon"]
     embed = functools.partial(Dense, region_dim, kernel_initializer=INITIALIZER)
     regions = ops.add(
         embed(name="region_embedding")(features),
         embed(name="location_embedding")(locations),
     )
-    regions = LayerNormalization(epsilon=epsilon, name="region_norm")(regions)
-    regions = Dropout(dropout, name="region_dropout")(regions)
-
-    shared = {
-        "activation": options["activation"],
-        "layer_norm_epsilon": epsilon,
-        "dropout": dropout,
-        "attention_dropout": options["attention_dropout"],
-        "kernel_initializer": INITIALIZER,
-    }
-    text_blocks = encoder_blocks(**options)
-    region_blocks = (
-        TransformerEncoderBlock(
-            num_region_heads, region_mlp_dim, **shared, name=f"region_block_{index}"
-        )
-        for index in range(num_region_layers)
+    outputs = two_streams(
+        words, regions, inputs["padding_mask"], region_mask, **options
     )
-    for index, (num_text, num_regions) in enumerate(before):
-        words = _through(islice(text_blocks, num_text), words, padding_mask)
-        regions = _through(islice(region_blocks, num_regions), regions, region_mask)
-        regions, words = CoAttentionBlock(
-            num_co_attention_heads,
-            co_attention_dim,
-            region_mlp_dim,
-            options["mlp_dim"],
-            **shared,
-            name=f"co_attention_{index}",
-        )(regions, words, region_padding_mask=region_mask, padding_mask=padding_mask)
-    words = _through(text_blocks, words, padding_mask)
-    regions = _through(region_blocks, regions, region_mask)
-
-    first = first_token(words, padding_mask)
-    outputs = {
-        "sequence_output": words,
-        "region_output": regions,
-        "pooled_output": _pooler("text_pooler", co_attention_dim)(first),
-        "pooled_region_output": _pooler("region_pooler", co_attention_dim)(
-            regions[:, 0]
-        ),
-    }
     return Functional(inputs, outputs, name=name)
-
-
-def _blocks_before_co_attention(co_layers, num_layers):
-    """Numbers of blocks of the words and of the regions before each co-attention.
-
-    They count from the co-attention before.
-
-    Args:
-        co_layers: `text_co_layers` and `region_co_layers` by name.
-        num_layers: Number of blocks of each stream.
-    """
-    lengths = {name: len(layers) for name, layers in co_layers.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(
-            "`text_co_layers` and `region_co_layers` must have the same length, one "
-            f"block of each stream for each co-attention. Received: {lengths}"
-        )
-    counts = []
-    for (name, layers), number in zip(co_layers.items(), num_layers, strict=True):
-        steps = [after - b for b, after in zip((0, *layers), layers, strict=False)]
-        if min(steps, default=0) < 0 or any(layer > number for layer in layers):
-            raise ValueError(
-                f"`{name}` must have blocks in ascending order, from 0 to {number}, "
-                f"the number of blocks. Received: {name}={tuple(layers)}"
-            )
-        counts.append(steps)
-    return list(zip(*counts, strict=True))
-
-
-def _through(blocks, hidden, padding_mask):
-    """The features after some blocks of one stream."""
-    for block in blocks:
-        hidden = block(hidden, padding_mask=padding_mask)
-    return hidden
-
-
-def _pooler(name, units):
-    """A dense layer with ReLU for the features of a first position, (B, P)."""
-    return Dense(units, activation="relu", kernel_initializer=INITIALIZER, name=name)
-
-
-def _pair(encoder, fusion, dropout):
-    """The features of text and image together, (B, P), for the heads of a pair."""
-    check_choice("fusion", fusion, get_args(Fusion))
-    check_fraction("dropout", dropout)
-    fuse = ops.multiply if fusion == "multiply" else ops.add
-    outputs = encoder.output
-    pair = fuse(outputs["pooled_output"], outputs["pooled_region_output"])
-    return Dropout(dropout, name="pair_dropout")(pair)
 
 
 def build_vilbert_pretrainer(
@@ -319,23 +205,12 @@ def build_vilbert_pretrainer(
     encoder = as_encoder(encoder, build_vilbert)
     check_positive("num_region_classes", num_region_classes)
     words = heads.masked_lm(encoder, transform=True, name="masked_lm")
-    block = encoder.get_layer("block_0")
     regions = encoder.output["region_output"][:, 1:]
-    regions = Dense(
-        regions.shape[-1],
-        activation=block.activation,
-        kernel_initializer=INITIALIZER,
-        name="masked_regions_transform",
-    )(regions)
-    regions = LayerNormalization(
-        epsilon=block.layer_norm_epsilon, name="masked_regions_norm"
-    )(regions)
-    pair = _pair(encoder, fusion, dropout)
-    logits = functools.partial(logits_layer, kernel_initializer=INITIALIZER)
+    alignment = logits_layer(2, "alignment", kernel_initializer=INITIALIZER)
     outputs = {
         "masked_lm": words.output,
-        "masked_regions": logits(num_region_classes, "masked_regions")(regions),
-        "alignment": logits(2, "alignment")(pair),
+        "masked_regions": masked_region_logits(encoder, regions, num_region_classes),
+        "alignment": alignment(pair_of(encoder, fusion, dropout)),
     }
     return Functional(encoder.input, outputs, name=name)
 
@@ -372,7 +247,7 @@ def build_vilbert_classifier(
         activation="gelu",
         kernel_initializer=INITIALIZER,
         name="classifier_hidden",
-    )(_pair(encoder, fusion, dropout))
+    )(pair_of(encoder, fusion, dropout))
     hidden = LayerNormalization(epsilon=1e-12, name="classifier_norm")(hidden)
     layer = logits_layer(num_classes, "classifier", kernel_initializer=INITIALIZER)
     return Functional(encoder.input, layer(hidden), name=name)
@@ -400,7 +275,7 @@ def build_vilbert_scorer(
     """
     encoder = as_encoder(encoder, build_vilbert)
     layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
-    logits = layer(_pair(encoder, fusion, dropout))
+    logits = layer(pair_of(encoder, fusion, dropout))
     return Functional(encoder.input, logits, name=name)
 
 
@@ -419,8 +294,9 @@ def build_vilbert_referring(
     Returns:
         A model from the encoder's inputs to logits (B, R), one for each region without
         the one of the whole image; -1e4 in padding. The target of a region in training
-        is its intersection over union with the true box, or 0 below 0.5, for
-        `keras.losses.BinaryCrossentropy(from_logits=True)`.
+        is its intersection over union with the true box, or 0 below 0.5
+        (`training.ReferringCrossEntropy`). Keras warns in training that the words of
+        the last co-attention get no gradient: no region depends on them.
 
     Reference:
         Lu et al. 2019, section 3.2, "Grounding Referring Expressions"

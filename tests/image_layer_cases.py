@@ -381,7 +381,11 @@ CASES = {
         ),
         "any_class": Case(
             lambda: layers.SelectDetections(
-                (61, 83), any_class=True, score_threshold=0.0, seed=3
+                (61, 83),
+                any_class=True,
+                class_distributions=True,
+                score_threshold=0.0,
+                seed=3,
             ),
             DETECTIONS,
             stays_float32=True,

@@ -317,8 +317,10 @@ def _text_inputs(rng, batch, length, target, seed, padded):
     positions = np.tile(np.arange(length, dtype="int32"), (batch, 1))
     targets = np.resize(np.array(TARGETS, "int32"), (batch, 2))
     order = (2 * positions + 3) % length  # An order of prediction: 3 0 2 4 1.
+    inputs = make_inputs(batch, length, target, seed, padded)
     return {
-        **make_inputs(batch, length, target, seed, padded),
+        **inputs,
+        "region_padding_mask": inputs["padding_mask"].copy(),
         "decoder_padding_mask": np.ones((batch, target), bool),
         "segment_ids": rng.integers(0, 2, (batch, length)).astype("int32"),
         "language_ids": rng.integers(0, 2, (batch, length)).astype("int32"),

@@ -30,7 +30,7 @@ TRACED = ("bert_base", "rnnsearch_50", "swin_tiny")
 ONE_OF_EACH_BLOCK = {
     name: {"num_layers": 1} if graph.smaller is None else graph.smaller
     for name, graph in GRAPHS.items()
-    if "num_layers" in graph.tiny and name not in TRACED
+    if (graph.smaller or "num_layers" in graph.tiny) and name not in TRACED
 }
 
 

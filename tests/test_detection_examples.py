@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from conftest import EXAMPLES
 
+from keras_attn import models
+
 pytestmark = pytest.mark.runs
 
 OPTIONS = "--epochs 1 --batch-size 2 --width 4 --blocks 1 1 --image-size 48 64".split()
@@ -77,3 +79,34 @@ def test_errors_are_counted(monkeypatch):
 
     _, errors = score(Model(), [(np.zeros((1, 10, 50, 3)), truth)], ["a", "b"])
     assert errors.tolist() == [[[1, 0, 2], [1, 1, 0]]]
+
+
+# The encoder of a task has no head, and a BERT knows no regions.
+@pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
+@pytest.mark.filterwarnings("ignore:Gradients do not exist for variables:UserWarning")
+def test_vilbert_shapes(example, tmp_path):
+    detector = models.build_mask_rcnn(
+        num_classes=4,
+        image_size=(48, 64),
+        num_blocks=(1, 1),
+        stem_dim=4,
+        num_frozen=0,
+        pyramid_dim=8,
+        head_dim=16,
+        mask_dim=8,
+        num_mask_layers=1,
+        anchor_sizes=(8, 16, 32),
+        num_proposals=10,
+    )
+    detector.save(tmp_path / "detector.keras")
+    options = ("--smoke", "--detector", tmp_path / "detector.keras")
+    printed = example("vilbert_shapes", *options, "--run-dir", tmp_path)
+    figures = r" \| ".join(2 * [r"[01]\.\d{3} ± 0\.000"])
+    table = re.findall(rf"^\| (\w+) \| (\w+) \| {figures} \|$", printed, re.M)
+    starts = ("nothing", "bert_captions")
+    expected = [(x, y) for x in ("questions", "phrases") for y in starts]
+    assert table == expected
+    # What is done is not done again.
+    again = example("vilbert_shapes", *options, "--run-dir", tmp_path)
+    assert "seconds" in printed and "seconds" not in again
+    assert again.endswith(printed[printed.index("| task |") :])

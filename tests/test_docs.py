@@ -11,6 +11,8 @@ import pytest
 from data.image_sets import write_coco, write_voc
 from walk_cases import write_r2r
 
+from keras_attn import decoding
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
 
@@ -54,6 +56,20 @@ def test_captions(tmp_path, monkeypatch):
     names = run_recipes("captions.md")
     assert len(names["captions"]) == 16
     assert (tmp_path / "captioner.onnx" / "step.onnx").is_file()
+
+
+@pytest.mark.runs
+def test_generation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("generation.md")
+    assert names["found"].images.shape == (4, 32, 32, 3)
+    expected = decoding.generate(
+        names["dalle"], names["prompt"], 64, strategy=decoding.Sample(seed=0)
+    )
+    np.testing.assert_array_equal(names["written"].token_ids, expected.token_ids)
+    for picture in ("codes", "masks", "samples"):
+        assert (tmp_path / f"{picture}.png").stat().st_size > 1000
+    assert (tmp_path / "decoder.onnx").is_file()
 
 
 @pytest.mark.runs

@@ -32,10 +32,12 @@ COMMANDS = {
     "export": "Export a model, run what was exported, and compare it with Keras.",
     "verify": "Compare an artefact with its model; exit code 1 if they disagree.",
     "attention": "Draw what a model attends to in a text or an image.",
+    "search": "Search a folder of pictures by words.",
+    "classify": "Classify images by classes that are given in words.",
 }
 # A function called `list` would hide Python's.
 _FUNCTIONS = {"list": "list_models"}
-_RESUMABLE = ("train", "demo")
+_RESUMABLE = ("train", "demo", "search")
 _EXIT_CODES = (
     "Exit codes: 0 success; 1 a check failed (an artefact disagrees, the demo did not "
     "learn); 2 wrong usage, with one line on stderr; 130 interrupted."

@@ -159,8 +159,9 @@ def is_translator(path: Path) -> bool:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a folder has the Hugging Face layout and is not a run folder."""
-    return (path / "config.json").exists() and not is_translator(path)
+    """Whether a folder is a checkpoint of a known layout, and not a run folder."""
+    names = ("config.json", "open_clip_config.json")
+    return any((path / name).exists() for name in names) and not is_translator(path)
 
 
 def is_text_tokenizer(tokenizer: Any) -> bool:

@@ -5,7 +5,7 @@ What only some commands need is imported where it is used: see `app.py`.
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -52,6 +52,25 @@ def in_parts(items: Sequence, size: int, description: str) -> Iterable[Sequence]
         transient=True,
         disable=not console.is_terminal,
     )
+
+
+@contextlib.contextmanager
+def counting(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows a progress bar that disappears at the end.
+
+    Args:
+        description: Text of the progress bar.
+
+    Yields:
+        A function that is called with the number of items done and of all items.
+    """
+    from rich.progress import Progress
+
+    with Progress(
+        console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(description, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def fit_verbosity() -> int:

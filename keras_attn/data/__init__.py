@@ -31,6 +31,12 @@ from keras_attn.data.images.image_texts import (
     read_named_pictures,
 )
 from keras_attn.data.images.keras_cv_boxes import from_keras_cv, to_keras_cv
+from keras_attn.data.images.picture_index import (
+    FoundPicture,
+    PictureIndex,
+    default_index_file,
+    index_pictures,
+)
 from keras_attn.data.images.region_files import (
     RegionData,
     read_regions,
@@ -45,6 +51,15 @@ from keras_attn.data.images.voc import read_voc
 from keras_attn.data.images.vqa import VQAData, VQAExample, read_vqa
 from keras_attn.data.images.vqa_dataset import vqa_dataset
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
+from keras_attn.data.navigation.path_choices import (
+    path_choice_dataset,
+    path_pair_dataset,
+)
+from keras_attn.data.navigation.path_regions import (
+    PathRegions,
+    ViewpointRegions,
+    way_regions,
+)
 from keras_attn.data.navigation.r2r import (
     WalkData,
     WalkExample,
@@ -94,8 +109,11 @@ __all__ = [
     "DetectionExample",
     "ElasticDeformation",
     "FONTS",
+    "FoundPicture",
     "ImageTextData",
     "ImageTextExample",
+    "PathRegions",
+    "PictureIndex",
     "RandomColors",
     "RandomMirror",
     "RandomQuarterTurns",
@@ -113,6 +131,7 @@ __all__ = [
     "Tokenizer",
     "VQAData",
     "VQAExample",
+    "ViewpointRegions",
     "Walk",
     "WalkData",
     "WalkExample",
@@ -126,10 +145,12 @@ __all__ = [
     "check_boxes",
     "check_labels",
     "decode_images",
+    "default_index_file",
     "detection_dataset",
     "from_keras_cv",
     "hold_out",
     "image_text_dataset",
+    "index_pictures",
     "language_probabilities",
     "load_multi30k",
     "load_text_tokenizer",
@@ -141,6 +162,8 @@ __all__ = [
     "pack_documents",
     "pad_waveforms",
     "parallel_dataset",
+    "path_choice_dataset",
+    "path_pair_dataset",
     "random_words",
     "read_building",
     "read_coco",
@@ -165,4 +188,5 @@ __all__ = [
     "translation_lm_dataset",
     "vqa_dataset",
     "walk_dataset",
+    "way_regions",
 ]

@@ -4,10 +4,11 @@ from keras_attn.decoding.generate import Generated, generate
 from keras_attn.decoding.loop import next_state
 from keras_attn.decoding.pair import IncrementalPair
 from keras_attn.decoding.strategies import Beam, Greedy, Sample
-from keras_attn.decoding.walking import Walked, walk
+from keras_attn.decoding.walking import Candidate, Walked, walk, walk_candidates
 
 __all__ = [
     "Beam",
+    "Candidate",
     "Generated",
     "Greedy",
     "IncrementalPair",
@@ -16,4 +17,5 @@ __all__ = [
     "generate",
     "next_state",
     "walk",
+    "walk_candidates",
 ]

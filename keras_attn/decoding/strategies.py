@@ -333,18 +333,35 @@ class Beam(Strategy):
     @described_as(Strategy.finish)
     def finish(self, search, length):
         """The best continuation, (B, M), and its penalized score, (B,)."""
+        ids, scores = self._ranked(search, length, 1)
+        return ids[:, 0], scores[:, 0]
+
+    def finish_all(self, search, length):
+        """All K continuations, the best first.
+
+        Args:
+            search: The state of the search.
+            length: Number of tokens of the longest continuation.
+
+        Returns:
+            Tokens (B, K, M) and penalized scores (B, K), `MASKED` where a row has fewer
+            continuations.
+        """
+        return self._ranked(search, length, self.num_beams)
+
+    def _ranked(self, search, length, count):
+        """The best continuations, (B, count, M), and their scores, (B, count)."""
         # Live beams count too if the maximum length ended the search.
         live_scores = ops.where(
             ops.expand_dims(search["done"], 1),
             MASKED,
             search["live_scores"] / self._penalty(length),
         )
-        ids, scores = _best(
-            1,
+        return _best(
+            count,
             ops.concatenate([search["finished_ids"], search["live_ids"]], axis=1),
             ops.concatenate([search["finished_scores"], live_scores], axis=1),
         )
-        return ids[:, 0], scores[:, 0]
 
     def _penalty(self, length):
         return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, self.length_penalty)

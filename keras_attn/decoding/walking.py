@@ -23,8 +23,9 @@ from keras_attn.decoding.inputs import (
     prepare,
 )
 from keras_attn.decoding.loop import next_state, reorder_by_parent, repeat_for_beams
-from keras_attn.decoding.strategies import Greedy
+from keras_attn.decoding.strategies import Beam, Greedy
 from keras_attn.ops import MASKED
+from keras_attn.options import described_as
 
 WORLD = "world_state"
 
@@ -108,6 +109,80 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
         Mei et al. 2016, section 4: beams of an ensemble (arXiv:1506.04089).
     """
     strategy = Greedy() if strategy is None else strategy
+    search = _search(model, inputs, environment, max_steps, strategy)
+    found, scores = map(ops.convert_to_numpy, strategy.finish(search, max_steps))
+    states, worlds = list(environment.start()), []
+    for column in found.T:
+        worlds.append(environment.observe(states)[0])
+        states = list(environment.move(states, column))
+    return Walked(found, scores, states, np.stack(worlds, axis=1))
+
+
+class Candidate(NamedTuple):
+    """One of the walks that a beam search found.
+
+    Attributes:
+        walk: The state of the environment after its last action.
+        score: The log-probability of its actions, divided by the length penalty.
+    """
+
+    walk: Any
+    score: float
+
+
+@described_as(walk)
+def walk_candidates(
+    model, inputs, environment: Environment, max_steps, *, strategy: Beam
+) -> list[list[Candidate]]:
+    """The walks that a beam search found for each instruction, for a second model.
+
+    VLN-BERT chooses among the up to 30 walks of a follower.
+
+    Args:
+        strategy: `Beam(K)`.
+
+    Returns:
+        For each of the B instructions, up to K candidates, the best first. No two of
+        them have the same actions.
+
+    Raises:
+        TypeError: As `walk`, or if `strategy` is not a `Beam`.
+        ValueError: As `walk`.
+
+    Example:
+        ```python
+        found = walk_candidates(follower, data.encode(texts), data.simulator(), 7,
+            strategy=Beam(30))
+        ```
+
+    Reference:
+        Majumdar et al. 2020, section 3 (arXiv:2004.14973).
+    """
+    if not isinstance(strategy, Beam):
+        raise TypeError(
+            "`strategy` must be a `Beam`, which finds several walks. "
+            f"Received: strategy={strategy!r}"
+        )
+    search = _search(model, inputs, environment, max_steps, strategy)
+    found, scores = map(ops.convert_to_numpy, strategy.finish_all(search, max_steps))
+    candidates: list[list[Candidate]] = [[] for _ in found]
+    for actions, score in zip(
+        np.moveaxis(found, 1, 0), np.moveaxis(scores, 1, 0), strict=True
+    ):
+        is_real = score > MASKED / 2
+        # A beam that found nothing stays where it is.
+        actions = np.where(is_real[:, None], actions, environment.stop_action)
+        states = environment.start()
+        for column in actions.T:
+            states = environment.move(states, column)
+        for row, state in enumerate(states):
+            if is_real[row]:
+                candidates[row].append(Candidate(state, float(score[row])))
+    return candidates
+
+
+def _search(model, inputs, environment, max_steps, strategy):
+    """The state of a search after its last action."""
     check_positive("max_steps", max_steps)
     check_strategy(strategy, None)
     members = [
@@ -161,17 +236,7 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
         states = environment.move(states, np.where(can_move, actions, stop))
         if bool(ops.all(search["done"])):
             break
-    found, scores = map(ops.convert_to_numpy, strategy.finish(search, max_steps))
-    return Walked(found, scores, *_replay(environment, found))
-
-
-def _replay(environment, actions):
-    """The states after actions (B, L), and what was seen before each action."""
-    states, worlds = list(environment.start()), []
-    for column in actions.T:
-        worlds.append(environment.observe(states)[0])
-        states = list(environment.move(states, column))
-    return states, np.stack(worlds, axis=1)
+    return search
 
 
 class _Member:

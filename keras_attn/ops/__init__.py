@@ -28,6 +28,7 @@ from keras_attn.ops.audio import (
 from keras_attn.ops.box_matching import match_boxes, sample_matches
 from keras_attn.ops.boxes import (
     box_areas,
+    box_locations,
     clip_boxes,
     convert_boxes,
     decode_boxes,
@@ -106,6 +107,7 @@ __all__ = [
     "base_anchors",
     "both_masks",
     "box_areas",
+    "box_locations",
     "causal_mask",
     "clip_boxes",
     "column_mask",

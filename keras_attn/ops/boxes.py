@@ -80,6 +80,21 @@ def convert_boxes(boxes, source, target, image_size=None):
     return ops.stack(converted, axis=-1)
 
 
+def box_locations(boxes):
+    """Boxes and their areas, (…, 5), which ViLBERT embeds.
+
+    Args:
+        boxes: (…, 4), left, top, right and bottom as shares of the image's width and
+            height, in [0, 1].
+
+    Reference:
+        Lu et al. 2019, section 3.1 (arXiv:1908.02265).
+    """
+    left, top, right, bottom = (boxes[..., index] for index in range(4))
+    area = (right - left) * (bottom - top)
+    return ops.concatenate([boxes, area[..., None]], axis=-1)
+
+
 def box_areas(boxes):
     """Areas (…) of boxes (…, 4) in pixels; 0 for a box of negative or unknown size.
 

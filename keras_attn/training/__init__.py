@@ -32,9 +32,20 @@ from keras_attn.training.losses.adversarial import (
     hinge_discriminator_loss,
     hinge_generator_loss,
 )
+from keras_attn.training.losses.choices import ChoiceAccuracy, ChoiceCrossEntropy
+from keras_attn.training.losses.contrastive import (
+    clip_loss,
+    retrieval_hits,
+    siglip_loss,
+)
 from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
 from keras_attn.training.losses.logit_laplace import logit_laplace_loss
 from keras_attn.training.losses.masked_patches import MaskedPatchLoss
+from keras_attn.training.losses.masked_regions import MaskedRegionLoss
+from keras_attn.training.losses.referring import (
+    ReferringAccuracy,
+    ReferringCrossEntropy,
+)
 from keras_attn.training.losses.segmentation import (
     SegmentationCrossEntropy,
     border_weights,
@@ -45,6 +56,7 @@ from keras_attn.training.losses.soft_answers import (
     vqa_accuracy,
 )
 from keras_attn.training.masking.masked_lm import MaskedLMMasking
+from keras_attn.training.masking.masked_pairs import mask_pairs
 from keras_attn.training.masking.permutation_lm import PermutationLMMasking
 from keras_attn.training.masking.random_masking import mask_batches
 from keras_attn.training.optimizers import AdamW, layerwise_rates
@@ -79,6 +91,8 @@ __all__ = [
     "AdversarialTrainer",
     "AttentionInside",
     "BackupAndResume",
+    "ChoiceAccuracy",
+    "ChoiceCrossEntropy",
     "CosineWarmup",
     "DeepQ",
     "DetectionScoreLogger",
@@ -88,9 +102,12 @@ __all__ = [
     "LinearWarmup",
     "MaskedLMMasking",
     "MaskedPatchLoss",
+    "MaskedRegionLoss",
     "PermutationLMMasking",
     "Perplexity",
     "PlayEpisodes",
+    "ReferringAccuracy",
+    "ReferringCrossEntropy",
     "SegmentationCrossEntropy",
     "SegmentationScores",
     "SmoothedCrossEntropy",
@@ -105,6 +122,7 @@ __all__ = [
     "causal_lm_dataset",
     "check_boxes",
     "check_labels",
+    "clip_loss",
     "exact_match",
     "fit_translator",
     "foreground_rand_scores",
@@ -114,13 +132,16 @@ __all__ = [
     "layerwise_rates",
     "logit_laplace_loss",
     "mask_batches",
+    "mask_pairs",
     "named_objects",
     "navigation_scores",
     "next_sentence_dataset",
     "next_sentence_pairs",
     "pack_documents",
     "play_episodes",
+    "retrieval_hits",
     "sample_languages",
+    "siglip_loss",
     "td_targets",
     "three_augment_dataset",
     "translation_lm_dataset",

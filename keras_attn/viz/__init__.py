@@ -10,6 +10,11 @@ from keras_attn.viz.co_attention import (
 )
 from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.drawing.plots import plot_alignment, save_figure
+from keras_attn.viz.generation import (
+    plot_codes,
+    plot_generated_images,
+    plot_image_masks,
+)
 from keras_attn.viz.heads import plot_attention_heads
 from keras_attn.viz.images import (
     attention_rollout,
@@ -44,9 +49,12 @@ __all__ = [
     "plot_alignment",
     "plot_attention_heads",
     "plot_caption_attention",
+    "plot_codes",
     "plot_detections",
+    "plot_generated_images",
     "plot_glimpses",
     "plot_image_attention",
+    "plot_image_masks",
     "plot_interaction",
     "plot_position_similarity",
     "plot_reading_attention",

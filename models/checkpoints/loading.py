@@ -57,6 +57,14 @@ def load_checkpoint(
     `{"library": "dall_e"}`, with `image_size` and the package's arguments if they
     differ from the published ones.
 
+    ViLBERT uses the keys of the authors' code. Save the tensors of their pickled file
+    as safetensors, and their `bert_base_6layer_6conect.json` as `config.json`; `task`
+    says which of the heads is read. Two dense layers of each co-attention that their
+    code never calls, `biOutput.q_dense1` and `biOutput.q_dense2`, are ignored, and
+    not written. The tasks `"vilbert"` and `"vilbert_pretrainer"` read a BERT's folder
+    into a ViLBERT: the words, the first with BERT's head for masked words. A warning
+    names all that is new, and the sizes of the regions are overrides.
+
     If the folder has them, the model gets the names of its classes as `class_names`,
     and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
     `model.save` keep both.
@@ -65,12 +73,12 @@ def load_checkpoint(
         folder: A folder with `config.json` and `*.safetensors`.
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
-            `"sentence_encoder"`, `"causal_lm"`, `"captioner"` (a ViT with GPT-2) or
-            `"similarity"` (CLIP, SigLIP) or `"autoencoder"` (a discrete VAE), if the
-            family has it; for an image model, `"encoder"` is the model without its top,
-            and `"segmenter"` an FCN; for an R-CNN, `"detector"` has no masks and
-            `"instance_segmenter"` does. Default: the task of `architectures` or
-            `architecture` in `config.json`.
+            `"sentence_encoder"`, `"causal_lm"`, `"captioner"` (a ViT with GPT-2),
+            `"similarity"` (CLIP, SigLIP), `"scorer"` or `"referring"` (ViLBERT) or
+            `"autoencoder"` (a discrete VAE), if the family has it; for an image model,
+            `"encoder"` is the model without its top, and `"segmenter"` an FCN; for an
+            R-CNN, `"detector"` has no masks and `"instance_segmenter"` does. Default:
+            the task of `architectures` or `architecture` in `config.json`.
         **overrides: Arguments of the builders, such as `dropout` or `num_classes`,
             which take precedence over `config.json`. `dropout` applies to the encoder
             and to its head.
@@ -163,9 +171,9 @@ class _Built(NamedTuple):
 
 def _build(opened: Folder, task: str | None, overrides: dict) -> _Built:
     """Builds the model and checks that the files have its weights."""
-    family = family_of(opened.config).for_keys(opened.shapes)
+    family = family_of(opened.config, task).for_keys(opened.shapes)
     chosen = _task_of(family, opened.config, task)
-    keys = _full_keys(family, opened)
+    keys = _full_keys(family, opened, family.unread(opened.config, chosen))
     _untie(family, chosen, keys, opened)
     opened.config.require({"quantization_config": (None,)})
     model = family.build(opened.config, chosen, overrides)
@@ -229,12 +237,20 @@ def _task_of(family: Family, config: Config, task: str | None) -> str:
     return family.architectures[classes[0]]
 
 
-def _full_keys(family: Family, opened: Folder) -> dict[str, str]:
-    """Full key to the key in the file, for every tensor that may be learned."""
+def _full_keys(
+    family: Family, opened: Folder, unread: tuple[str, ...]
+) -> dict[str, str]:
+    """Full key to the key in the file, for every tensor that may be learned.
+
+    Args:
+        family: The family.
+        opened: The folder.
+        unread: Prefixes of full keys to leave out.
+    """
     keys: dict[str, str] = {}
     for key in opened.shapes:
         full = family.full_key(key)
-        if family.is_buffer(full):
+        if family.is_buffer(full) or full.startswith(unread):
             continue
         if full in keys:
             raise ValueError(

@@ -316,6 +316,8 @@ class Family:
             string or a function of the match.
         renames_for: Maps all keys of a file to such pairs, for old keys of some files
             that are current keys of others.
+        unread: Maps a config and a task to prefixes of full keys that a model of this
+            task does not depend on.
         default_task: The task that a `config.json` without `architectures` means. None
             if the format always has `architectures`.
         library: The library whose naming this is, and whose models are identified by
@@ -337,6 +339,7 @@ class Family:
     tied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     renames: tuple[Rename, ...] = ()
     renames_for: Callable[[Collection[str]], tuple[Rename, ...]] | None = None
+    unread: Callable[[Config, str], tuple[str, ...]] = lambda config, task: ()
     default_task: Callable[[Config], str] | None = None
     library: str | None = None
     files: Files = FILES

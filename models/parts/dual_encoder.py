@@ -200,7 +200,8 @@ class DualEncoder(Functional):
     belongs to image i, and all others of the batch do not. `compile` takes no loss.
     CLIP's is the mean of two cross-entropies, of the text of each image and of the
     image of each text; SigLIP's is the sum of a binary cross-entropy for each image
-    and text, divided by B.
+    and text, divided by B (`training.clip_loss`, `training.siglip_loss`). The batch is
+    that of all devices together, so B is the batch size of `fit`.
 
     `fit` and `evaluate` also log the share of images whose most similar text in the
     batch is their own, `image_accuracy`, and the same of texts, `text_accuracy`.
@@ -271,35 +272,22 @@ class DualEncoder(Functional):
                     f"`{argument}` must be None: the model learns from pairs of images "
                     f"and texts alone. Received: {argument}={value!r}"
                 )
-        return computed_loss(
-            _loss(
-                y_pred["image_embeddings"], y_pred["text_embeddings"], self.similarity
-            )
-        )
+        # Imported only when a model learns, because it imports all of `training`.
+        from keras_attn.training.losses.contrastive import clip_loss, siglip_loss
+
+        embeddings = y_pred["image_embeddings"], y_pred["text_embeddings"]
+        scale, bias = ops.exp(self.similarity.logit_scale), self.similarity.logit_bias
+        if bias is None:
+            return computed_loss(clip_loss(*embeddings, scale))
+        return computed_loss(siglip_loss(*embeddings, scale, bias))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The accuracies, and the metrics of `compile`."""
-        similarities = ops.matmul(
-            y_pred["image_embeddings"], ops.transpose(y_pred["text_embeddings"])
+        from keras_attn.training.losses.contrastive import retrieval_hits
+
+        of_images, of_texts = retrieval_hits(
+            y_pred["image_embeddings"], y_pred["text_embeddings"]
         )
-        own = ops.arange(ops.shape(similarities)[0], dtype="int32")
-        for metric, axis in ((self._image_accuracy, 1), (self._text_accuracy, 0)):
-            best = ops.cast(ops.argmax(similarities, axis=axis), "int32")
-            metric.update_state(ops.equal(best, own))
+        self._image_accuracy.update_state(of_images)
+        self._text_accuracy.update_state(of_texts)
         return super().compute_metrics(x, y, y_pred, sample_weight)
-
-
-def _loss(image_embeddings, text_embeddings, similarity):
-    """The loss of B pairs, from the whole matrix of logits."""
-    logits = similarity(image_embeddings, text_embeddings)
-    count = ops.shape(logits)[0]
-    if similarity.logit_bias is not None:
-        signs = 2 * ops.eye(count, dtype="float32") - 1
-        total = ops.sum(ops.softplus(-signs * logits))
-        return total / ops.cast(count, "float32")
-    own = ops.arange(count, dtype="int32")
-    rows, columns = (
-        ops.mean(ops.sparse_categorical_crossentropy(own, scores, from_logits=True))
-        for scores in (logits, ops.transpose(logits))
-    )
-    return (rows + columns) / 2

@@ -6,16 +6,16 @@
 Legend: C classes, K templates, T tokens, E width of the embeddings.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_attn.checks import check_positive
 from keras_attn.models.parts.dual_encoder import DualEncoder
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.pair_encoders import caption_encoder
 
 # Seven of the authors' 80 prompts for ImageNet, which they found by forward selection.
 ZERO_SHOT_TEMPLATES = (
@@ -80,11 +80,7 @@ def zero_shot_classifier(
         Radford et al. 2021, sections 3.1.2 and 3.1.4 (arXiv:2103.00020); the seven
         templates: the authors' published notebook on prompts for ImageNet.
     """
-    if not isinstance(clip, DualEncoder):
-        raise TypeError(
-            "`clip` must be a model from `build_clip` or `build_siglip`. "
-            f"Received: clip={clip!r}"
-        )
+    encode = caption_encoder(clip, tokenizer, batch_size=batch_size)
     labels = _checked("labels", labels)
     templates = _checked("templates", templates)
     for template in templates:
@@ -93,10 +89,10 @@ def zero_shot_classifier(
                 "`templates` must have `{}` in place of the label. "
                 f"Received: {template!r}"
             )
-    check_positive("batch_size", batch_size)
     captions = [x.replace(_PLACE, label) for label in labels for x in templates]
-    embeddings = _embed(clip, tokenizer, captions, batch_size)
-    means = embeddings.reshape(len(labels), len(templates), -1).mean(axis=1)  # (C, E)
+    means = (
+        encode(captions).reshape(len(labels), len(templates), -1).mean(axis=1)
+    )  # (C, E)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
 
     encoder, similarity = clip.image_encoder(), clip.similarity
@@ -132,48 +128,3 @@ def _checked(name: str, texts: Sequence[str]) -> list[str]:
             raise ValueError(f"`{name}` must be different. Received: {text!r} twice")
         seen.add(text)
     return texts
-
-
-def _embed(clip, tokenizer, captions, batch_size):
-    """The embeddings of captions, (C · K, E)."""
-    encoder = clip.text_encoder()
-    max_length = encoder.get_layer("text_position_embedding").max_sequence_length
-    token_ids = _tokenize(clip, tokenizer, captions, max_length)
-    batches = [
-        keras.ops.convert_to_numpy(encoder(token_ids[start : start + batch_size]))
-        for start in range(0, len(captions), batch_size)
-    ]
-    return np.concatenate(batches)
-
-
-def _tokenize(clip, tokenizer, captions, max_length):
-    """Token ids of captions, int32 (C · K, T)."""
-    encode: Callable[..., Any] | None = getattr(tokenizer, "encode_batch", None)
-    if encode is None:
-        rows = tokenizer(captions)
-        rows = np.asarray(rows["token_ids"] if isinstance(rows, dict) else rows)
-        if rows.ndim != 2 or len(rows) != len(captions):
-            raise ValueError(
-                "`tokenizer` must return one row of token ids for each caption, "
-                f"({len(captions)}, T). Received: shape={rows.shape}"
-            )
-        _check_length(rows.shape[1], max_length, captions[0])
-        return rows.astype("int32")
-    # Without truncation, which would go unnoticed.
-    encoded = encode(captions, max_length=2**31 - 1)
-    lengths = np.asarray(encoded["padding_mask"]).sum(axis=1)
-    longest = int(lengths.argmax())
-    _check_length(int(lengths[longest]), max_length, captions[longest])
-    if clip.similarity.logit_bias is not None:
-        # SigLIP attends to the padding, and was trained with all of it.
-        encoded = encode(captions, max_length=max_length, pad_to_max_length=True)
-    return np.asarray(encoded["token_ids"], "int32")
-
-
-def _check_length(length, max_length, caption):
-    if length > max_length:
-        raise ValueError(
-            f"Captions must have at most {max_length} tokens, the positions of the "
-            f"text tower: shorten the label or the template. Received: {length} "
-            f"tokens, {caption!r}"
-        )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from backend import skip_module_without_tensorflow
+from model_cases import inputs_for, numpy, tiny
 
 from keras_attn.data import read_regions, region_dataset
 
@@ -64,11 +65,15 @@ def test_batches_are_padded(folder):
     dataset = region_dataset(data, num_regions=6, batch_size=2)
     assert dataset.cardinality() == 2
     first, last = dataset
-    assert first["region_mask"].numpy().sum(1).tolist() == [3, 5]
+    assert first["region_padding_mask"].numpy().sum(1).tolist() == [3, 5]
     assert last["index"].numpy().tolist() == [2]
     for row, (count, seed) in enumerate([(3, 1), (5, 2)]):
         expected = regions(count, seed)
-        for name in ("features", "boxes", "class_distributions", "scores"):
+        expected["region_features"] = expected["features"]
+        sides = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT])
+        expected["region_boxes"] = expected["boxes"] / sides
+        names = ("region_features", "region_boxes", "class_distributions", "scores")
+        for name in names:
             values = first[name][row].numpy()
             assert values.dtype == np.float32
             np.testing.assert_allclose(values[:count], expected[name], rtol=1e-6)
@@ -85,6 +90,31 @@ def test_batches_are_padded(folder):
     assert orders[0] == orders[1] and sorted(orders[0]) == [0, 1, 2]
 
 
+def test_a_box_that_ends_a_little_outside_is_cut(tmp_path):
+    np.savez(tmp_path / "a.npz", **regions(1, boxes=[[-0.5, 2, WIDTH + 0.5, HEIGHT]]))
+    (batch,) = region_dataset(read_regions(tmp_path), num_regions=1, batch_size=1)
+    found = batch["region_boxes"][0, 0].numpy()
+    np.testing.assert_allclose(found, [0, 2 / HEIGHT, 1, 1], rtol=1e-6)
+
+
+def test_the_regions_of_a_detector(tmp_path):
+    model = tiny("mask_rcnn_resnet50")
+    images = inputs_for(model)["images"]
+    for number, image in enumerate(images):
+        found = numpy(model.region_model(5)(image[None]))
+        count = int(found.pop("num_detections")[0])
+        arrays = {name: array[0, :count] for name, array in found.items()}
+        np.savez(tmp_path / f"{number}.npz", image_size=image.shape[:2], **arrays)
+    found = read_regions(tmp_path).check()
+    (batch,) = region_dataset(found, num_regions=5, batch_size=len(images))
+    features, boxes, _, shares = map(numpy, model.region_features(images, 5))
+    np.testing.assert_allclose(batch["region_features"], features, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(batch["class_distributions"], shares, atol=1e-5)
+    height, width = images.shape[1:3]
+    sides = [width, height, width, height]
+    np.testing.assert_allclose(batch["region_boxes"], boxes / sides, atol=1e-5)
+
+
 def test_more_regions_than_slots(folder):
     data = read_regions(folder)
     dataset = region_dataset(data, num_regions=4, batch_size=3)
@@ -95,8 +125,10 @@ def test_more_regions_than_slots(folder):
     (batch,) = dataset
     expected = regions(5, 2)
     kept = np.sort(np.argsort(-expected["scores"])[:4])
-    np.testing.assert_allclose(batch["features"][1], expected["features"][kept], 1e-6)
-    assert batch["region_mask"].numpy().sum(1).tolist() == [3, 4, 1]
+    np.testing.assert_allclose(
+        batch["region_features"][1], expected["features"][kept], 1e-6
+    )
+    assert batch["region_padding_mask"].numpy().sum(1).tolist() == [3, 4, 1]
 
 
 def test_files_without_distributions_and_scores(tmp_path):

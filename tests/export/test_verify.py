@@ -310,6 +310,14 @@ def test_random_ids_are_within_their_embeddings():
     assert second["token_ids"].shape == (3, 5)
 
 
+def test_random_ids_of_both_batches_are_within_their_embedding():
+    for size in range(88, 97):
+        ids = layers.Input((None,), dtype="int32", name="token_ids")
+        model = keras.Model(ids, layers.Embedding(size, 3)(ids))
+        largest = [inputs["token_ids"].max() for inputs in random_inputs(model)]
+        assert 11 < max(largest) < size
+
+
 def test_random_masks_hide_some_positions_but_not_all(build):
     for inputs in random_inputs(build("sliced_mask")):
         assert inputs["padding_mask"].any(axis=1).all()

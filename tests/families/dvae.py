@@ -20,6 +20,6 @@ GRAPHS = [
         # the number of updates.
         {"dvae_dalle": 53_786_240 + 43_829_766 + 1},
         attends=False,
-        smaller={},
+        smaller={"num_groups": 1},
     )
 ]

@@ -12,7 +12,7 @@ from attention_reference import (
 from families.bert import bert
 from model_family import POSITIONED, C, Graph, U, dense
 
-_TINY = {
+TINY = {
     **POSITIONED,
     "feature_dim": U,
     "region_dim": 22,
@@ -20,7 +20,8 @@ _TINY = {
     "num_region_heads": 2,
     "region_mlp_dim": 19,
     "co_attention_dim": 26,
-    "num_co_attention_heads": 2,
+    # Long random queries and keys would leave each word a single region.
+    "num_co_attention_heads": 13,
     "text_co_layers": (1, 1),
     "region_co_layers": (0, 1),
 }
@@ -35,13 +36,13 @@ def _norm(layer, x):
     return layer_norm(x, weights["gamma"], weights["beta"], layer.epsilon)
 
 
-def _dense(layer, x):
+def linear(layer, x):
     weights = weights_of(layer)
     return x @ weights["kernel"] + weights["bias"]
 
 
 def _feed(layer, norm, x):
-    return _norm(norm, x + _dense(layer.contract, gelu(_dense(layer.expand, x))))
+    return _norm(norm, x + linear(layer.contract, gelu(linear(layer.expand, x))))
 
 
 def _attend(layer, norm, x, y, mask):
@@ -59,34 +60,33 @@ def _block(layer, x, mask):
     return _feed(layer.feed_forward, layer.feed_forward_norm, x)
 
 
-def reference(model, inputs):
-    """Lu et al. 2019, section 2.2; the order of the layers from the authors' code."""
-    layer = model.get_layer
-    mask, real = inputs["padding_mask"], inputs["region_padding_mask"]
+def embedded_words(model, inputs):
+    """The sum of BERT's embeddings, (B, T, D)."""
     tables = {
-        name: np.asarray(layer(f"{name}_embedding").embeddings, "float64")
+        name: np.asarray(model.get_layer(f"{name}_embedding").embeddings, "float64")
         for name in ("token", "segment", "position")
     }
     words = (
         tables["token"][inputs["token_ids"]] + tables["segment"][inputs["segment_ids"]]
     )
-    words = _norm(
-        layer("embeddings_norm"), words + tables["position"][: words.shape[1]]
-    )
-    features, boxes = inputs["region_features"], inputs["region_boxes"]
-    whole = (features * real[..., None]).sum(1) / real.sum(1, keepdims=True)
-    features = np.concatenate([whole[:, None], features], axis=1).astype("float64")
+    return words + tables["position"][: words.shape[1]]
+
+
+def with_areas(boxes):
+    """The five numbers of a box, (…, 5)."""
     sides = boxes[..., 2:] - boxes[..., :2]
-    locations = np.concatenate([boxes, sides[..., :1] * sides[..., 1:]], axis=-1)
-    whole = np.tile([0.0, 0, 1, 1, 1], (len(boxes), 1, 1))
-    locations = np.concatenate([whole, locations], axis=1)
-    real = np.concatenate([np.ones((len(real), 1), bool), real], axis=1)
-    regions = _norm(
-        layer("region_norm"),
-        _dense(layer("region_embedding"), features)
-        + _dense(layer("location_embedding"), locations),
-    )
-    # In the order of `_ORDER`: two co-attentions, the last blocks after them.
+    return np.concatenate([boxes, sides[..., :1] * sides[..., 1:]], axis=-1)
+
+
+def streams(model, words, regions, mask, real):
+    """The outputs of both streams, from sums of embeddings and masks.
+
+    The layers are in the order of `_ORDER`: two co-attentions, the last blocks after
+    them.
+    """
+    layer = model.get_layer
+    words = _norm(layer("embeddings_norm"), words)
+    regions = _norm(layer("region_norm"), regions)
     for name in _ORDER:
         if name.startswith("block"):
             words = _block(layer(name), words, mask)
@@ -103,9 +103,24 @@ def reference(model, inputs):
     return {
         "sequence_output": words,
         "region_output": regions,
-        "pooled_output": relu(_dense(layer("text_pooler"), words[:, 0])),
-        "pooled_region_output": relu(_dense(layer("region_pooler"), regions[:, 0])),
+        "pooled_output": relu(linear(layer("text_pooler"), words[:, 0])),
+        "pooled_region_output": relu(linear(layer("region_pooler"), regions[:, 0])),
     }
+
+
+def reference(model, inputs):
+    """Lu et al. 2019, section 2.2; the order of the layers from the authors' code."""
+    layer, real = model.get_layer, inputs["region_padding_mask"]
+    features, boxes = inputs["region_features"], inputs["region_boxes"]
+    whole = (features * real[..., None]).sum(1) / real.sum(1, keepdims=True)
+    features = np.concatenate([whole[:, None], features], axis=1).astype("float64")
+    whole = np.tile([0.0, 0, 1, 1, 1], (len(boxes), 1, 1))
+    locations = np.concatenate([whole, with_areas(boxes)], axis=1)
+    real = np.concatenate([np.ones((len(real), 1), bool), real], axis=1)
+    regions = linear(layer("region_embedding"), features)
+    regions += linear(layer("location_embedding"), locations)
+    words = embedded_words(model, inputs)
+    return streams(model, words, regions, inputs["padding_mask"], real)
 
 
 def vilbert():
@@ -125,7 +140,7 @@ def vilbert():
 GRAPHS = [
     Graph(
         "vilbert_base",
-        _TINY,
+        TINY,
         # By the formula; 235,705,856 is also the authors' 246,726,656 less the unused.
         {"vilbert_base": vilbert()},
         heads={

@@ -347,7 +347,7 @@ def test_boxes_have_the_format_of_the_model(bounding_box_format):
 def test_region_features(case):
     model = tiny(case)
     images = inputs_for(model)["images"]
-    features, boxes, scores = map(numpy, model.region_features(images, 5))
+    features, boxes, scores, shares = map(numpy, model.region_features(images, 5))
     assert boxes.shape == (B, 5, 4) and scores.shape == (B, 5)
     assert (scores[:, :-1] >= scores[:, 1:]).all() and (scores[:, 0] > 0).all()
     outputs = numpy(model.region_model(5)(images))
@@ -365,6 +365,13 @@ def test_region_features(case):
     for row in range(B):
         assert np.abs(features[row, : count[row]]).max(axis=-1).min() > 0
         assert not features[row, count[row] :].any()
+        # The score is the best class's probability, the background's left out.
+        real = shares[row, : count[row]]
+        np.testing.assert_allclose(real.sum(-1), 1, rtol=1e-5)
+        np.testing.assert_allclose(
+            real[:, 1:].max(-1), scores[row, : count[row]], rtol=1e-5
+        )
+        assert not shares[row, count[row] :].any()
 
 
 def test_region_features_of_a_single_map():

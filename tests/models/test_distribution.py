@@ -22,6 +22,8 @@ from model_cases import (
 )
 from model_contract import remove_noise
 
+from keras_attn.models.parts.dual_encoder import DualEncoder
+
 TESTS = Path(__file__).resolve().parent.parent
 ROWS, DEVICES = 4, 2
 
@@ -102,8 +104,9 @@ def has_batch_norms(model):
 
 def data_for(model):
     """Inputs with masks as int32, as in our pipelines, and labels for each output."""
-    # DALL·E's loss is a mean over the words of a device: give both equally many.
-    inputs = inputs_for(model, batch=ROWS, padded=not hasattr(model, "image_weight"))
+    # A contrastive loss is one of all pairs, also if the last batch has two and one.
+    rows = 2 * ROWS - 1 if isinstance(model, DualEncoder) else ROWS
+    inputs = inputs_for(model, batch=rows)
     inputs = {
         name: value.astype("int32") if value.dtype == bool else value
         for name, value in inputs.items()

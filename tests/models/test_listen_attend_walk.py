@@ -22,7 +22,7 @@ from model_cases import (
 )
 
 from keras_attn import models
-from keras_attn.decoding import Beam, Greedy, Sample, generate, walk
+from keras_attn.decoding import Beam, Greedy, Sample, generate, walk, walk_candidates
 from keras_attn.viz import capture_attention
 
 CASE = "listen_attend_walk"
@@ -290,6 +290,27 @@ def test_a_beam_of_all_paths_finds_the_best():
         paths = longer
     assert len(paths) == 0
     np.testing.assert_allclose(walked.scores[0], best, atol=1e-4)
+
+
+def test_candidates_are_all_that_a_beam_found():
+    model, ring = tiny(CASE), Ring(rows=2, open_actions=4)
+    found = walk_candidates(model, instruction(), ring, 3, strategy=Beam(40, 0.0))
+    walked = walk(model, instruction(), ring, 3, strategy=Beam(40, 0.0))
+    for row, candidates in enumerate(found):
+        scores = [each.score for each in candidates]
+        assert scores == sorted(scores, reverse=True)
+        assert candidates[0].score == walked.scores[row]
+        assert candidates[0].walk == walked.walks[row]
+        # Enough beams for all walks of up to three actions, each once.
+        np.testing.assert_allclose(np.exp(scores).sum(), 1, atol=1e-4)
+    few = walk_candidates(model, instruction(), ring, 3, strategy=Beam(3, 0.6))
+    assert [len(candidates) for candidates in few] == [3, 3]
+    best = walk(model, instruction(), ring, 3, strategy=Beam(3, 0.6))
+    assert [each[0].walk for each in few] == best.walks
+    with pytest.raises(TypeError, match="`strategy` must be a `Beam`.*Greedy"):
+        walk_candidates(model, instruction(), ring, 3, strategy=Greedy())
+    with pytest.raises(ValueError, match="`max_steps` must be a positive integer"):
+        walk_candidates(model, instruction(), ring, 0, strategy=Beam(2))
 
 
 def test_a_seen_walk_shows_its_attention():

@@ -100,6 +100,19 @@ def test_gpt3_costs_as_published():
     assert n == 174_604_259_328
 
 
+def test_the_published_dalle_is_planned():
+    """12 D² weights a block, and dense masks over all 1,280 positions."""
+    d, length, layers = 3968, 256 + 1024, 64
+    blocks = layers * 2 * length * (12 * d**2 + 2 * length * d)
+    logits = 2 * d * (256 * 16_384 + 1024 * 8192)
+    two, three = layers_of("dalle_12b")
+    forward = two.forward_flops
+    forward += (layers - 2) * (three.forward_flops - two.forward_flops)
+    assert forward == blocks + logits
+    # Keys and values in float32.
+    assert three.cache - two.cache == 2 * length * d * 4
+
+
 def test_megatron_costs_as_published():
     """Narayanan et al. 2021 (arXiv:2104.04473), equation 3, without recomputing."""
     b, s, layers, h, v = 4, 1024, 72, 3072, 51_200

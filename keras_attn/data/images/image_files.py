@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from keras_attn.file_reading import MIB, read_bytes, read_text, shown
 
@@ -48,11 +48,15 @@ class ZippedFile(NamedTuple):
         """The name without folder and suffix."""
         return Path(self.member).stem
 
+    def checksum(self) -> list[int]:
+        """Size and CRC-32 of the content, from the directory of the archive."""
+        info = self._archive().getinfo(self.member)
+        return [info.file_size, info.CRC]
+
     def read_bytes(self, max_bytes: int) -> bytes:
         """The content, of at most `max_bytes`."""
         try:
-            status = self.archive.stat()
-            archive = _opened(self.archive, status.st_mtime_ns, status.st_size)
+            archive = self._archive()
             size = archive.getinfo(self.member).file_size
             if size <= max_bytes:
                 return archive.read(self.member)
@@ -72,16 +76,21 @@ class ZippedFile(NamedTuple):
             f"{self.name} must have at most {max_bytes} bytes. Received: {size}"
         )
 
+    def _archive(self) -> zipfile.ZipFile:
+        status = self.archive.stat()
+        return _opened(self.archive, status.st_mtime_ns, status.st_size)
 
-def read_image(path: Path | ZippedFile, channels: int = 3) -> np.ndarray:
+
+def read_image(
+    path: Path | ZippedFile, channels: int = 3, *, upright: bool = False
+) -> np.ndarray:
     """Reads a JPEG, PNG, BMP or TIFF file.
-
-    The orientation that a camera recorded in the file is not applied: boxes and masks
-    refer to the pixels as they are stored.
 
     Args:
         path: The file, also one in a ZIP archive.
         channels: 3 for red, green and blue; 1 for gray. Transparency is ignored.
+        upright: Whether to turn the image by the orientation that a camera recorded in
+            the file. Boxes and masks refer to the pixels as they are stored.
 
     Returns:
         uint8 (H, W, channels).
@@ -97,6 +106,8 @@ def read_image(path: Path | ZippedFile, channels: int = 3) -> np.ndarray:
             f"{path.name} must have 8 bits per channel. "
             f"Received: {str(path)!r} of mode {image.mode!r}"
         )
+    if upright:
+        image = _turned(image)
     if "transparency" in image.info:
         image = image.convert("RGBA")  # Pillow would warn.
     pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
@@ -246,6 +257,14 @@ def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFil
 def _is_picture(name: str) -> bool:
     file = Path(name)
     return file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith(".")
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    """An image with the orientation of its EXIF data applied."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # Damaged EXIF data says nothing about the pixels.
+        return image
 
 
 def _open(path: Path | ZippedFile) -> Image.Image:

@@ -177,11 +177,12 @@ def region_dataset(
         drop_remainder: Whether the last batch is left out if it is smaller.
 
     Returns:
-        A dataset of known cardinality: a dictionary of `features` float32 (B, R, F),
-        `boxes` float32 (B, R, 4) in pixels, `image_size` int32 (B, 2), `region_mask`
-        int32 (B, R), 1 = a real region, `scores` float32 (B, R); `class_distributions`
-        float32 (B, R, K) if the files have them; and `index` int32 (B,), the number of
-        the image in `data`. Padding is 0.
+        A dataset of known cardinality: a dictionary of the inputs of ViLBERT,
+        `region_features` float32 (B, R, F), `region_boxes` float32 (B, R, 4), left,
+        top, right and bottom as shares of the image, and `region_padding_mask` int32
+        (B, R), 1 = a real region; of `scores` float32 (B, R); `class_distributions`
+        float32 (B, R, K) if the files have them; `image_size` int32 (B, 2), in pixels;
+        and `index` int32 (B,), the number of the image in `data`. Padding is 0.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -193,15 +194,15 @@ def region_dataset(
     slots = check_positive("num_regions", num_regions)
     check_choice("overflow", overflow, ("raise", "best"))
     shapes = {
-        "features": (slots, data.feature_dim),
-        "boxes": (slots, 4),
+        "region_features": (slots, data.feature_dim),
+        "region_boxes": (slots, 4),
+        "region_padding_mask": (slots,),
         "scores": (slots,),
-        "region_mask": (slots,),
         "image_size": (2,),
     }
     if data.num_classes:
         shapes["class_distributions"] = (slots, data.num_classes)
-    integers = ("region_mask", "image_size")
+    integers = ("region_padding_mask", "image_size")
     types = {name: np.int32 if name in integers else np.float32 for name in shapes}
 
     def read(row):
@@ -215,7 +216,12 @@ def region_dataset(
             )
         best = np.argsort(-found["scores"], kind="stable")[:slots]
         kept = np.sort(best)
-        found["region_mask"] = np.ones(count, np.int32)
+        height, width = found["image_size"]
+        # A box may end a rounding error outside.
+        shares = found.pop("boxes") / np.float32([width, height, width, height])
+        found["region_boxes"] = np.clip(shares, 0, 1)
+        found["region_features"] = found.pop("features")
+        found["region_padding_mask"] = np.ones(count, np.int32)
         arrays = []
         for name, shape in shapes.items():
             array = np.zeros(shape, types[name])

@@ -43,6 +43,7 @@ class SelectDetections(BaseLayer):
             are compared.
         any_class: Whether each proposal keeps only its best class, and boxes of
             different classes compete.
+        class_distributions: Whether to return the probabilities of all classes too.
         box_weights: Factors of the deltas, as in `ops.encode_boxes`.
         bounding_box_format: Format of the detections and of the ground-truth boxes, see
             `ops.convert_boxes`.
@@ -62,7 +63,9 @@ class SelectDetections(BaseLayer):
     Returns:
         A dictionary of `boxes` (B, K, 4) and `scores` (B, K), float32, by descending
         score; `classes` (B, K) int32, from 0 for logit 1; `num_detections` (B,) int32.
-        After that number, boxes and scores are 0 and classes are -1.
+        After that number, boxes and scores are 0 and classes are -1. With
+        `class_distributions` also these, (B, K, 1 + C) float32, the background first:
+        the softmax of each detection's proposal, 0 in padding.
 
     Raises:
         ValueError: If `bounding_box_format` is unknown, or sizes are not positive
@@ -81,6 +84,7 @@ class SelectDetections(BaseLayer):
         iou_threshold: float = 0.5,
         max_candidates: int = 1000,
         any_class: bool = False,
+        class_distributions: bool = False,
         box_weights: Sequence[float] = (10.0, 10.0, 5.0, 5.0),
         bounding_box_format: BoxFormat = "xyxy",
         match_threshold: float = 0.5,
@@ -98,6 +102,7 @@ class SelectDetections(BaseLayer):
         self.iou_threshold = check_share("iou_threshold", iou_threshold)
         self.max_candidates = check_positive("max_candidates", max_candidates)
         self.any_class = any_class
+        self.class_distributions = class_distributions
         self.box_weights = list(box_weights)
         self.bounding_box_format = bounding_box_format
         self.match_threshold = match_threshold
@@ -123,7 +128,8 @@ class SelectDetections(BaseLayer):
             proposals (B, K) int32.
         """
         count, num_classes = inputs.shape[1], inputs.shape[2] - 1
-        scores = ops.softmax(ops.cast(inputs, "float32"))[:, :, 1:]  # (B, R, C)
+        distributions = ops.softmax(ops.cast(inputs, "float32"))  # (B, R, 1 + C)
+        scores = distributions[:, :, 1:]
         deltas = ops.reshape(
             ops.cast(deltas, "float32"), (-1, count, num_classes + 1, 4)
         )
@@ -155,7 +161,15 @@ class SelectDetections(BaseLayer):
             ),
             groups=None if self.any_class else classes,
         )
-        return self._padded(chosen, found, boxes, scores, classes, sources)
+        detections, sources = self._padded(
+            chosen, found, boxes, scores, classes, sources
+        )
+        if self.class_distributions:
+            is_real = ops.expand_dims(detections["classes"] >= 0, -1)
+            detections["class_distributions"] = ops.where(
+                is_real, gather_rows(distributions, sources), 0.0
+            )
+        return detections, sources
 
     def _real_scores(self, scores, num_proposals):
         """The scores, below zero for padded proposals."""

@@ -9,6 +9,7 @@ from keras import ops
 from keras_attn.checks import check_rank
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
+from keras_attn.ops import box_locations
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -53,9 +54,7 @@ class GlobalRegion(BaseLayer):
         total = ops.sum(ops.cast(features, "float32") * real, axis=1, keepdims=True)
         mean = total / ops.maximum(ops.sum(real, axis=1, keepdims=True), 1.0)
         mean = ops.cast(mean, features.dtype)
-        left, top, right, bottom = (boxes[..., index] for index in range(4))
-        area = (right - left) * (bottom - top)
-        locations = ops.concatenate([boxes, area[..., None]], axis=-1)
+        locations = box_locations(boxes)
         whole = ops.cast([[[0, 0, 1, 1, 1]]], locations.dtype) + 0 * locations[:, :1]
         mask = ops.cast(region_padding_mask, "bool")
         return (

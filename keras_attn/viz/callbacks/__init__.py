@@ -2,6 +2,7 @@
 
 from keras_attn.viz.callbacks.attention import AttentionMaps, ImageAttentionMaps
 from keras_attn.viz.callbacks.co_attention import CoAttentionMaps
+from keras_attn.viz.callbacks.generation import CodeMaps, GeneratedImageMaps
 from keras_attn.viz.callbacks.interaction import InteractionMaps
 from keras_attn.viz.callbacks.pairs import RelevanceMaps, SimilarityMaps
 from keras_attn.viz.callbacks.predictions import DetectionBoxes, SegmentationMaps
@@ -14,7 +15,9 @@ __all__ = [
     "AttentionMaps",
     "CaptionAttentionMaps",
     "CoAttentionMaps",
+    "CodeMaps",
     "DetectionBoxes",
+    "GeneratedImageMaps",
     "GlimpseMaps",
     "ImageAttentionMaps",
     "InteractionMaps",

@@ -26,6 +26,11 @@ from keras_attn.models.checkpoints.families.torchvision import (
     TORCHVISION,
     torchvision_family_of,
 )
+from keras_attn.models.checkpoints.families.vilbert import (
+    FROM_BERT,
+    VILBERT,
+    is_vilbert,
+)
 from keras_attn.models.checkpoints.families.vision_encoder_decoder import (
     VISION_ENCODER_DECODER,
 )
@@ -49,6 +54,7 @@ FAMILIES: dict[str, Family] = {
         *(VIT, DEIT, VIT_MAE, SWIN, CONVNEXT, RESNET),
         VISION_ENCODER_DECODER,
         *(HF_CLIP, SIGLIP),
+        VILBERT,
     )
 }
 
@@ -68,8 +74,13 @@ WRITTEN_BY_DEFAULT = tuple(
 )
 
 
-def family_of(config: Config) -> Family:
+def family_of(config: Config, task: str | None = None) -> Family:
     """The family that a `config.json` belongs to.
+
+    Args:
+        config: The fields of the file.
+        task: The task to read it as: some families read a part of their weights from
+            the checkpoints of another.
 
     Raises:
         ValueError: If the `library`, `model_type` or `architecture` is not supported.
@@ -90,4 +101,7 @@ def family_of(config: Config) -> Family:
         return DALL_E
     if is_timm(config):
         return timm_family_of(config)
-    return config.get_choice("model_type", FAMILIES)
+    if is_vilbert(config):
+        return VILBERT
+    family = config.get_choice("model_type", FAMILIES)
+    return FROM_BERT if family is BERT and task in FROM_BERT.tasks else family

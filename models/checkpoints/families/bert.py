@@ -29,7 +29,8 @@ def encoder_arguments(config):
     }
 
 
-def _arguments(config):
+def arguments(config):
+    """The arguments of `build_bert`."""
     return {
         **encoder_arguments(config),
         "max_sequence_length": config.get_size("max_position_embeddings", 512),
@@ -72,16 +73,21 @@ def _task_of(model) -> str | None:
     return "pretrainer" if is_pretrainer else tasks.head_task(model)
 
 
-def config_of(model) -> dict:
-    """The fields of `config.json` that BERT and RoBERTa share."""
+def body_config(model) -> dict:
+    """The fields of `config.json` of an encoder."""
     layers = layers_of(model)
-    config = {
+    return {
         **tasks.block_fields(model),
         "vocab_size": layers["token_embedding"].input_dim,
         "hidden_dropout_prob": layers["embeddings_dropout"].rate,
         "max_position_embeddings": layers["position_embedding"].embeddings.shape[0],
         "type_vocab_size": layers["segment_embedding"].input_dim,
     }
+
+
+def config_of(model) -> dict:
+    """The fields of `config.json` that BERT and RoBERTa share."""
+    layers, config = layers_of(model), body_config(model)
     if _task_of(model) in ("classifier", "token_classifier"):
         config.update(label_fields(layers["classifier"].units))
         config["classifier_dropout"] = layers["classifier_dropout"].rate
@@ -101,18 +107,22 @@ def body_weights(model, prefix: str) -> list[Weight]:
         weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
     weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
     for index, name in enumerate(numbered(layers, "block_")):
-        block, key = layers[name], f"{prefix}encoder.layer.{index}"
-        weights += [
-            *mapping.query_key_value(f"{key}.attention.self", block.attention),
-            *mapping.attention_output(f"{key}.attention.output.dense", block.attention),
-            *mapping.norm(f"{key}.attention.output.LayerNorm", block.attention_norm),
-            *mapping.dense(f"{key}.intermediate.dense", block.feed_forward.expand),
-            *mapping.dense(f"{key}.output.dense", block.feed_forward.contract),
-            *mapping.norm(f"{key}.output.LayerNorm", block.feed_forward_norm),
-        ]
+        weights += block_weights(layers[name], f"{prefix}encoder.layer.{index}")
     if "pooler" in layers:
         weights += mapping.dense(f"{prefix}pooler.dense", layers["pooler"])
     return weights
+
+
+def block_weights(block, key: str) -> list[Weight]:
+    """The weights of a block, whose keys begin with `key`."""
+    return [
+        *mapping.query_key_value(f"{key}.attention.self", block.attention),
+        *mapping.attention_output(f"{key}.attention.output.dense", block.attention),
+        *mapping.norm(f"{key}.attention.output.LayerNorm", block.attention_norm),
+        *mapping.dense(f"{key}.intermediate.dense", block.feed_forward.expand),
+        *mapping.dense(f"{key}.output.dense", block.feed_forward.contract),
+        *mapping.norm(f"{key}.output.LayerNorm", block.feed_forward_norm),
+    ]
 
 
 def _weights(model):
@@ -146,7 +156,7 @@ _CLASSES = {
     "BertForQuestionAnswering": "span_qa",
 }
 # The bias of a tied output has two keys in a file, one of which is read.
-_TIES = {
+TIES = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
@@ -158,7 +168,7 @@ OLD_NORM_KEYS = (
 BERT = tasks.text_family(
     "bert",
     _CLASSES,
-    (builders.build_bert, _arguments),
+    (builders.build_bert, arguments),
     _HEADS,
     head_arguments,
     prefix="bert.",
@@ -167,6 +177,6 @@ BERT = tasks.text_family(
     config=config_of,
     weights=_weights,
     buffers=(r"bert\.embeddings\.position_ids",),
-    tied={"masked_lm": _TIES, "pretrainer": _TIES},
+    tied={"masked_lm": TIES, "pretrainer": TIES},
     renames=OLD_NORM_KEYS,
 )

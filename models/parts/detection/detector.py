@@ -314,16 +314,27 @@ class Detector(Functional):
 
         Returns:
             A tuple of features (B, K, D), boxes (B, K, 4) in the model's
-            `bounding_box_format`, and scores (B, K). Features are the mean of the
-            backbone's last map inside the box (D = 2048 for ResNet-50), or for a VGG
-            the output of the last fully connected layer. Missing regions are zeros.
+            `bounding_box_format`, scores (B, K), and class distributions (B, K, 1 + C),
+            the background first. Features are the mean of the backbone's last map
+            inside the box (D = 2048 for ResNet-50), or for a VGG the output of the last
+            fully connected layer. Missing regions are zeros.
+
+        Example:
+            ```python
+            # A file for `data.read_regions`, if the boxes are "xyxy".
+            found = detector.region_model(36)(image[None])
+            count = int(found.pop("num_detections")[0])
+            arrays = {name: np.array(x)[0, :count] for name, x in found.items()}
+            np.savez("0001.npz", image_size=image.shape[:2], **arrays)
+            ```
 
         Reference:
             Anderson et al. 2018, section 3.1 (arXiv:1707.07998).
         """
         model = self.region_model(num_regions)
         outputs = model(images)
-        return outputs["features"], outputs["boxes"], outputs["scores"]
+        names = ("features", "boxes", "scores", "class_distributions")
+        return tuple(outputs[name] for name in names)
 
     def region_model(self, num_regions=36) -> keras.Model:
         """The functional model of `region_features`, which `export` ships.
@@ -332,8 +343,8 @@ class Detector(Functional):
             num_regions: K.
 
         Returns:
-            A model from `images` to a dictionary of `features`, `boxes`, `scores` and
-            `num_detections` (B,) int32.
+            A model from `images` to a dictionary of `features`, `boxes`, `scores`,
+            `class_distributions` and `num_detections` (B,) int32.
 
         Raises:
             ValueError: If `num_regions` is not a positive integer.
@@ -352,6 +363,7 @@ class Detector(Functional):
             "max_detections": num_regions,
             "score_threshold": 0.0,
             "any_class": True,
+            "class_distributions": True,
         }
         found = type(old).from_config(config)(*old.input)
         boxes = convert_boxes(
@@ -367,9 +379,10 @@ class Detector(Functional):
             maps = keras.tree.flatten(layers["region_proposal"].input)
             features, _, _ = box_head(layers, layers["roi_pooling"](maps, boxes))
         is_real = ops.expand_dims(found["classes"] >= 0, -1)
+        kept = ("boxes", "scores", "class_distributions", "num_detections")
         outputs = {
             "features": ops.where(is_real, ops.cast(features, "float32"), 0.0),
-            **{name: found[name] for name in ("boxes", "scores", "num_detections")},
+            **{name: found[name] for name in kept},
         }
         return Functional(self.input, outputs, name=f"{self.name}_regions")
 

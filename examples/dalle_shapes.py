@@ -1,0 +1,434 @@
+"""DALL·E on shapes: pictures for captions, and a judge that says what they show.
+
+python examples/dalle_shapes.py
+"""
+
+import json
+import time
+from dataclasses import dataclass, replace
+
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import keras
+import numpy as np
+from options import add_image_counts, new_parser, parse_with_smoke
+from text_to_image import (
+    best_of,
+    build_dalle,
+    build_dvae,
+    candidates,
+    clip_inputs,
+    clip_scorer,
+    dalle_inputs,
+    decoder,
+    encode,
+    fit,
+)
+
+from keras_attn import data, models, viz
+from keras_attn.data import Shapes
+from keras_attn.decoding import Sample
+from keras_attn.viz.callbacks import CodeMaps, GeneratedImageMaps
+
+IMAGE_SIZE = 32
+SIZES = {"small": (0.18, 0.22), "large": (0.3, 0.36)}  # Radii, as shares of the side.
+COLORS = ("red", "green", "blue", "yellow", "purple", "white")
+SHAPES = ("circle", "triangle", "cross", "ring")
+BACKGROUND = 120  # Gray.
+LEARNING_RATE = 1e-3
+# Without noise the density of a pixel of the background has no bound, and a discrete
+# VAE learns little else.
+NOISE = 8
+TEXT_LENGTH = 4  # "a large red ring"
+PARTS = ("size", "color", "shape")  # What the judge says of an object.
+NUM_SHOWN = 8  # Images of a caption that are drawn.
+# Drawn while DALL·E is trained, the second one of a new pair.
+WATCHED = ["a large red ring", "a small blue cross"]
+FIRST_JUDGED = 10_000_000  # The judge's images are counted from here.
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Images of one object each, uint8 (B, H, W, 3), their captions and objects."""
+
+    images: np.ndarray
+    captions: list[str]
+    kinds: list[tuple[str, str, str]]
+
+
+def parse_arguments():
+    """Parses the command line."""
+    parser = new_parser(__doc__, "runs/dalle-shapes")
+    add_image_counts(parser, images=6000, held_out=500)
+    for name, default, text in (
+        ("width", 96, "width of DALL·E's blocks"),
+        ("layers", 3, "blocks of DALL·E"),
+        ("codes", 64, "different codes of the discrete VAE"),
+        ("dvae-width", 24, "channels of the discrete VAE"),
+        ("dvae-epochs", 6, "epochs of the discrete VAE"),
+        ("dvae-batch-size", 8, "images per step of the discrete VAE"),
+        ("epochs", 10, "epochs of DALL·E"),
+        ("clip-epochs", 8, "epochs of CLIP"),
+        ("judge-epochs", 6, "epochs of the judge"),
+        ("batch-size", 32, "examples per step"),
+        ("candidates", 64, "images that are sampled for each caption"),
+        ("seed", 0, "the first seed"),
+        ("seeds", 3, "number of seeds of DALL·E, of CLIP and of the samples"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default, help=text)
+    return parse_with_smoke(
+        parser,
+        images=72,
+        held_out=24,
+        width=32,
+        layers=2,
+        codes=8,
+        dvae_width=4,
+        dvae_epochs=1,
+        dvae_batch_size=24,
+        epochs=1,
+        clip_epochs=1,
+        judge_epochs=1,
+        batch_size=24,
+        candidates=8,
+        seeds=2,
+    )
+
+
+def split_kinds(shapes):
+    """All sizes, colors and shapes: those for training, and those held out.
+
+    A quarter of the pairs of a color and a shape is held out, in both sizes. Each color
+    and each shape occurs in training.
+    """
+    parts = {True: [], False: []}
+    for size in shapes.sizes:
+        for i, color in enumerate(shapes.colors):
+            for j, shape in enumerate(shapes.shapes):
+                parts[(i + j) % 4 == 0].append((size, color, shape))
+    return parts[False], parts[True]
+
+
+def new_shapes(seed):
+    """The images of the example, of all sizes, colors and shapes."""
+    return Shapes(
+        IMAGE_SIZE,
+        num_objects=(1, 1),
+        shapes=SHAPES,
+        colors={name: Shapes().colors[name] for name in COLORS},
+        sizes=SIZES,
+        noise=NOISE,
+        seed=seed,
+    )
+
+
+def draw(shapes, start, count):
+    """Images of one object on gray: captions do not mention the background."""
+    images, captions, kinds = [], [], []
+    for number in range(start, start + count):
+        example = shapes.example(number)
+        image, outside = example.image.astype("float32"), ~example.masks[0]
+        image[outside] += BACKGROUND - image[outside].mean(0)
+        (only,) = example.objects
+        images.append(image.round().clip(0, 255).astype(np.uint8))
+        captions.append(example.caption)
+        kinds.append((only.size, only.color, only.shape))
+    return Pictures(np.array(images), captions, kinds)
+
+
+def caption_of(kind):
+    """The caption of an object, such as "a large red ring"."""
+    return f"a {' '.join(kind)}"
+
+
+def build_judge(shapes):
+    """A CNN from an image to logits of the object's size, color and shape."""
+    images = keras.Input((IMAGE_SIZE, IMAGE_SIZE, 3))
+    hidden = images
+    for units, stride in ((32, 1), (64, 2), (64, 1), (128, 2), (128, 1)):
+        hidden = keras.layers.Conv2D(
+            units, 3, strides=stride, padding="same", use_bias=False
+        )(hidden)
+        hidden = keras.layers.ReLU()(keras.layers.BatchNormalization()(hidden))
+    hidden = keras.layers.GlobalMaxPooling2D()(hidden)
+    outputs = {
+        part: keras.layers.Dense(len(getattr(shapes, f"{part}s")), name=part)(hidden)
+        for part in PARTS
+    }
+    return keras.Model(images, outputs)
+
+
+def trained_judge(shapes, arguments):
+    """The judge, trained on images of all kinds, which no other model sees."""
+    path = arguments.run_dir / "judge.keras"
+    if path.is_file():
+        return keras.saving.load_model(path)
+    start = time.process_time()
+    train = draw(shapes, FIRST_JUDGED, arguments.images)
+    judge = build_judge(shapes)
+    judge.compile(
+        keras.optimizers.Adam(2e-3),
+        {
+            part: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            for part in PARTS
+        },
+        jit_compile=False,
+    )
+    judge.fit(
+        train.images.astype("float32") / 255,
+        {
+            part: np.array(
+                [
+                    list(getattr(shapes, f"{part}s")).index(kind[i])
+                    for kind in train.kinds
+                ]
+            )
+            for i, part in enumerate(PARTS)
+        },
+        batch_size=64,
+        epochs=arguments.judge_epochs,
+        verbose=2,
+    )
+    judge.save(path)
+    print(f"judge: {time.process_time() - start:.0f} s of CPU")
+    return judge
+
+
+def shows(judge, shapes, images, kinds):
+    """Whether the judge sees size, color and shape in each image, bool (B, 3).
+
+    Args:
+        judge: The judge.
+        shapes: The `Shapes` that name what it sees.
+        images: (B, H, W, 3) in [0, 1].
+        kinds: What the images should show, B triples.
+    """
+    found = judge.predict(images, batch_size=100, verbose=0)
+    columns = []
+    for i, part in enumerate(PARTS):
+        names = np.array(list(getattr(shapes, f"{part}s")))
+        columns.append(names[found[part].argmax(-1)] == [kind[i] for kind in kinds])
+    return np.stack(columns, axis=1)
+
+
+def build_clip(tokenizer):
+    """A small CLIP with a ResNet, which puts new pairs together better than a ViT."""
+    return models.build_clip(
+        "rn50",
+        image_size=IMAGE_SIZE,
+        num_blocks=(1, 1),
+        stem_dim=16,
+        num_heads=4,
+        embedding_dim=32,
+        vocabulary_size=tokenizer.vocabulary_size,
+        max_sequence_length=TEXT_LENGTH + 1,
+        text_num_layers=2,
+        text_hidden_dim=64,
+        text_num_heads=2,
+        text_mlp_dim=128,
+        end_token_id=tokenizer.end_token_id,
+    )
+
+
+def clip_accuracy(score, pictures, captions):
+    """Share of images whose own caption is the most similar of all captions."""
+    images = pictures.images.astype("float32") / 255
+    scores = np.stack([score(images, caption) for caption in captions], axis=1)
+    return np.mean(np.array(captions)[scores.argmax(1)] == pictures.captions)
+
+
+def shares(drawn, score, is_right, counts):
+    """How many of the images that CLIP chooses show their caption.
+
+    Args:
+        drawn: For each kind its candidates, in the order in which they were sampled.
+        score: From `clip_scorer`.
+        is_right: Function of images and their kinds, to bool (B, parts).
+        counts: CLIP chooses the best of each so many candidates.
+
+    Returns:
+        The share for each of `counts`, and of all candidates for each part.
+    """
+    found = {count: [] for count in counts}
+    parts = []
+    for kind, images in drawn.items():
+        scores = score(images, caption_of(kind))
+        right = is_right(images, [kind] * len(images))
+        parts.append(right.mean(0))
+        for count in counts:
+            found[count].append(right.all(1)[best_of(scores, count)].mean())
+    shares = {f"best of {count}": float(np.mean(x)) for count, x in found.items()}
+    means = np.mean(parts, axis=0)
+    return shares | {name: float(x) for name, x in zip(PARTS, means, strict=True)}
+
+
+def watch(dalle, decode, tokenizer, folder):
+    """A callback that draws for two captions in TensorBoard."""
+
+    def generate(caption):
+        same = Sample(seed=0)
+        return models.generate_images(
+            dalle, decode, tokenizer, caption, NUM_SHOWN, strategy=same
+        )
+
+    return GeneratedImageMaps(
+        folder / "logs", WATCHED, generate, show_scores=False, every=5
+    )
+
+
+def print_table(results):
+    """Prints means and standard deviations over the seeds."""
+    for name, first in results[0].items():
+        told = []
+        for figure in first:
+            values = 100 * np.array([each[name][figure] for each in results])
+            spread = values.std(ddof=1) if len(values) > 1 else 0.0
+            told.append(f"{figure} {values.mean():.1f} ± {spread:.1f}")
+        print(f"{name}: {', '.join(told)}")
+
+
+def draw_samples(drawn, score, path):
+    """Draws the best images of some captions, known and new, and of all candidates."""
+    images, scores, captions = [], [], []
+    chosen = [(part, kind) for part in drawn for kind in list(drawn[part])[::4][:3]]
+    for part, kind in chosen:
+        found = score(drawn[part][kind], caption_of(kind))
+        best = np.argsort(-found, kind="stable")[:NUM_SHOWN]
+        images.append(drawn[part][kind][best])
+        scores.append(found[best])
+        captions.append(f"{caption_of(kind)} ({part})")
+    figure = viz.plot_generated_images(
+        np.stack(images), captions, np.stack(scores), title="the best by CLIP"
+    )
+    viz.save_figure(figure, path)
+
+
+def trained_dvae(arguments, train, held_out):
+    """The discrete VAE, of which there is one for all seeds."""
+    folder = arguments.run_dir / "dvae"
+    steps = arguments.images // arguments.dvae_batch_size
+    shown = held_out["new"].images[:4].astype("float32") / 255
+    return fit(
+        build_dvae(
+            IMAGE_SIZE,
+            arguments.seed,
+            updates=arguments.dvae_epochs * steps,
+            width=arguments.dvae_width,
+            vocabulary_size=arguments.codes,
+        ),
+        train.images,
+        held_out["known"].images,
+        folder,
+        callbacks=[CodeMaps(folder / "logs", shown)],
+        seed=arguments.seed,
+        epochs=arguments.dvae_epochs,
+        batch_size=arguments.dvae_batch_size,
+        learning_rate=LEARNING_RATE,
+    )
+
+
+def trained_clip(arguments, train, held_out, tokenizer, seed):
+    """A CLIP of this seed."""
+    return fit(
+        build_clip(tokenizer),
+        clip_inputs(train.images, train.captions, tokenizer),
+        clip_inputs(held_out.images, held_out.captions, tokenizer),
+        arguments.run_dir / f"clip_{seed}",
+        seed=seed,
+        epochs=arguments.clip_epochs,
+        batch_size=arguments.batch_size,
+        learning_rate=LEARNING_RATE,
+    )
+
+
+def trained_dalle(arguments, train, held_out, tokenizer, dvae, seed):
+    """A DALL·E of this seed."""
+    folder = arguments.run_dir / f"dalle_{seed}"
+    dalle = build_dalle(
+        dvae,
+        tokenizer,
+        TEXT_LENGTH,
+        num_layers=arguments.layers,
+        width=arguments.width,
+    )
+    return fit(
+        dalle,
+        dalle_inputs(dvae, train.images, train.captions, tokenizer),
+        dalle_inputs(dvae, held_out.images, held_out.captions, tokenizer),
+        folder,
+        callbacks=[watch(dalle, decoder(dvae), tokenizer, folder)],
+        seed=seed,
+        epochs=arguments.epochs,
+        batch_size=arguments.batch_size,
+        learning_rate=LEARNING_RATE,
+    )
+
+
+def main():
+    """Trains all models, samples images for every caption and has them judged."""
+    arguments = parse_arguments()
+    run_dir = arguments.run_dir
+    run_dir.mkdir(parents=True, exist_ok=True)
+    keras.utils.set_random_seed(arguments.seed)
+    shapes = new_shapes(arguments.seed)
+    kinds = dict(zip(("known", "new"), split_kinds(shapes), strict=True))
+    known, new = (replace(shapes, kinds=x) for x in kinds.values())
+    train = draw(known, 0, arguments.images)
+    held_out = {
+        "known": draw(known, arguments.images, arguments.held_out),
+        "new": draw(new, arguments.images, arguments.held_out),
+    }
+    tokenizer = data.SubwordTokenizer.train(train.captions)
+    judge = trained_judge(shapes, arguments)
+    dvae = trained_dvae(arguments, train, held_out)
+    decode = decoder(dvae)
+
+    def is_right(images, wanted):
+        return shows(judge, shapes, images, wanted)
+
+    for part, pictures in held_out.items():
+        pixels = pictures.images.astype("float32") / 255
+        seen, redrawn = (
+            is_right(images, pictures.kinds).all(1).mean()
+            for images in (pixels, decode(encode(dvae, pictures.images)))
+        )
+        print(
+            f"{part}: judged right {seen:.1%} of images, {redrawn:.1%} after the dVAE"
+        )
+
+    counts = [count for count in (1, 8, 64) if arguments.candidates % count == 0]
+    results = []
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        keras.utils.set_random_seed(seed)
+        clip = trained_clip(arguments, train, held_out["known"], tokenizer, seed)
+        dalle = trained_dalle(
+            arguments, train, held_out["known"], tokenizer, dvae, seed
+        )
+        score, random = clip_scorer(clip, tokenizer), np.random.default_rng(seed)
+        result, samples = {}, {}
+        for part, those in kinds.items():
+            captions = list(map(caption_of, those))
+            count = arguments.candidates
+            drawn = candidates(dalle, decode, tokenizer, captions, count, seed)
+            samples[part] = dict(zip(those, drawn, strict=True))
+            result[part] = shares(samples[part], score, is_right, counts)
+            # What the same CLIP finds among as many training images.
+            found = {
+                kind: train.images[random.integers(len(train.images), size=count)]
+                / np.float32(255)
+                for kind in those
+            }
+            result[f"{part}, training images"] = shares(found, score, is_right, counts)
+        captions = [caption_of(kind) for those in kinds.values() for kind in those]
+        for part, pictures in held_out.items():
+            accuracy = clip_accuracy(score, pictures, captions)
+            result[f"{part}, CLIP"] = {"accuracy": float(accuracy)}
+        print(json.dumps({"seed": seed, **result}), flush=True)
+        results.append(result)
+        draw_samples(samples, score, run_dir / f"samples_{seed}.png")
+    print_table(results)
+    (run_dir / "scores.json").write_text(json.dumps(results, indent=1), "utf-8")
+    print(f"\nPictures and models: {run_dir}; tensorboard --logdir {run_dir}")
+
+
+if __name__ == "__main__":
+    main()

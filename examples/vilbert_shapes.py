@@ -1,0 +1,405 @@
+"""ViLBERT on images of shapes: what pre-training is worth, and where it stops.
+
+    python examples/shapes_masks.py
+    python examples/vilbert_shapes.py
+
+HEADER
+"""
+
+import json
+import time
+
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import keras
+import numpy as np
+from options import add_image_counts, add_training_options, new_parser, parse_with_smoke
+from shape_regions import LENGTHS, SPECIAL, encode, new_shapes, read_images
+
+from keras_attn import data, models, training
+
+TASKS = ("questions", "phrases")
+# What a model starts from: a BERT for its words, and pre-training on captions.
+STARTS = {
+    "nothing": (False, False),
+    "bert": (True, False),
+    "captions": (False, True),
+    "bert_captions": (True, True),
+}
+BLOCKS = {"num_layers": 4, "num_heads": 4}
+REGIONS = {
+    "num_region_layers": 2,
+    "num_region_heads": 4,
+    "num_co_attention_heads": 4,
+    "text_co_layers": (2, 3),
+    "region_co_layers": (0, 1),
+}
+WARM_UP = 50  # Steps.
+
+
+def parse_arguments():
+    """Parses the command line."""
+    parser = new_parser(__doc__, "runs/vilbert-shapes")
+    add_image_counts(parser, images=2000, held_out=500)
+    parser.add_argument(
+        "--captions", type=int, default=4000, help="images with captions"
+    )
+    parser.add_argument(
+        "--detector",
+        default="runs/shapes-masks/model.keras",
+        help="detector from shapes_masks.py",
+    )
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        choices=data.Shapes().shapes,
+        default=["circle", "square", "triangle", "star"],
+        help="the detector's classes",
+    )
+    parser.add_argument(
+        "--starts",
+        nargs="+",
+        choices=list(STARTS),
+        default=list(STARTS),
+        help="what models start from",
+    )
+    parser.add_argument("--width", type=int, default=64, help="width of both streams")
+    parser.add_argument(
+        "--shares",
+        type=float,
+        nargs="+",
+        default=[0.01, 0.1, 1.0],
+        help="shares of the labels to learn from",
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        nargs="+",
+        default=[100, 300, 800],
+        help="steps of learning a task, for each share",
+    )
+    parser.add_argument(
+        "--bert-epochs", type=int, default=4, help="epochs of the BERT of words alone"
+    )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of the runs"
+    )
+    add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
+    tiny = {"captions": 16, "images": 16, "held_out": 8, "width": 8, "seeds": [0]}
+    tiny |= {"epochs": 1, "bert_epochs": 1, "batch_size": 8, "steps": [2, 2]}
+    tiny |= {"shares": [0.5, 1.0], "starts": ["nothing", "bert_captions"]}
+    return parse_with_smoke(parser, **tiny)
+
+
+def sizes(arguments, vocabulary, images):
+    """The arguments of the BERT, and those of the regions."""
+    width = arguments.width
+    words = {
+        **BLOCKS,
+        "vocabulary_size": len(SPECIAL) + len(vocabulary),
+        "hidden_dim": width,
+        "mlp_dim": 2 * width,
+        "max_sequence_length": max(LENGTHS.values()),
+    }
+    regions = {
+        **REGIONS,
+        "feature_dim": images.regions["region_features"].shape[-1],
+        "region_dim": width,
+        "region_mlp_dim": 2 * width,
+        "co_attention_dim": width,
+    }
+    return words, regions
+
+
+def new_masking(vocabulary):
+    """Masks words as BERT does."""
+    size = len(SPECIAL) + len(vocabulary)
+    special = [number for number in SPECIAL.values() if number != SPECIAL["[MASK]"]]
+    return training.MaskedLMMasking(size, SPECIAL["[MASK]"], special_token_ids=special)
+
+
+def compile_for(model, loss, arguments, steps, metrics=None):
+    """Compiles a model for a run of so many steps."""
+    rate = training.LinearWarmup(arguments.learning_rate, steps // 10, steps)
+    optimizer = training.AdamW(rate, weight_decay=0.01, global_clipnorm=1.0)
+    model.compile(optimizer, loss, weighted_metrics=metrics, jit_compile=False)
+
+
+def pretrain(folder, build, inputs, prepare, loss, epochs, arguments, seed):
+    """Trains a model and saves it, or resumes; nothing to do if the folder is there.
+
+    Args:
+        folder: Folder of the checkpoint.
+        build: Makes the model.
+        inputs: Arrays, one row an example.
+        prepare: Maps batches and an epoch to batches for `fit`.
+        loss: As for `compile`.
+        epochs: Passes over the inputs.
+        arguments: Command-line arguments.
+        seed: Seed of weights and masks.
+    """
+    if (folder / "config.json").is_file():
+        return
+    start = time.perf_counter()
+    keras.utils.set_random_seed(seed)
+    model = build()
+    backup = training.BackupAndResume(folder / "backup", delete_checkpoint=False)
+    dataset = data.shuffled_dataset(inputs, seed=seed, epoch=backup.epoch)
+    dataset = dataset.batch(arguments.batch_size, drop_remainder=True)
+    dataset = prepare(dataset, backup.epoch)
+    compile_for(model, loss, arguments, epochs * int(dataset.cardinality()))
+    log = keras.callbacks.TensorBoard(folder / "logs", write_graph=False)
+    model.fit(dataset, epochs=epochs, shuffle=False, verbose=2, callbacks=[log, backup])
+    models.save_checkpoint(model, folder)
+    backup.delete()
+    print(f"{folder}: {time.perf_counter() - start:.0f} seconds", flush=True)
+
+
+def pretrain_bert(folder, images, vocabulary, arguments, seed):
+    """A BERT of the captions' and questions' words, which has seen no image."""
+    words, _ = sizes(arguments, vocabulary, images)
+    masking = new_masking(vocabulary)
+    texts = np.concatenate([images.texts["captions"], images.texts["questions"]])
+
+    def prepare(dataset, epoch):
+        return training.mask_batches(dataset, masking, seed=seed, epoch=epoch)
+
+    pretrain(
+        folder,
+        lambda: models.build_bert_masked_lm(models.build_bert("tiny", **words)),
+        encode(texts, vocabulary, LENGTHS["captions"]),
+        prepare,
+        training.SmoothedCrossEntropy(),
+        arguments.bert_epochs,
+        arguments,
+        seed,
+    )
+
+
+def pretrain_vilbert(folder, bert, images, vocabulary, arguments, seed):
+    """A ViLBERT of the captions, whose words start from a BERT's folder or anew."""
+    masking = new_masking(vocabulary)
+    inputs = images.inputs("captions", vocabulary)
+    inputs["class_distributions"] = images.regions["class_distributions"]
+    classes = inputs["class_distributions"].shape[-1]
+
+    def prepare(dataset, epoch):
+        return training.mask_pairs(
+            dataset, masking, seed=seed, epoch=epoch, masked_losses="aligned"
+        )
+
+    def build():
+        words, regions = sizes(arguments, vocabulary, images)
+        if bert is None:
+            encoder = models.build_vilbert(**words, **regions)
+            return models.build_vilbert_pretrainer(encoder, num_region_classes=classes)
+        regions["num_region_classes"] = classes
+        return models.load_checkpoint(bert, "vilbert_pretrainer", **regions)
+
+    loss = {
+        "masked_lm": training.SmoothedCrossEntropy(),
+        "masked_regions": training.MaskedRegionLoss(),
+        "alignment": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    }
+    epochs = arguments.epochs
+    pretrain(folder, build, inputs, prepare, loss, epochs, arguments, seed)
+
+
+def new_model(task, folders, images, vocabulary, answers, arguments):
+    """A model of a task, with new weights of its head.
+
+    Args:
+        task: One of `TASKS`.
+        folders: Those of the BERT and of the ViLBERT that it starts from, each or None.
+        images: Any images, for the sizes.
+        vocabulary: The words.
+        answers: The answers.
+        arguments: Command-line arguments.
+    """
+    words, regions = sizes(arguments, vocabulary, images)
+    bert, vilbert = folders
+    if vilbert is not None:
+        encoder = models.load_checkpoint(vilbert, "encoder")
+    elif bert is not None:
+        encoder = models.load_checkpoint(bert, "vilbert", **regions)
+    else:
+        encoder = models.build_vilbert(**words, **regions)
+    if task == "phrases":
+        return models.build_vilbert_referring(encoder)
+    return models.build_vilbert_classifier(
+        encoder, num_classes=len(answers), hidden_dim=2 * arguments.width
+    )
+
+
+def learn(model, weights, inputs, labels, steps, arguments, seed):
+    """Trains a compiled model from given weights, for so many steps.
+
+    The models of a task differ only in their weights, so that one is traced for all.
+    """
+    model.set_weights(weights)
+    for variable in model.optimizer.variables:
+        if variable.path.rpartition("/")[-1] != "learning_rate":
+            variable.assign(keras.ops.zeros_like(variable))
+    random, count = np.random.default_rng(seed), len(labels)
+    needed = steps * arguments.batch_size
+    passes = [random.permutation(count) for _ in range(-(-needed // count))]
+    order = np.concatenate(passes)[:needed]
+    model.fit(
+        {name: array[order] for name, array in inputs.items()},
+        labels[order],
+        batch_size=arguments.batch_size,
+        shuffle=False,
+        verbose=0,
+    )
+
+
+class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
+    """A line from 0 to a constant rate, for runs of any number of steps.
+
+    Args:
+        rate: The constant rate.
+    """
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __call__(self, step):
+        """The rate of a step."""
+        part = (keras.ops.cast(step, "float32") + 1) / WARM_UP
+        return self.rate * keras.ops.minimum(part, 1.0)
+
+
+def compiled(model, task, arguments):
+    """The model, compiled for its task."""
+    if task == "phrases":
+        loss, metric = training.ReferringCrossEntropy(), training.ReferringAccuracy()
+    else:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        metric = keras.metrics.SparseCategoricalAccuracy()
+    optimizer = training.AdamW(
+        WarmUp(arguments.learning_rate), weight_decay=0.01, global_clipnorm=1.0
+    )
+    model.compile(optimizer, loss, metrics=[metric], jit_compile=False)
+    # Its variables, which a run resets.
+    optimizer.build(model.trainable_variables)
+    return model
+
+
+def labels_of(images, task):
+    """The labels of a task."""
+    return images.overlaps if task == "phrases" else images.answers
+
+
+def constants(train, held_out):
+    """Scores without learning from images, by task.
+
+    For questions: the most frequent answer to each kind of question, its first two
+    words. For phrases: a random region, and the best region.
+    """
+    kinds = [
+        np.array([" ".join(text.split()[:2]) for text in each.texts["questions"]])
+        for each in (train, held_out)
+    ]
+    right = 0
+    for kind in set(kinds[1]):
+        answers = train.answers[kinds[0] == kind]
+        if len(answers):
+            common = np.bincount(answers).argmax()
+            right += (held_out.answers[kinds[1] == kind] == common).sum()
+    is_right = held_out.overlaps >= 0.5
+    real = held_out.regions["region_padding_mask"].sum(1)
+    return {
+        "questions, most frequent answer": right / len(held_out.answers),
+        "phrases, a random region": float((is_right.sum(1) / real).mean()),
+        "phrases, the best region": float(is_right.any(1).mean()),
+    }
+
+
+def run_seed(seed, parts, vocabulary, answers, traced, arguments):
+    """All runs of a seed; those that are done are read.
+
+    Args:
+        seed: The seed.
+        parts: Images with captions, with labels, and held out.
+        vocabulary: The words.
+        answers: The answers.
+        traced: Task to its compiled model; filled when it is first needed.
+        arguments: Command-line arguments.
+
+    Returns:
+        (task, start, share) to accuracy.
+    """
+    captions, train, held_out = parts
+    root, scores = arguments.run_dir, {}
+    bert = root / f"bert_{seed}"
+    pretrain_bert(bert, captions, vocabulary, arguments, seed)
+    for start in arguments.starts:
+        with_bert, with_captions = STARTS[start]
+        folders = [bert if with_bert else None, None]
+        if with_captions:
+            folders[1] = root / f"{start}_{seed}"
+            pretrain_vilbert(
+                folders[1], folders[0], captions, vocabulary, arguments, seed
+            )
+        for task in TASKS:
+            file = root / f"{task}_{start}_{seed}.json"
+            if not file.is_file():
+                keras.utils.set_random_seed(seed)
+                model = new_model(task, folders, train, vocabulary, answers, arguments)
+                weights = model.get_weights()
+                if task not in traced:
+                    traced[task] = compiled(model, task, arguments)
+                found = {}
+                for share, steps in zip(arguments.shares, arguments.steps, strict=True):
+                    count = max(1, round(share * len(train.answers)))
+                    rows = np.random.default_rng(seed).permutation(len(train.answers))
+                    rows = rows[:count]
+                    inputs = train.inputs(task, vocabulary, rows)
+                    labels = labels_of(train, task)[rows]
+                    model = traced[task]
+                    learn(model, weights, inputs, labels, steps, arguments, seed)
+                    _, found[share] = model.evaluate(
+                        held_out.inputs(task, vocabulary),
+                        labels_of(held_out, task),
+                        batch_size=100,
+                        verbose=0,
+                    )
+                file.write_text(json.dumps(found))
+                print(f"{task}, {start}, seed {seed}: {found}", flush=True)
+            found = json.loads(file.read_text())
+            for share in arguments.shares:
+                scores[task, start, share] = found[str(share)]
+    return scores
+
+
+def main():
+    """Trains from every start, and compares what is learned from few labels."""
+    arguments = parse_arguments()
+    arguments.run_dir.mkdir(parents=True, exist_ok=True)
+    detector = keras.saving.load_model(arguments.detector, compile=False)
+    shapes = new_shapes(detector, arguments.shapes, arguments.seed)
+    parts, first = [], 0
+    for name in ("captions", "images", "held_out"):
+        count = getattr(arguments, name)
+        path = arguments.run_dir / f"{name}.npz"
+        parts.append(read_images(path, detector, shapes, first, count))
+        first += count
+    vocabulary, answers = shapes.vocabulary, shapes.answers
+    for name, score in constants(*parts[1:]).items():
+        print(f"{name}: {score:.3f}", flush=True)
+    traced: dict = {}
+    scores = [
+        run_seed(seed, parts, vocabulary, answers, traced, arguments)
+        for seed in arguments.seeds
+    ]
+    print("\n| task | start | " + " | ".join(map("{:.0%}".format, arguments.shares)))
+    for task in TASKS:
+        for start in arguments.starts:
+            cells = []
+            for share in arguments.shares:
+                each = [found[task, start, share] for found in scores]
+                cells.append(f"{np.mean(each):.3f} ± {np.std(each):.3f}")
+            print(f"| {task} | {start} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

