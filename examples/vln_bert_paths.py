@@ -73,9 +73,7 @@ def train_masked(encoder, world, train, arguments, seed, folder, epochs):
     model = keras.Model(model.input, outputs)
     fit(
         model,
-        lambda epoch: masked_batches(
-            world, train, arguments.batch_size, seed, epoch
-        ),
+        lambda epoch: masked_batches(world, train, arguments.batch_size, seed, epoch),
         folder,
         arguments,
         epochs=epochs,
