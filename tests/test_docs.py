@@ -18,11 +18,11 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
 
 
-def run_recipes(name, heading=""):
-    """Runs the recipes of a document, or after a heading; returns their variables."""
+def run_recipes(name, heading="", until=None):
+    """Runs a document's recipes, those between headings; returns their variables."""
     names = {}
     text = (DOCS / name).read_text("utf-8")
-    text = text[text.index(heading) :]
+    text = text[text.index(heading) : text.index(until) if until else None]
     for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
         exec(compile(recipe, name, "exec"), names)
     return names
@@ -188,7 +188,7 @@ def test_vision_language(tmp_path, monkeypatch):
     for name in ("a.jpg", "b.png"):
         picture = RNG.integers(0, 256, (50, 70, 3))
         keras.utils.save_img(tmp_path / "photos" / name, picture, scale=False)
-    names = run_recipes("vision_language.md")
+    names = run_recipes("vision_language.md", until="## Seeing what matters")
     assert sorted(names["index"].names) == ["a.jpg", "b.png"]
     assert (tmp_path / "photos.npz").is_file()
     assert names["served"](picture[None].astype("uint8")).shape == (1, 3)
