@@ -145,7 +145,9 @@ def _check_max_length(tokenizer, num_texts, max_length) -> None:
 
 
 def _layer(model: keras.Model, name: str):
-    return next((layer for layer in model.layers if layer.name == name), None)
+    """The layer of this name, which a text tower calls `text_<name>`."""
+    names = (name, f"text_{name}")
+    return next((layer for layer in model.layers if layer.name in names), None)
 
 
 def _num_positions(model: keras.Model) -> int | None:

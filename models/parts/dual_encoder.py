@@ -236,9 +236,11 @@ class DualEncoder(Functional):
 
     def image_encoder(self, name: str = "clip_image_encoder") -> Functional:
         """The image tower; see `build_clip_image_encoder`."""
-        return Functional(
+        encoder = Functional(
             self.input["images"], self.get_layer("unit_norm").output, name=name
         )
+        encoder.preprocessing = self.preprocessing
+        return encoder
 
     def text_encoder(self, name: str = "clip_text_encoder") -> Functional:
         """The text tower; see `build_clip_text_encoder`."""
