@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks import check_boolean, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.decoding.pair import MASKS
 from keras_attn.export import samples
@@ -28,6 +28,7 @@ from keras_attn.export.formats import (
     check_target,
     format_to_write,
 )
+from keras_attn.export.image_bytes import with_image_bytes
 from keras_attn.export.inference import (
     computes_in_half,
     inference_mode,
@@ -63,6 +64,7 @@ def export(
     num_beams: int | None = None,
     sample_inputs: Any = None,
     tokenizer: Any = None,
+    image_bytes: bool = False,
     tolerance: float | None = None,
     verify: bool = True,
 ) -> ExportReport:
@@ -112,6 +114,11 @@ def export(
             are padded to the longest of a batch and truncated to the model's positions;
             a `sequence_length` fixes both. Loading it requires only tensorflow and
             tensorflow-text. `sample_inputs` are texts.
+        image_bytes: Whether the artefact, a SavedModel, also decodes and preprocesses
+            images: `serve` then takes `image_bytes`, strings (B,), the bytes of JPEG,
+            PNG, BMP or GIF files of any size. The model's `preprocessing` says how; see
+            `models.image_preprocessing`. For the other formats export
+            `models.with_preprocessing(model)`.
         tolerance: Largest error allowed. In float32 it is the difference of each
             value, absolute below 1 and relative above; None is 1e-4. With max
             unpooling, Keras takes the locations of maxima that the artefact chose, if
@@ -141,7 +148,12 @@ def export(
     check_sizes(batch_size, sequence_length)
     _check_beams(num_beams, batch_size)
     check_target(path, file_format)
-    if tokenizer is None:
+    _check_image_bytes(
+        image_bytes, tokenizer=tokenizer, sequence_length=sequence_length
+    )
+    if image_bytes:
+        signatures = with_image_bytes(model, file_format)
+    elif tokenizer is None:
         signatures = signatures_of(model, sample_inputs, max_length)
         sequence_length = _input_lengths(signatures[0], sequence_length)
     else:
@@ -203,6 +215,7 @@ def verify(
     *,
     sample_inputs: Any = None,
     tokenizer: Any = None,
+    image_bytes: bool = False,
     sequence_length: int | None = None,
     tolerance: float | None = None,
     quantization: str | None = None,
@@ -213,6 +226,7 @@ def verify(
         model: The model that it was exported from.
         path: The artefact.
         tokenizer: The tokenizer that it was exported with.
+        image_bytes: Whether it takes the bytes of image files.
         sequence_length: The `sequence_length` that it was exported with, if with a
             tokenizer; otherwise it is read from the artefact.
         quantization: Its quantization, which sets how the error is measured, and the
@@ -234,7 +248,12 @@ def verify(
     if quantization is None:
         quantization = _inspect(file_format.quantization_of, path)
     check_quantization(file_format, quantization, sample_inputs)
-    if tokenizer is None:
+    _check_image_bytes(
+        image_bytes, tokenizer=tokenizer, sequence_length=sequence_length
+    )
+    if image_bytes:
+        signatures = with_image_bytes(model, file_format)
+    elif tokenizer is None:
         is_pair = isinstance(model, IncrementalPair)
         max_length = None if is_pair else runner.max_length
         # An older artefact may have the outputs that only training needs.
@@ -349,6 +368,17 @@ def _check_beams(num_beams: int | None, batch_size: int | None) -> None:
             "`num_beams` fixes the batch of `step` at `batch_size` × `num_beams`, so "
             f"pass `batch_size` too. Received: num_beams={num_beams}, batch_size=None"
         )
+
+
+def _check_image_bytes(image_bytes: bool, **others: Any) -> None:
+    if not check_boolean("image_bytes", image_bytes):
+        return
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must be None if `image_bytes` is True: there is no text. "
+                f"Received: {name}={value!r}"
+            )
 
 
 def _check_generative(signatures: list[Signature], **arguments: int | None) -> None:

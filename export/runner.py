@@ -17,6 +17,7 @@ from keras_attn.export.formats import ANY_ARTEFACT, format_at
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runtimes import Engine
 from keras_attn.export.signature_info import (
+    IMAGE_BYTES,
     PREFILL,
     SERVE,
     STEP,
@@ -240,7 +241,7 @@ def _cast(
     """Checks one input and converts it to the artefact's dtype."""
     empty_axes = empty_axes_of(name)
     name = f"inputs[{name!r}]"
-    array = _texts(name, value) if info.dtype == "string" else _array(name, value)
+    array = _strings(name, value) if info.dtype == "string" else _array(name, value)
     check_fits(name, array.shape, info.shape, empty_axes)
     if allowed is not None:
         check_indices(name, array, allowed)
@@ -273,20 +274,27 @@ def _array(name: str, value: Any) -> np.ndarray:
         ) from error
 
 
-def _texts(name: str, value: Any) -> np.ndarray:
-    """Converts strings, or bytes in UTF-8, to an array of bytes."""
+def _strings(name: str, value: Any) -> np.ndarray:
+    """Converts strings, or bytes in UTF-8 or of image files, to an array of bytes."""
     array = np.asarray(value, object)
+    is_file = name == f"inputs[{IMAGE_BYTES!r}]"
     flat = []
     for index, text in enumerate(array.ravel()):
         try:
-            if not isinstance(text, str | bytes):
+            if not isinstance(text, bytes if is_file else str | bytes):
                 raise TypeError
             flat.append(text.encode() if isinstance(text, str) else text)
-            flat[-1].decode()
+            if not is_file:
+                flat[-1].decode()
         except (TypeError, UnicodeError) as error:
             raise ValueError(
-                f"`{name}` must be strings, or bytes in UTF-8. "
-                f"Received: {text!r} at index {index}"
+                f"`{name}` must be "
+                + (
+                    "the bytes of files. "
+                    if is_file
+                    else "strings, or bytes in UTF-8. "
+                )
+                + f"Received: {text!r} at index {index}"
             ) from error
     result = np.empty(len(flat), object)
     result[:] = flat

@@ -18,6 +18,7 @@ from keras_attn.export.shapes import (
     open_images,
     open_lengths,
 )
+from keras_attn.export.signature_info import IMAGE_BYTES
 from keras_attn.export.signatures import PREFILL, STEP, Signature
 from keras_attn.input_checks import MASKED_INPUTS
 from keras_attn.layers import MinimumImageSize
@@ -83,7 +84,7 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
         )
     else:
         values = keras.tree.flatten(sample_inputs)
-        if all(isinstance(value, bool | int | float | str) for value in values):
+        if all(isinstance(value, bool | int | float | str | bytes) for value in values):
             # A nested list of numbers or strings is one array.
             values = [sample_inputs]
     if len(values) != len(specs):
@@ -93,7 +94,9 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
         )
     result = {}
     for (name, spec), value in zip(specs.items(), values, strict=True):
-        array = np.asarray(value).astype(spec.dtype.as_numpy_dtype)
+        # NumPy's own strings would lose zeros at the end of a file.
+        array = np.asarray(value, object if spec.dtype == tf.string else None)
+        array = array.astype(spec.dtype.as_numpy_dtype)
         if not spec.shape.is_compatible_with(array.shape) or 0 in array.shape:
             raise ValueError(
                 f"`sample_inputs[{name!r}]` must have the shape {tuple(spec.shape)}, "
@@ -331,6 +334,13 @@ def _random_array(
         size or (batch if axis == 0 else length) for axis, size in enumerate(spec.shape)
     ]
     dtype = spec.dtype.as_numpy_dtype
+    if name == IMAGE_BYTES:
+        files = np.empty(shape, object)
+        for index in range(len(files)):
+            # Of different sizes.
+            pixels = random.integers(0, 256, (61 + 5 * index, 83 - 3 * index, 3))
+            files[index] = tf.io.encode_png(pixels.astype(np.uint8)).numpy()
+        return files
     if spec.dtype == tf.string:
         chosen = (np.arange(np.prod(shape)) + len(name)) % len(_TEXTS)
         return np.array(_TEXTS, object)[chosen].reshape(shape)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 SERVE, PREFILL, STEP = "serve", "prefill", "step"
+# The input of a SavedModel that decodes image files.
+IMAGE_BYTES = "image_bytes"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ RUNS = {
     "checkouts.py": [str(FOLDER.parent), str(FOLDER.parent), "--row", "bert forward"],
     "dense.py": ["--row", "unet training, batch 1"],
     "edge.py": [],
+    "multimodal.py": ["--row", "clip loss"],
     "shipping.py": ["--models", "vit_base_patch16", "--formats", "saved_model"],
     "steps.py": [],
     "text.py": ["--row", "gpt2 forward"],
@@ -68,7 +69,7 @@ def test_a_row_runs_with_its_contestants(script):
     assert any(character.isdigit() for character in row.rpartition("|")[0] or row)
 
 
-@pytest.mark.parametrize("name", ["attend", "text", "vision"])
+@pytest.mark.parametrize("name", ["attend", "multimodal", "text", "vision"])
 def test_our_models_of_all_rows_run(name, module):
     script = module(name)
     for row in script.ROWS:

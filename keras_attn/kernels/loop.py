@@ -7,22 +7,36 @@ from keras import ops
 from keras_attn.kernels.runtime import is_tensorflow
 
 
-def sequential_loop(condition, body, state) -> Any:
-    """`ops.while_loop`, one iteration at a time.
+def sequential_scan(body, state, count, output_dtype) -> tuple[tuple, Any]:
+    """`state, output = body(index, *state)` for each index from 0, one at a time.
 
-    TensorFlow starts up to ten iterations before the first has ended, as far as they do
-    not depend on it, and then ten times as much memory is in use.
+    In the loops of Keras, TensorFlow starts up to ten iterations before the first has
+    ended, as far as they do not depend on it, and then has ten times as many tensors in
+    memory.
 
     Args:
-        condition: From the state to a boolean.
-        body: From the state to the next state.
+        body: From an index and the state to the next state, a tuple, and an output
+            (...).
         state: A tuple of tensors.
+        count: N, the number of iterations, known or not.
+        output_dtype: Dtype of the outputs.
 
     Returns:
-        The last state, a tuple.
+        The last state, and the outputs (N, ...).
     """
     if not is_tensorflow():
-        return ops.while_loop(condition, body, state)
+        indices = ops.arange(count, dtype="int32")
+        return ops.scan(lambda state, index: body(index, *state), state, indices)
     import tensorflow as tf
 
-    return tf.while_loop(condition, body, state, parallel_iterations=1)
+    def step(index, outputs, *state):
+        state, output = body(index, *state)
+        return (index + 1, outputs.write(index, output), *state)
+
+    _, outputs, *state = tf.while_loop(
+        lambda index, *_: index < count,
+        step,
+        (0, tf.TensorArray(output_dtype, size=count), *state),
+        parallel_iterations=1,
+    )
+    return tuple(state), outputs.stack()

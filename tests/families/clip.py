@@ -72,7 +72,11 @@ GRAPHS = [
         },
         options={"end_token": {"end_token_id": 3, "activation": "gelu"}},
         heads={"clip_image_encoder": {}, "clip_text_encoder": {}},
-        exported=("clip_vit_base_patch32-end_token", "clip_text_encoder"),
+        exported=(
+            "clip_vit_base_patch32-end_token",
+            "clip_image_encoder",
+            "clip_text_encoder",
+        ),
         smaller=SMALLER,
     ),
     Graph(

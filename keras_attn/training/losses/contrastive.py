@@ -19,16 +19,17 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_attn.checks import check_positive, check_rank, fits
-from keras_attn.kernels.loop import sequential_loop
+from keras_attn.kernels.loop import sequential_scan
 from keras_attn.precision import at_least_float32
 from keras_attn.training.losses.replicas import add_replicas, first_row, gather_rows
 
-_CHUNK_SIZE = 128  # At 8,192 pairs a chunk of logits has 4 MB.
+# By default a chunk has 4 MB of logits, or this many rows if they are larger.
+_CHUNK_LOGITS, _MIN_CHUNK_SIZE = 2**20, 128
 _LOWEST = -1e30  # Less than any logit, and -1e30 - (-1e30) is not NaN.
 
 
 def clip_loss(
-    image_embeddings, text_embeddings, scale, *, chunk_size: int = _CHUNK_SIZE
+    image_embeddings, text_embeddings, scale, *, chunk_size: int | None = None
 ) -> Any:
     """The mean of two cross-entropies: the text of each image, the image of each text.
 
@@ -37,6 +38,7 @@ def clip_loss(
         text_embeddings: y, (P, E); text i belongs to image i.
         scale: s, a scalar, the reciprocal of the temperature.
         chunk_size: Largest number C of rows of the matrix that are in memory at a time.
+            None = 2²⁰ / B, but at least 128.
 
     Returns:
         A scalar in nats, in at least float32. Under `tf.distribute` every replica
@@ -45,7 +47,7 @@ def clip_loss(
 
     Raises:
         ValueError: If the embeddings do not have two axes, or not the same shape, or
-            `chunk_size` is not a positive integer.
+            `chunk_size` is neither None nor a positive integer.
 
     Reference:
         Radford et al. 2021, figure 3 (arXiv:2103.00020).
@@ -54,7 +56,7 @@ def clip_loss(
 
 
 def siglip_loss(
-    image_embeddings, text_embeddings, scale, bias, *, chunk_size: int = _CHUNK_SIZE
+    image_embeddings, text_embeddings, scale, bias, *, chunk_size: int | None = None
 ) -> Any:
     """The sum of a binary cross-entropy for each image and text, divided by B.
 
@@ -78,7 +80,7 @@ def siglip_loss(
 
 
 def retrieval_hits(
-    image_embeddings, text_embeddings, *, chunk_size: int = _CHUNK_SIZE
+    image_embeddings, text_embeddings, *, chunk_size: int | None = None
 ) -> tuple[Any, Any]:
     """Whether the most similar text of an image is its own, and the same of texts.
 
@@ -100,27 +102,22 @@ def retrieval_hits(
     x, y = ops.stop_gradient(x), ops.stop_gradient(y)
     matrix = _Matrix(x, y, (1.0,), chunk_size)
 
-    def step(rows, index, found, best, likeliest):
+    def step(rows, best, likeliest):
         hits = ops.equal(ops.cast(ops.argmax(rows.logits, axis=1), "int32"), rows.own)
-        found = ops.slice_update(found, (index, 0), hits[None])
         logits = ops.where(rows.is_real[:, None], rows.logits, _LOWEST)
         place = ops.cast(ops.argmax(logits, axis=0), "int32")
         highest = ops.max(logits, axis=0)
         likeliest = ops.where(highest > best, ops.take(rows.own, place), likeliest)
-        return found, ops.maximum(highest, best), likeliest
+        return (ops.maximum(highest, best), likeliest), hits
 
-    found, best, likeliest = matrix.over_chunks(
-        step,
-        ops.zeros(matrix.grid, "bool"),
-        ops.full((matrix.total,), _LOWEST, x.dtype),
-        ops.zeros((matrix.total,), "int32"),
-    )
+    start = matrix.for_columns(_LOWEST), matrix.for_columns(0, "int32")
+    (best, likeliest), found = matrix.over_chunks(step, start, "bool")
     # (replicas, B): of equal ones the first.
     best, likeliest = gather_rows(best[None]), gather_rows(likeliest[None])
     replica = ops.argmax(best, axis=0, keepdims=True)
     likeliest = ops.take_along_axis(likeliest, replica, axis=0)[0]
     own = matrix.first + ops.arange(matrix.count, dtype="int32")
-    return matrix.joined(found), ops.equal(matrix.own_part(likeliest), own)
+    return found, ops.equal(matrix.own_part(likeliest), own)
 
 
 def _loss(kind, x, y, scalars, chunk_size):
@@ -149,37 +146,29 @@ def _loss(kind, x, y, scalars, chunk_size):
 def _clip(matrix):
     """The sum of the losses of this device's pairs, and B times its slopes."""
 
-    def step(rows, index, total, own, peak, mass):
+    def step(rows, total, peak, mass):
         own_logits = ops.take_along_axis(rows.logits, rows.own[:, None], axis=1)
         # Subtracted first: exact for a pair that is almost certain.
         losses = ops.logsumexp(rows.logits - own_logits, axis=1)
         total += ops.sum(ops.where(rows.is_real, losses, 0.0))
-        own = ops.slice_update(own, (index, 0), own_logits[None, :, 0])
         logits = ops.where(rows.is_real[:, None], rows.logits, _LOWEST)
         highest = ops.maximum(peak, ops.max(logits, axis=0))
         mass = mass * ops.exp(peak - highest)
         mass += ops.sum(ops.exp(logits - highest), axis=0)
-        return total, own, highest, mass
+        return (total, highest, mass), own_logits[:, 0]
 
-    dtype = matrix.texts.dtype
-    total, own, peak, mass = matrix.over_chunks(
-        step,
-        ops.zeros((), dtype),
-        ops.zeros(matrix.grid, dtype),
-        ops.full((matrix.total,), _LOWEST, dtype),
-        ops.zeros((matrix.total,), dtype),
-    )
+    start = matrix.zero, matrix.for_columns(_LOWEST), matrix.for_columns(0)
+    (total, peak, mass), own = matrix.over_chunks(step, start)
     # (replicas, B)
     peaks, masses = gather_rows(peak[None]), gather_rows(mass[None])
     peak = ops.max(peaks, axis=0)
     mass = ops.sum(masses * ops.exp(peaks - peak), axis=0)
-    losses = matrix.own_part(peak) - matrix.joined(own)
-    losses += ops.log(matrix.own_part(mass))
+    losses = matrix.own_part(peak) - own + ops.log(matrix.own_part(mass))
 
     def slopes_of(rows):
         columns = ops.exp(rows.logits - peak) / mass
         both = ops.softmax(rows.logits, axis=1) + columns
-        return both / 2 - ops.cast(matrix.is_own(rows), dtype)
+        return both / 2 - ops.cast(matrix.is_own(rows), both.dtype)
 
     return (total + ops.sum(losses)) / 2, slopes_of
 
@@ -187,18 +176,17 @@ def _clip(matrix):
 def _siglip(matrix):
     """As `_clip`."""
 
-    def step(rows, index, total):
+    def step(rows):
         logits = ops.where(matrix.is_own(rows), -rows.logits, rows.logits)
-        losses = ops.sum(ops.softplus(logits), axis=1)
-        return (total + ops.sum(ops.where(rows.is_real, losses, 0.0)),)
+        return (), ops.sum(ops.softplus(logits), axis=1)
 
     def slopes_of(rows):
         is_own = matrix.is_own(rows)
         slopes = ops.sigmoid(ops.where(is_own, -rows.logits, rows.logits))
         return ops.where(is_own, -slopes, slopes)
 
-    (total,) = matrix.over_chunks(step, ops.zeros((), matrix.texts.dtype))
-    return total, slopes_of
+    _, losses = matrix.over_chunks(step, ())
+    return ops.sum(losses), slopes_of
 
 
 class _Rows(NamedTuple):
@@ -227,6 +215,7 @@ class _Matrix:
         first: The index of this device's first pair among all.
         grid: K and C; the last chunk is padded.
         texts: y of all devices, (B, E).
+        zero: A scalar of their dtype.
     """
 
     def __init__(self, x, y, scalars, chunk_size):
@@ -234,12 +223,22 @@ class _Matrix:
         self.first = first_row(self.count)
         self.texts = gather_rows(y)
         self.total = ops.shape(self.texts)[0]
-        self.grid = _grid(self.count, chunk_size)
+        self.grid = _grid(self.count, self.total, chunk_size)
+        self.zero = ops.zeros((), y.dtype)
         self._images = x
         self._scalars = scalars
 
-    def over_chunks(self, step, *state):
-        """`state = step(rows, index, *state)` for each chunk of rows and its index."""
+    def over_chunks(self, step, state, output_dtype=None):
+        """`state, output = step(rows, *state)` for each chunk of rows.
+
+        Args:
+            step: From `_Rows` and the state to the next state and an output (C, …).
+            state: A tuple of tensors.
+            output_dtype: Default: the dtype of the texts.
+
+        Returns:
+            The last state, and the outputs of all rows, (P, …).
+        """
         chunks, size = self.grid
         scale, *bias = self._scalars
 
@@ -253,14 +252,16 @@ class _Matrix:
             logits = ops.matmul(images * scale, ops.transpose(self.texts))
             logits = logits + bias[0] if bias else logits
             rows = _Rows(images, logits, self.first + place, is_real)
-            return (index + 1, *step(rows, index, *state))
+            return step(rows, *state)
 
-        return sequential_loop(lambda index, *_: index < chunks, body, (0, *state))[1:]
+        dtype = output_dtype or self.texts.dtype
+        state, outputs = sequential_scan(body, state, chunks, dtype)
+        outputs = ops.reshape(outputs, (-1, *outputs.shape[2:]))
+        return state, outputs[: self.count]
 
-    def joined(self, chunks):
-        """(K, C, …) -> (P, …)."""
-        rows = ops.reshape(chunks, (-1, *chunks.shape[2:]))
-        return rows[: self.count]
+    def for_columns(self, value, dtype=None):
+        """The value for each column, (B,)."""
+        return ops.full((self.total,), value, dtype or self.texts.dtype)
 
     def own_part(self, columns):
         """(B, …) -> (P, …)."""
@@ -278,40 +279,41 @@ class _Matrix:
                 `factor`.
             factor: A scalar.
         """
-        scale, width = self._scalars[0], self.texts.shape[1]
+        scale = self._scalars[0]
 
-        def step(rows, index, d_images, d_texts, d_scale, *d_bias):
+        def step(rows, d_texts, d_scale, *d_bias):
             slopes = slopes_of(rows)
             d_rows = factor * ops.matmul(slopes, self.texts)  # (C, E)
-            d_images = ops.slice_update(d_images, (index, 0, 0), scale * d_rows[None])
             images = (factor * scale) * rows.images
             d_texts += ops.matmul(ops.transpose(slopes), images)  # (B, E)
             d_scale += ops.sum(d_rows * rows.images)
             sums = ops.where(rows.is_real, ops.sum(slopes, axis=1), 0.0)
             d_bias = (d + factor * ops.sum(sums) for d in d_bias)
-            return d_images, d_texts, d_scale, *d_bias
+            return (d_texts, d_scale, *d_bias), scale * d_rows
 
-        dtype = self.texts.dtype
-        d_images, d_texts, *d_scalars = self.over_chunks(
-            step,
-            ops.zeros((*self.grid, width), dtype),
-            ops.zeros((self.total, width), dtype),
-            *(ops.zeros((), dtype) for _ in self._scalars),
-        )
-        d_texts = self.own_part(add_replicas(d_texts))
-        return self.joined(d_images), d_texts, *d_scalars
+        start = ops.zeros_like(self.texts), *(self.zero for _ in self._scalars)
+        (d_texts, *d_scalars), d_images = self.over_chunks(step, start)
+        return d_images, self.own_part(add_replicas(d_texts)), *d_scalars
 
 
-def _grid(count, chunk_size):
-    """K and C, as equal as possible; tensors if the number of rows is unknown."""
+def _grid(count, total, chunk_size):
+    """K and C for P and B, all of them tensors if the number of pairs is unknown."""
+    if chunk_size is None:
+        chunk_size = _maximum(_CHUNK_LOGITS // _maximum(total, 1), _MIN_CHUNK_SIZE)
     chunks = (count + chunk_size - 1) // chunk_size
-    at_least_1 = max(chunks, 1) if isinstance(count, int) else ops.maximum(chunks, 1)
+    # Equal chunks need the least padding.
+    at_least_1 = _maximum(chunks, 1)
     return chunks, (count + at_least_1 - 1) // at_least_1
+
+
+def _maximum(number, minimum):
+    return (max if isinstance(number, int) else ops.maximum)(number, minimum)
 
 
 def _checked(image_embeddings, text_embeddings, chunk_size):
     """Both embeddings in the same dtype, at least float32."""
-    check_positive("chunk_size", chunk_size)
+    if chunk_size is not None:
+        check_positive("chunk_size", chunk_size)
     x, y = map(ops.convert_to_tensor, (image_embeddings, text_embeddings))
     check_rank("image_embeddings", x, 2, "(pairs, width)")
     check_rank("text_embeddings", y, 2, "(pairs, width)")
