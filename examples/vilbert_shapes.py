@@ -18,8 +18,8 @@ standard deviation over three seeds, and the same without learning: the most fre
 answer to each kind of question, a random region, and the best region. Each finished run
 is kept in a file, and a run that was killed resumes.
 
-Three seeds take about 30 minutes on one idle core of an AMD EPYC (AVX-512, no AMX):
-45 ms a step of pre-training.
+A step of pre-training takes 45 ms of CPU time on one thread of an AMD EPYC with two
+cores (AVX-512 and VNNI, no AMX), so three seeds take about half an hour, by estimate.
 """
 
 import json

@@ -104,7 +104,5 @@ def test_vilbert_shapes(example, tmp_path):
     figures = r" \| ".join(2 * [r"[01]\.\d{3} ± 0\.000"])
     table = re.findall(rf"^\| (\w+) \| (\w+) \| {figures} \|$", printed, re.M)
     assert table == [("questions", "bert_captions"), ("phrases", "bert_captions")]
-    # What is done is not done again.
-    again = example("vilbert_shapes", *options, "--run-dir", tmp_path)
-    assert "seconds" in printed and "seconds" not in again
-    assert again.endswith(printed[printed.index("| task |") :])
+    # A finished run is in a file.
+    assert len(list(tmp_path.glob("*_bert_captions_0.json"))) == 2
