@@ -333,7 +333,7 @@ def add(results, name, figures):
 
 
 def random_candidates(split, count, seed):
-    """The true path, and random walks from its start that visit nothing twice, in any order."""
+    """The true path among random walks from its start that visit nothing twice."""
     found = []
     for row, each in enumerate(split.examples):
         random = np.random.default_rng([seed, row])
