@@ -13,11 +13,10 @@ import time
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
-import tensorflow as tf
 from options import add_training_options, new_parser, parse_with_smoke
 from vln_bert_worlds import (
+    add_size_options,
     fit,
-    mask_regions,
     masked_losses,
     masking_of,
     new_shapes,
@@ -36,9 +35,11 @@ def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__, "runs/vln-bert/captions")
     parser.add_argument("--pictures", type=int, default=6000, help="with captions")
-    parser.add_argument("--width", type=int, default=64, help="of both streams")
+    add_size_options(parser)
     add_training_options(parser, epochs=12, batch_size=64, learning_rate=1e-3)
-    return parse_with_smoke(parser, pictures=8, epochs=1, batch_size=4, width=8)
+    return parse_with_smoke(
+        parser, pictures=8, epochs=1, batch_size=4, width=8, layers=1
+    )
 
 
 def read_pictures(first, count):
@@ -67,36 +68,13 @@ def read_pictures(first, count):
 
 
 def caption_batches(captions, pictures, tokenizer, batch_size, seed, epoch):
-    """Batches in which half of the captions are of a different picture.
-
-    Labels are 0 for a caption of the picture, 1 for one of a different picture; masked
-    words and regions count in both, as in the authors' code.
-    """
-    texts = tokenizer.encode_batch(captions)
-    count = len(captions)
-
-    def pair(rows):
-        seeds = [tf.cast(epoch, tf.int64) + 7919 * seed, rows[0]]
-        others = (
-            rows
-            + tf.random.stateless_uniform(tf.shape(rows), seeds, 1, count, tf.int64)
-        ) % count
-        is_wrong = tf.random.stateless_uniform(tf.shape(rows), [*seeds[1:], 1]) < 0.5
-        told = tf.where(is_wrong, others, rows)
-        inputs = {name: tf.gather(array, told) for name, array in texts.items()}
-        inputs |= {name: tf.gather(array, rows) for name, array in pictures.items()}
-        return inputs, tf.cast(is_wrong, tf.int32)
-
-    rows = data.shuffled_dataset(np.arange(count), seed=seed, epoch=epoch)
-    batches = rows.batch(batch_size, drop_remainder=True).map(pair)
-    batches = training.mask_batches(
-        batches,
-        masking_of(tokenizer),
-        seed=seed,
-        epoch=epoch,
-        label_names=("masked_lm", "alignment"),
-    )
-    return mask_regions(batches, seed, epoch).prefetch(2)
+    """Batches with masked words and regions; half of the captions are exchanged."""
+    pairs = {**tokenizer.encode_batch(captions), **pictures}
+    rows = data.shuffled_dataset(pairs, seed=seed, epoch=epoch)
+    batches = rows.batch(batch_size, drop_remainder=True)
+    masking = masking_of(tokenizer)
+    batches = training.mask_pairs(batches, masking, seed=seed, epoch=epoch)
+    return batches.prefetch(2)
 
 
 def train_captions(arguments, seed, folder):
@@ -129,7 +107,6 @@ def train_captions(arguments, seed, folder):
             captions, pictures, tokenizer, arguments.batch_size, seed, epoch
         ),
         folder,
-        arguments,
         epochs=arguments.epochs,
         rate=arguments.learning_rate,
         loss={**masked_losses(), "alignment": alignment},

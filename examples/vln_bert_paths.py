@@ -17,7 +17,6 @@ from vln_bert_worlds import (
     MAX_TOKENS,
     add_world_options,
     fit,
-    mask_regions,
     masked_losses,
     masking_of,
     new_encoder,
@@ -32,8 +31,8 @@ def parse_arguments():
     parser = new_parser(__doc__, "runs/vln-bert/paths")
     add_world_options(parser)
     add_training_options(parser, epochs=2, batch_size=32, learning_rate=1e-3)
-    tiny = {"epochs": 1, "batch_size": 2, "width": 8, "min_count": 1}
-    return parse_with_smoke(parser, **tiny)
+    tiny = {"epochs": 1, "batch_size": 2, "width": 8, "layers": 1}
+    return parse_with_smoke(parser, **tiny, min_count=1)
 
 
 def masked_batches(world, split, batch_size, seed, epoch, same_each_epoch=False):
@@ -48,14 +47,21 @@ def masked_batches(world, split, batch_size, seed, epoch, same_each_epoch=False)
         shuffle=True,
         epoch=epoch,
     )
-    batches = training.mask_batches(
+    batches = training.mask_pairs(
         batches,
         masking_of(world.tokenizer),
         seed=seed,
         epoch=epoch,
         same_each_epoch=same_each_epoch,
+        mismatch_rate=0.0,  # All instructions belong to their paths.
     )
-    return mask_regions(batches, seed, epoch).prefetch(2)
+
+    def without_alignment(inputs, labels, weights):
+        names = ("masked_lm", "masked_regions")
+        parts = labels, weights
+        return inputs, *({name: part[name] for name in names} for part in parts)
+
+    return batches.map(without_alignment).prefetch(2)
 
 
 def train_masked(encoder, world, train, arguments, seed, folder, epochs):
@@ -75,7 +81,6 @@ def train_masked(encoder, world, train, arguments, seed, folder, epochs):
         model,
         lambda epoch: masked_batches(world, train, arguments.batch_size, seed, epoch),
         folder,
-        arguments,
         epochs=epochs,
         rate=arguments.learning_rate,
         loss=masked_losses(),

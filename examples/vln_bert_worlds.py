@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import keras
 import numpy as np
-import tensorflow as tf
 from options import add_data_dir
 from walk_buildings import read_splits
 
@@ -55,8 +54,19 @@ def add_world_options(parser):
     content = "R2R_train.json, R2R_val_seen.json, R2R_val_unseen.json, connectivity/"
     add_data_dir(parser, "r2r", f"folder with {content}")
     parser.add_argument("--world", choices=WORLDS, default="ways", help="see above")
-    parser.add_argument("--width", type=int, default=64, help="of both streams")
+    add_size_options(parser)
     parser.add_argument("--min-count", type=int, default=5, help="of a word")
+
+
+def add_size_options(parser):
+    """Adds the sizes of the model."""
+    parser.add_argument("--width", type=int, default=64, help="of both streams")
+    parser.add_argument(
+        "--layers",
+        type=int,
+        default=2,
+        help="of the words; at most one less of regions",
+    )
 
 
 def read_world(arguments):
@@ -148,23 +158,24 @@ def told(examples, objects):
 
 def sizes_of(arguments, vocabulary_size, feature_dim):
     """Sizes of a small ViLBERT or VLN-BERT."""
-    width = arguments.width
+    width, layers = arguments.width, arguments.layers
+    co_attentions = max(layers - 1, 1)
     return {
         "vocabulary_size": vocabulary_size,
         "max_sequence_length": MAX_TOKENS,
-        "num_layers": 3,
+        "num_layers": layers,
         "hidden_dim": width,
         "num_heads": 4,
         "mlp_dim": 2 * width,
         "feature_dim": feature_dim,
         "region_dim": width,
-        "num_region_layers": 2,
+        "num_region_layers": co_attentions,
         "num_region_heads": 4,
         "region_mlp_dim": 2 * width,
         "co_attention_dim": width,
         "num_co_attention_heads": 4,
-        "text_co_layers": (1, 2),
-        "region_co_layers": (0, 1),
+        "text_co_layers": tuple(range(layers - co_attentions, layers)),
+        "region_co_layers": tuple(range(co_attentions)),
     }
 
 
@@ -199,63 +210,23 @@ def masking_of(tokenizer):
     )
 
 
-def mask_regions(batches, seed, epoch, whole="is_viewpoint"):
-    """Masks 15 % of the regions, and adds their classes to labels and weights.
-
-    Of the features of a masked region 90 % are set to zero and 10 % are kept. A region
-    that stands for a whole viewpoint is never masked.
-
-    Args:
-        batches: From `training.mask_batches`, with `class_distributions`.
-        seed: Of the masks.
-        epoch: Of the masks, a variable.
-        whole: Name of an input that is 1 for regions that are never masked.
-    """
-
-    def mask(index, batch):
-        inputs, labels, weights = batch
-        inputs = dict(inputs)
-        classes = inputs.pop("class_distributions")
-        shape = tf.shape(inputs["region_padding_mask"])
-        can_be = inputs["region_padding_mask"]
-        if whole in inputs:
-            can_be *= 1 - inputs.pop(whole)
-        seeds = tf.stack([tf.cast(epoch, tf.int64) + 1000 * seed, index])
-        drawn = tf.random.stateless_uniform([2, *tf.unstack(shape)], seeds)
-        is_masked = (drawn[0] < 0.15) & (can_be > 0)
-        kept = 1 - tf.cast(is_masked & (drawn[1] < 0.9), tf.float32)
-        inputs["region_features"] *= kept[..., None]
-        if not isinstance(labels, dict):
-            labels, weights = {"masked_lm": labels}, {"masked_lm": weights}
-        labels = {**labels, "masked_regions": classes}
-        weights = {**weights, "masked_regions": tf.cast(is_masked, tf.float32)}
-        return inputs, labels, weights
-
-    return batches.enumerate().map(mask)
-
-
 def masked_losses():
     """The losses of masked words and regions, for `compile`."""
-    mean = "mean_with_sample_weight"
     return {
         "masked_lm": keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction=mean
+            from_logits=True, reduction="mean_with_sample_weight"
         ),
-        # The Kullback-Leibler divergence, less the constant entropy of the target.
-        "masked_regions": keras.losses.CategoricalCrossentropy(
-            from_logits=True, reduction=mean
-        ),
+        "masked_regions": training.MaskedRegionLoss(),
     }
 
 
-def fit(model, make_dataset, folder, arguments, *, epochs, rate, loss, metrics=None):
+def fit(model, make_dataset, folder, *, epochs, rate, loss, metrics=None):
     """Trains a model, or resumes.
 
     Args:
         model: The model.
         make_dataset: From the variable of the epoch to a dataset.
         folder: For the backup.
-        arguments: Command-line arguments.
         epochs: Passes over the data.
         rate: Peak learning rate.
         loss: As of `compile`.

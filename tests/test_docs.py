@@ -166,6 +166,7 @@ def test_navigation(tmp_path, monkeypatch):
     assert names["world_state"].shape == (4, 80)
     # An ensemble of the model and its exported file walks as the model does.
     assert names["shipped"].walks == names["walked"].walks
+    assert len(names["scores"]) == len(names["walks"]) > 1
     assert (tmp_path / "walk.png").stat().st_size > 1000
 
 
