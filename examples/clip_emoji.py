@@ -59,7 +59,7 @@ def parse_arguments():
         "--width", type=int, default=16, help="base width of the image tower"
     )
     parser.add_argument("--seeds", type=int, default=3, help="number of runs")
-    add_training_options(parser, epochs=150, batch_size=256, learning_rate=4e-3)
+    add_training_options(parser, epochs=60, batch_size=256, learning_rate=4e-3)
     tiny = {"epochs": 1, "batch_size": 8, "width": 4, "image_size": 32, "seeds": 1}
     return parse_with_smoke(parser, **tiny)
 
