@@ -18,10 +18,11 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
 
 
-def run_recipes(name):
-    """Runs the recipes of a document; returns their variables."""
+def run_recipes(name, heading="", until=None):
+    """Runs a document's recipes, those between headings; returns their variables."""
     names = {}
     text = (DOCS / name).read_text("utf-8")
+    text = text[text.index(heading) : text.index(until) if until else None]
     for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
         exec(compile(recipe, name, "exec"), names)
     return names
@@ -187,7 +188,7 @@ def test_vision_language(tmp_path, monkeypatch):
     for name in ("a.jpg", "b.png"):
         picture = RNG.integers(0, 256, (50, 70, 3))
         keras.utils.save_img(tmp_path / "photos" / name, picture, scale=False)
-    names = run_recipes("vision_language.md")
+    names = run_recipes("vision_language.md", until="## Seeing what matters")
     assert sorted(names["index"].names) == ["a.jpg", "b.png"]
     assert (tmp_path / "photos.npz").is_file()
     assert names["served"](picture[None].astype("uint8")).shape == (1, 3)
@@ -197,3 +198,15 @@ def test_vision_language(tmp_path, monkeypatch):
     (embedded,) = loaded({"images": picture[None].astype("uint8")}).values()
     expected = models.picture_encoder(names["clip"])([picture.astype("uint8")])
     np.testing.assert_allclose(embedded, expected, atol=1e-4)
+
+
+@pytest.mark.runs
+def test_seeing_what_matters(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("vision_language.md", "## Seeing what matters")
+    for picture in ("similarity", "relevance", "words", "regions"):
+        assert (tmp_path / f"{picture}.png").stat().st_size > 1000
+    assert names["maps"].shape == (1, 5, 8, 8)
+    assert len(list((tmp_path / "runs/clip").iterdir())) == 2  # A file per callback.
+    count = len(names["example"].objects)
+    assert names["last"].to_words.shape == (4, count, len(names["tokens"]))

@@ -108,8 +108,9 @@ def with_preprocessing(
     inputs = getattr(model, "inputs", None) or ()
     if len(inputs) != 1 or len(inputs[0].shape) != 4:
         raise ValueError(
-            "`model` must take one input, images (B, H, W, C). Received: a model with "
-            f"the inputs {[tuple(each.shape) for each in inputs]}"
+            "`model` must take one input, images (B, H, W, C), as the image tower of "
+            "CLIP does, `build_clip_image_encoder`. Received: a model with the inputs "
+            f"{[tuple(each.shape) for each in inputs]}"
         )
     layer = preprocessing or image_preprocessing(model)
     shape = (*image_size, inputs[0].shape[-1])

@@ -112,7 +112,7 @@ def test_bad_tables_and_folders_are_named(folder):
     for options in wrong:
         with pytest.raises(ValueError, match="must all be numbers or all be names"):
             read_image_texts(table, pictures, **options)
-    with pytest.raises(ValueError, match="line 1 must have at least 1 fields"):
+    with pytest.raises(ValueError, match=r"must count from 0.*text_columns=\[-1\]"):
         read_image_texts(table, pictures, text_columns=[-1])
     with pytest.raises(
         FileNotFoundError, match="`images` must be an existing folder or"
@@ -122,6 +122,9 @@ def test_bad_tables_and_folders_are_named(folder):
         read_image_texts(table, table)
     (folder / "empty").mkdir()
     with pytest.raises(ValueError, match="`images` must have images, .jpg"):
+        read_named_pictures(folder / "empty")
+    (folder / "empty" / "__.png").write_bytes(b"")
+    with pytest.raises(ValueError, match="files whose names describe them.*'__.png'"):
         read_named_pictures(folder / "empty")
     table.write_text("moon\tx\n")
     with pytest.raises(ValueError, match="`table` must name images with texts"):

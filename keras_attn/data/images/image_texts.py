@@ -183,8 +183,9 @@ def read_image_texts(
 
     Raises:
         FileNotFoundError: If there is no such table, folder or archive.
-        ValueError: If a column is missing, if a line is too short, has no text or names
-            no image, or several, and `on_error="raise"`, or if no line is left.
+        ValueError: If a column is missing or negative, if a line is too short, has no
+            text or names no image, or several, and `on_error="raise"`, or if no line is
+            left.
 
     Example:
         ```python
@@ -208,6 +209,11 @@ def read_image_texts(
             f"text_columns={text_columns!r}"
         )
     indices = [column for column in columns if isinstance(column, int)]
+    if any(index < 0 for index in indices):
+        raise ValueError(
+            "`image_column` and `text_columns` must count from 0. Received: "
+            f"image_column={image_column!r}, text_columns={text_columns!r}"
+        )
     if not indices:
         header = lines.pop(0)[1] if lines else []
         missing = [column for column in columns if column not in header]
@@ -222,7 +228,7 @@ def read_image_texts(
     for number, row in lines:
         label = f"{path.name}, line {number}"
         try:
-            if len(row) <= max(indices) or min(indices) < 0:
+            if len(row) <= max(indices):
                 raise ValueError(
                     f"{label} must have at least {max(indices) + 1} fields with tabs "
                     f"between them. Received: {shown(row)}"
@@ -251,12 +257,17 @@ def read_named_pictures(images: str | os.PathLike) -> ImageTextData:
 
     Raises:
         FileNotFoundError: If there is neither.
-        ValueError: If it has no images.
+        ValueError: If it has no images, or a name is nothing but "_".
     """
-    examples = [
-        ImageTextExample(file.name, file, (file.stem.replace("_", " ").strip(),))
-        for file in list_pictures("images", images)
-    ]
+    examples = []
+    for file in list_pictures("images", images):
+        text = file.stem.replace("_", " ").strip()
+        if not text:
+            raise ValueError(
+                "`images` must have files whose names describe them. "
+                f"Received: {file.name!r}"
+            )
+        examples.append(ImageTextExample(file.name, file, (text,)))
     return ImageTextData(examples, Skipped("raise"))
 
 
