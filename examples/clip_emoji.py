@@ -56,10 +56,10 @@ def parse_arguments():
         "--image-size", type=int, default=32, help="pixels, a multiple of 32"
     )
     parser.add_argument(
-        "--width", type=int, default=32, help="base width of the image tower"
+        "--width", type=int, default=16, help="base width of the image tower"
     )
     parser.add_argument("--seeds", type=int, default=3, help="number of runs")
-    add_training_options(parser, epochs=80, batch_size=64, learning_rate=2e-3)
+    add_training_options(parser, epochs=60, batch_size=256, learning_rate=4e-3)
     tiny = {"epochs": 1, "batch_size": 8, "width": 4, "image_size": 32, "seeds": 1}
     return parse_with_smoke(parser, **tiny)
 
@@ -67,7 +67,7 @@ def parse_arguments():
 def new_captions(emoji, seed):
     """A function from an emoji to captions, of which each epoch draws one.
 
-    Four times its name, its names in German and French, and four captions of up to four
+    Six times its name, its names in German and French, and two captions of up to four
     keywords, drawn once.
     """
     random = np.random.default_rng(seed)
@@ -75,9 +75,9 @@ def new_captions(emoji, seed):
     def captions(one):
         drawn = [
             ", ".join(random.permutation(one.keywords)[: random.integers(1, 5)])
-            for _ in range(4)
+            for _ in range(2)
         ]
-        return (*[one.name] * 4, *one.others, *drawn)
+        return (*[one.name] * 6, *one.others, *drawn)
 
     return captions
 
@@ -131,8 +131,9 @@ def fit(clip, tokenizer, examples, arguments, seed, folder):
         max_length=MAX_LENGTH,
         augmentations=[
             # Pictures of other styles are larger or smaller in their squares.
-            data.RandomScaleAndCrop(side, scale=(0.75, 1.15), fill=255.0),
-            data.RandomColors(0.1, 0.2, 0.3, 0.04),
+            data.RandomScaleAndCrop(side, scale=(0.75, 1.1), fill=255.0),
+            data.RandomColors(0.1, 0.3, 0.4, 0.05),
+            sometimes_gray,
         ],
         seed=seed,
         shuffle=True,

@@ -32,6 +32,7 @@ from keras_attn.file_writing import write_atomically
 
 # Runtime, and suffix of the exported files.
 RUNTIMES = {"keras": None, "saved_model": "", "litert": ".tflite", "onnx": ".onnx"}
+TOWERS = ("images", "texts")
 # Texts on which exported models are compared with Keras: more realistic than noise.
 SAMPLES = ["a photo of a red heart", "two cats on a couch", "the sea at night"]
 
@@ -69,12 +70,12 @@ def make_encoders(runtime, checkpoint, folder):
     status = [(file.name, file.stat().st_mtime_ns) for file in checkpoint.iterdir()]
     state = repr((str(checkpoint.resolve()), sorted(status))).encode()
     folder = folder / hashlib.sha256(state).hexdigest()[:8]
-    paths = [folder / f"{tower}{RUNTIMES[runtime]}" for tower in ("images", "texts")]
+    paths = {tower: folder / f"{tower}{RUNTIMES[runtime]}" for tower in TOWERS}
     about = folder / f"{runtime}.json"
     if not about.exists():
-        export_towers(checkpoint, tokenizer, runtime, *paths, about)
+        export_towers(checkpoint, tokenizer, runtime, paths, about)
     settings = json.loads(about.read_text("utf-8"))
-    images, texts = (load_runner(path) for path in paths)
+    images, texts = (load_runner(paths[tower]) for tower in TOWERS)
 
     def embed_pictures(pictures):
         found = []
@@ -103,7 +104,7 @@ def make_encoders(runtime, checkpoint, folder):
     return embed_pictures, embed_texts
 
 
-def export_towers(checkpoint, tokenizer, runtime, images, texts, about):
+def export_towers(checkpoint, tokenizer, runtime, paths, about):
     """Exports both towers, and writes what is needed besides them, last."""
     clip = models.load_checkpoint(checkpoint)
     encoder = clip.image_encoder()
@@ -114,17 +115,24 @@ def export_towers(checkpoint, tokenizer, runtime, images, texts, about):
     positions = clip.get_layer("text_position_embedding").max_sequence_length
     length = positions if is_siglip else None
     about.parent.mkdir(parents=True, exist_ok=True)
-    print(export(encoder, images))
+    print(export(encoder, paths["images"]))
+    tower = clip.text_encoder()
     if runtime == "saved_model":
-        options = {"tokenizer": tokenizer, "sample_inputs": SAMPLES}
-        if is_siglip:
-            options["sequence_length"] = length
+        print(
+            export(
+                tower,
+                paths["texts"],
+                tokenizer=tokenizer,
+                sequence_length=length,
+                sample_inputs=SAMPLES,
+            )
+        )
     else:
         encoded = tokenizer.encode_batch(
             SAMPLES, max_length=positions, pad_to_max_length=is_siglip
         )
-        options = {"sample_inputs": {"token_ids": encoded["token_ids"]}}
-    print(export(clip.text_encoder(), texts, **options))
+        samples = {"token_ids": encoded["token_ids"]}
+        print(export(tower, paths["texts"], sample_inputs=samples))
     settings = {"preprocessing": clip.preprocessing, "text_length": length}
     write_atomically(about, json.dumps(settings).encode())
 
