@@ -44,7 +44,7 @@ def parse_arguments():
         ("codes", 128, "different codes of the discrete VAE"),
         ("dvae-width", 24, "channels of the discrete VAE"),
         ("dvae-epochs", 8, "epochs of the discrete VAE"),
-        ("epochs", 12, "epochs of DALL·E"),
+        ("epochs", 5, "epochs of DALL·E"),
         ("clip-epochs", 8, "epochs of CLIP"),
         ("dvae-batch-size", 8, "images per step of the discrete VAE"),
         ("batch-size", 32, "examples per step"),
