@@ -12,9 +12,9 @@ images. CLIP keeps the best of each 1, 8 or 64.
 The judge is a CNN that tells size, color and shape of an object, trained on other
 images of all kinds. It is right about 97.8% of held-out images of known pairs and about
 98.4% of new ones; after the discrete VAE has encoded and decoded these images, about
-76.4 and 79.2%, which is what DALL·E can reach at most. A training image that is chosen
-in the same way, by the same CLIP from as many random ones, is the baseline: no training
-image shows a new pair.
+76.4 and 79.2%, which bounds what DALL·E can reach with a sample. A training image that
+is chosen in the same way, by the same CLIP from as many random ones, is the baseline:
+no training image shows a new pair.
 
 Results with one thread of an AMD EPYC (AVX-512, no AMX) with two cores, beside other
 work: 111 s of CPU time for the discrete VAE, 47 s for the judge, 37 s for a CLIP, 110 s
@@ -30,8 +30,8 @@ deviations.
 
 DALL·E puts colors and shapes together that it has never seen together, less often than
 known ones. What it misses are shapes: of all samples for known pairs the judge sees the
-right color in 97.6%, the right size in 78.4% and the right shape in 60.8%, for new pairs
-in 89.7, 81.0 and 42.5%. Choosing among 8 helps by about 10 points. Whether choosing
+right color in 97.6%, the right size in 78.4% and the right shape in 60.8%; for new
+pairs in 89.7, 81.0 and 42.5%. Choosing among 8 helps by 10 points. Whether choosing
 among 64 helps more does not show: that is one image for each caption, 36 and 12 a seed,
 and CLIP itself finds the caption of only 38.8 ± 7.8% of real images of new pairs among
 all 48, of 98.4 ± 0.4% of known ones. For a known caption it is better to show a
