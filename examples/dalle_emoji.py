@@ -5,9 +5,10 @@
 The folder has a table `emoji.tsv` with the columns `hexcode` and `name`, and one ZIP
 archive of pictures of 64 × 64 pixels for each of three drawing styles. Pictures are
 halved to 32 × 32, 8 × 8 codes of 128. A caption is the style and the name, "noto red
-heart". 100 of 1,618 names are held out, in all styles. For each of them DALL·E draws 64
-images in the first style, and a CLIP that was trained on the same 4,554 pictures
-chooses the best.
+heart". 100 of 1,618 names are held out, in all styles; similar ones, such as "man
+police officer" for "woman police officer", stay in training. For each of them DALL·E
+draws 64 images in the first style, and a CLIP that was trained on the same 4,554
+pictures chooses the best.
 
 With one thread of an AMD EPYC (AVX-512, no AMX) with two cores, beside other work: 116
 s of CPU time for the discrete VAE, 46 s for CLIP, 110 s for DALL·E. One seed.
