@@ -1,6 +1,25 @@
 """DALL·E on emoji: pictures for names that were not in training.
 
-python examples/dalle_emoji.py
+    python examples/dalle_emoji.py --data-dir emoji
+
+The folder has a table `emoji.tsv` with the columns `hexcode` and `name`, and one ZIP
+archive of pictures of 64 × 64 pixels for each of three drawing styles. Pictures are
+halved to 32 × 32, 8 × 8 codes of 128. A caption is the style and the name, "noto red
+heart". 100 of 1,618 names are held out, in all styles; similar ones, such as "man
+police officer" for "woman police officer", stay in training. For each of them DALL·E
+draws 64 images in the first style, and a CLIP that was trained on the same 4,554
+pictures chooses the best.
+
+With one thread of an AMD EPYC (AVX-512, no AMX) with two cores, beside other work: 116
+s of CPU time for the discrete VAE, 46 s for CLIP, 110 s for DALL·E. One seed.
+
+What it shows (`samples.png`): outlines and colors like those of emoji, yellow for faces
+and hands, blue for a police officer, and no detail that makes the thing recognizable. A
+sample is nearer, in squared differences of pixels, to the picture of its name than to
+another held-out picture in 65% of all pairs; 50% is chance. The training picture that
+CLIP finds most similar to the name, in any style, is so in 74%, so showing that one is
+better. The discrete VAE is no limit: what it makes of the pictures is nearer to its own
+in 99.9%. 4,554 pictures are few, and five epochs short.
 """
 
 import json
@@ -44,7 +63,7 @@ def parse_arguments():
         ("codes", 128, "different codes of the discrete VAE"),
         ("dvae-width", 24, "channels of the discrete VAE"),
         ("dvae-epochs", 8, "epochs of the discrete VAE"),
-        ("epochs", 12, "epochs of DALL·E"),
+        ("epochs", 5, "epochs of DALL·E"),
         ("clip-epochs", 8, "epochs of CLIP"),
         ("dvae-batch-size", 8, "images per step of the discrete VAE"),
         ("batch-size", 32, "examples per step"),

@@ -12,11 +12,30 @@ images. CLIP keeps the best of each 1, 8 or 64.
 The judge is a CNN that tells size, color and shape of an object, trained on other
 images of all kinds. It is right about 97.8% of held-out images of known pairs and about
 98.4% of new ones; after the discrete VAE has encoded and decoded these images, about
-76.4 and 79.2%, which is what DALL·E can reach at most. A training image that is chosen
-in the same way, by the same CLIP from as many random ones, is the baseline: no training
-image shows a new pair.
+76.4 and 79.2%, which bounds what DALL·E can reach with a sample. A training image that
+is chosen in the same way, by the same CLIP from as many random ones, is the baseline:
+no training image shows a new pair.
 
-Results
+Results with one thread of an AMD EPYC (AVX-512, no AMX) with two cores, beside other
+work: 111 s of CPU time for the discrete VAE, 47 s for the judge, 37 s for a CLIP, 110 s
+for a DALL·E, 25 s to draw and to judge for a seed; 11 minutes in all. One discrete VAE
+and one judge; means of three seeds of CLIP, DALL·E and the samples, with their standard
+deviations.
+
+    % of images that show their caption   best of 1     best of 8     best of 64
+    DALL·E, known pairs                  49.0 ± 0.3    59.5 ± 1.1    56.5 ± 5.8
+    DALL·E, new pairs                    28.8 ± 2.9    41.0 ± 0.6    47.2 ± 9.6
+    training images, known pairs          2.5 ± 0.0    17.5 ± 0.7    81.5 ± 7.0
+    training images, new pairs            0             0             0
+
+DALL·E puts colors and shapes together that it has never seen together, less often than
+known ones. What it misses are shapes: of all samples for known pairs the judge sees the
+right color in 97.6%, the right size in 78.4% and the right shape in 60.8%; for new
+pairs in 89.7, 81.0 and 42.5%. Choosing among 8 helps by 10 points. Whether choosing
+among 64 helps more does not show: that is one image for each caption, 36 and 12 a seed,
+and CLIP itself finds the caption of only 38.8 ± 7.8% of real images of new pairs among
+all 48, of 98.4 ± 0.4% of known ones. For a known caption it is better to show a
+training image: CLIP finds one among 64 more often than DALL·E draws one.
 """
 
 import json
@@ -306,13 +325,14 @@ def print_table(results):
 def draw_samples(drawn, score, path):
     """Draws the best images of some captions, known and new, and of all candidates."""
     images, scores, captions = [], [], []
-    chosen = [(part, kind) for part in drawn for kind in list(drawn[part])[::4][:3]]
-    for part, kind in chosen:
-        found = score(drawn[part][kind], caption_of(kind))
-        best = np.argsort(-found, kind="stable")[:NUM_SHOWN]
-        images.append(drawn[part][kind][best])
-        scores.append(found[best])
-        captions.append(f"{caption_of(kind)} ({part})")
+    for part, those in drawn.items():
+        for number in np.linspace(1, len(those) - 1, 3).astype(int):
+            kind = list(those)[number]
+            found = score(those[kind], caption_of(kind))
+            best = np.argsort(-found, kind="stable")[:NUM_SHOWN]
+            images.append(those[kind][best])
+            scores.append(found[best])
+            captions.append(f"{caption_of(kind)} ({part})")
     figure = viz.plot_generated_images(
         np.stack(images), captions, np.stack(scores), title="the best by CLIP"
     )

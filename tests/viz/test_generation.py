@@ -27,7 +27,7 @@ def is_attended(axis):
 
 
 def test_masks():
-    figure = plot_image_masks(tiny("dalle_12b"), (1, 2), title="a $ b")
+    figure = plot_image_masks(tiny("dalle_12b"), (2, 1), title="a $ b")
     axes = panels(figure)
     assert [axis.get_title() for axis in axes[:3]] == ["row", "column", "convolutional"]
     size = GRID[0] * GRID[1]
@@ -41,7 +41,7 @@ def test_masks():
         text = is_attended(whole)[:, :TEXT]
         np.testing.assert_array_equal(text, np.tri(TEXT + size, TEXT, dtype=bool))
         assert not is_attended(whole)[:TEXT, TEXT:].any()
-        query = 1 * GRID[1] + 2
+        query = 2 * GRID[1] + 1
         np.testing.assert_array_equal(is_attended(grid), expected[query].reshape(GRID))
         # Only the query itself is orange.
         colors, counts = np.unique(
