@@ -59,7 +59,7 @@ def parse_arguments():
         "--width", type=int, default=32, help="base width of the image tower"
     )
     parser.add_argument("--seeds", type=int, default=3, help="number of runs")
-    add_training_options(parser, epochs=60, batch_size=64, learning_rate=2e-3)
+    add_training_options(parser, epochs=80, batch_size=64, learning_rate=2e-3)
     tiny = {"epochs": 1, "batch_size": 8, "width": 4, "image_size": 32, "seeds": 1}
     return parse_with_smoke(parser, **tiny)
 
@@ -131,9 +131,8 @@ def fit(clip, tokenizer, examples, arguments, seed, folder):
         max_length=MAX_LENGTH,
         augmentations=[
             # Pictures of other styles are larger or smaller in their squares.
-            data.RandomScaleAndCrop(side, scale=(0.65, 1.15), fill=255.0),
-            data.RandomColors(0.15, 0.3, 0.5, 0.06),
-            sometimes_gray,
+            data.RandomScaleAndCrop(side, scale=(0.75, 1.15), fill=255.0),
+            data.RandomColors(0.1, 0.2, 0.3, 0.04),
         ],
         seed=seed,
         shuffle=True,

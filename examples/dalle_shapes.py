@@ -1,6 +1,22 @@
 """DALL·E on shapes: pictures for captions, and a judge that says what they show.
 
-python examples/dalle_shapes.py
+    python examples/dalle_shapes.py
+
+Images of 32 × 32 pixels show one object in one of two sizes, six colors and four
+shapes, "a large red ring". A quarter of the pairs of a color and a shape is held out:
+no model but the judge sees a red circle. Three models are trained: a discrete VAE of
+8 × 8 codes of 64, a DALL·E of three blocks over captions and codes, and a CLIP, which
+chooses among samples. For each of the 36 known and 12 new captions DALL·E draws 64
+images. CLIP keeps the best of each 1, 8 or 64.
+
+The judge is a CNN that tells size, color and shape of an object, trained on other
+images of all kinds. It is right about 97.8% of held-out images of known pairs and about
+98.4% of new ones; after the discrete VAE has encoded and decoded these images, about
+76.4 and 79.2%, which is what DALL·E can reach at most. A training image that is chosen
+in the same way, by the same CLIP from as many random ones, is the baseline: no training
+image shows a new pair.
+
+Results
 """
 
 import json
@@ -22,6 +38,7 @@ from text_to_image import (
     decoder,
     encode,
     fit,
+    outputs_of,
 )
 
 from keras_attn import data, models, viz
@@ -90,7 +107,7 @@ def parse_arguments():
         judge_epochs=1,
         batch_size=24,
         candidates=8,
-        seeds=2,
+        seeds=1,
     )
 
 
@@ -202,7 +219,7 @@ def shows(judge, shapes, images, kinds):
         images: (B, H, W, 3) in [0, 1].
         kinds: What the images should show, B triples.
     """
-    found = judge.predict(images, batch_size=100, verbose=0)
+    found = outputs_of(judge, images)
     columns = []
     for i, part in enumerate(PARTS):
         names = np.array(list(getattr(shapes, f"{part}s")))
@@ -232,8 +249,8 @@ def build_clip(tokenizer):
 def clip_accuracy(score, pictures, captions):
     """Share of images whose own caption is the most similar of all captions."""
     images = pictures.images.astype("float32") / 255
-    scores = np.stack([score(images, caption) for caption in captions], axis=1)
-    return np.mean(np.array(captions)[scores.argmax(1)] == pictures.captions)
+    best = score(images, captions).argmax(1)
+    return np.mean(np.array(captions)[best] == pictures.captions)
 
 
 def shares(drawn, score, is_right, counts):

@@ -161,7 +161,7 @@ def features_of(pixels, kind):
     if kind == "all three":
         parts = [features_of(pixels, each) for each in FEATURES[:3]]
         # Each is worth the same.
-        parts = [part / np.sqrt(part.var(axis=0).sum()) for part in parts]
+        parts = [part / max(np.sqrt(part.var(axis=0).sum()), 1e-9) for part in parts]
         return np.concatenate(parts, axis=1)
     pixels = np.stack([_trim(picture) for picture in pixels])
     count, bins = len(pixels), 6

@@ -6,6 +6,7 @@ file, so a model of words and regions trains without it.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -82,11 +83,13 @@ def read_images(path, detector, shapes, start, count):
     """Images by number, from the file at `path`, which is written if it is missing."""
     path = Path(path)
     if not path.is_file():
-        parts = [
+        parts: list[Any] = [
             _detect(detector, shapes, begin, min(100, start + count - begin))
             for begin in range(start, start + count, 100)
         ]
-        arrays = {name: np.concatenate([x[name] for x in parts]) for name in parts[0]}
+        arrays: dict[str, Any] = {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        }
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(path.with_suffix(".new.npz"), **arrays)
         path.with_suffix(".new.npz").rename(path)
@@ -112,6 +115,7 @@ def _detect(detector, shapes, start, count):
     for name in ("features", "boxes", "class_distributions"):
         found[name] = np.where(is_real[..., None], found[name], 0).astype("float32")
     height, width = shapes.image_size
+    sides = np.array([width, height, width, height], "float32")
     random = [np.random.default_rng([start + number, 1]) for number in range(count)]
     pairs = zip(examples, random, strict=True)
     phrases = [phrase_of(example.objects, random) for example, random in pairs]
@@ -124,7 +128,7 @@ def _detect(detector, shapes, start, count):
     answers = list(shapes.answers)
     return {
         "region_features": found["features"],
-        "region_boxes": found["boxes"] / np.float32([width, height, width, height]),
+        "region_boxes": found["boxes"] / sides,
         "region_padding_mask": is_real.astype("int32"),
         "class_distributions": found["class_distributions"],
         "overlaps": np.asarray(pairwise_iou(found["boxes"], true[:, None]))[..., 0],

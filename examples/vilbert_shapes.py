@@ -3,7 +3,23 @@
     python examples/shapes_masks.py
     python examples/vilbert_shapes.py
 
-HEADER
+The regions of each image are those of the Mask R-CNN that `shapes_masks.py` trains: a
+mean of its last map and a box. Two tasks are learned from them: answers to questions,
+and the region that a phrase names, such as "the small red object". A model starts from
+nothing; from a BERT of the same widths, which has read 8,000 captions and questions and
+predicts their masked words, but has seen no image (`load_checkpoint(folder, "vilbert",
+…)`); from pre-training on 4,000 images with captions (masked words, masked regions,
+alignment), other images than those of the tasks; or from both. Then it learns a task
+from 1%, 10% and 100% of 2,000 labels, with as many steps from every start.
+
+It prints for each the share of 500 held-out questions that are answered right, and of
+phrases whose best region overlaps the object by at least half (IoU), as mean and
+standard deviation over three seeds, and the same without learning: the most frequent
+answer to each kind of question, a random region, and the best region. Each finished run
+is kept in a file, and a run that was killed resumes.
+
+Three seeds take about 30 minutes on one idle core of an AMD EPYC (AVX-512, no AMX):
+45 ms a step of pre-training.
 """
 
 import json
@@ -86,7 +102,7 @@ def parse_arguments():
     add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
     tiny = {"captions": 16, "images": 16, "held_out": 8, "width": 8, "seeds": [0]}
     tiny |= {"epochs": 1, "bert_epochs": 1, "batch_size": 8, "steps": [2, 2]}
-    tiny |= {"shares": [0.5, 1.0], "starts": ["nothing", "bert_captions"]}
+    tiny |= {"shares": [0.5, 1.0], "starts": ["bert_captions"]}
     return parse_with_smoke(parser, **tiny)
 
 

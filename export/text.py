@@ -47,8 +47,8 @@ def with_tokenizer(
     """
     _check_tokenizer(tokenizer, format)
     serve = _serve_of(model)
-    _check_vocabulary(serve.model, tokenizer)
-    positions = _num_positions(serve.model)
+    _check_vocabulary(serve, tokenizer)
+    positions = _num_positions(serve)
     _check_sequence_length(sequence_length, positions)
     max_length = sequence_length or positions
     texts: list[tuple[str, tuple[str, ...]]] = [(SERVE, (TEXT,))]
@@ -144,17 +144,14 @@ def _check_max_length(tokenizer, num_texts, max_length) -> None:
         ) from error
 
 
-def _layer(model: keras.Model, name: str):
-    return next((layer for layer in model.layers if layer.name == name), None)
+def _num_positions(serve: Signature) -> int | None:
+    """The maximum number of tokens that the model reads; None if it is unlimited."""
+    _, end = serve.length_ranges.get("token_ids", (0, None))
+    return None if end is None else end - 1
 
 
-def _num_positions(model: keras.Model) -> int | None:
-    return getattr(_layer(model, "position_embedding"), "max_sequence_length", None)
-
-
-def _check_vocabulary(model: keras.Model, tokenizer: GraphTokenizer) -> None:
-    embedding = _layer(model, "token_embedding")
-    size = getattr(embedding, "input_dim", None)
+def _check_vocabulary(serve: Signature, tokenizer: GraphTokenizer) -> None:
+    _, size = serve.index_ranges.get("token_ids", (0, None))
     if size is not None and tokenizer.vocabulary_size > size:
         raise ValueError(
             "`tokenizer` must not have more tokens than `model`: pass the one that the "

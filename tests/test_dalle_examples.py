@@ -25,7 +25,6 @@ def test_dalle_shapes(example, tmp_path):
             line = f"best of 1 {share}, best of 8 {share}, size {share}, color {share}"
             assert re.search(f"^{part}{kind}: {line}", printed, re.M)
     results = json.loads((tmp_path / "scores.json").read_text("utf-8"))
-    assert len(results) == 2
     # No training image shows a new pair; what the judge says of it is the judge's.
     assert set(results[0]["new"]) == {
         "best of 1",
@@ -34,14 +33,14 @@ def test_dalle_shapes(example, tmp_path):
         "color",
         "shape",
     }
-    for name in ("dvae", "clip_0", "dalle_0", "clip_1", "dalle_1"):
+    for name in ("dvae", "clip_0", "dalle_0"):
         assert (tmp_path / name / "model.keras").is_file()
         assert list((tmp_path / name / "logs").glob("**/events*"))
-    assert (tmp_path / "samples_1.png").stat().st_size > 1000
+    assert (tmp_path / "samples_0.png").stat().st_size > 1000
     # What was trained is read.
-    again = example("dalle_shapes", "--smoke", "--run-dir", tmp_path)
-    assert "Epoch 1" not in again
-    assert json.loads((tmp_path / "scores.json").read_text("utf-8")) == results
+    from text_to_image import fit  # pyright: ignore[reportMissingImports]
+
+    assert fit(None, None, None, tmp_path / "dvae").count_params() == 3_377
 
 
 @pytest.mark.runs

@@ -3,6 +3,7 @@
 import json
 import re
 import wave
+import zipfile
 from pathlib import Path
 
 import keras
@@ -11,17 +12,17 @@ import pytest
 from data.image_sets import write_coco, write_voc
 from walk_cases import write_r2r
 
-from keras_attn import decoding
+from keras_attn import decoding, export, models
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
 
 
-def run_recipes(name, heading=""):
-    """Runs the recipes of a document, or after a heading; returns their variables."""
+def run_recipes(name, heading="", until=None):
+    """Runs a document's recipes, those between headings; returns their variables."""
     names = {}
     text = (DOCS / name).read_text("utf-8")
-    text = text[text.index(heading) :]
+    text = text[text.index(heading) : text.index(until) if until else None]
     for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
         exec(compile(recipe, name, "exec"), names)
     return names
@@ -166,6 +167,37 @@ def test_navigation(tmp_path, monkeypatch):
     # An ensemble of the model and its exported file walks as the model does.
     assert names["shipped"].walks == names["walked"].walks
     assert (tmp_path / "walk.png").stat().st_size > 1000
+
+
+@pytest.mark.runs
+@pytest.mark.shipped
+def test_vision_language(tmp_path, monkeypatch):
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("tensorflow_text")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "emoji").mkdir()
+    table = ["hexcode\tname\tkeywords"]
+    with zipfile.ZipFile("emoji/noto.zip", "w") as archive:
+        for number in range(16):
+            picture = RNG.integers(0, 256, (64, 64, 3))
+            keras.utils.save_img(f"{number}.png", picture, scale=False)
+            archive.write(f"{number}.png")
+            table.append(f"{number}\tred heart {number}\tlove, heart")
+    (tmp_path / "emoji/emoji.tsv").write_text("\n".join(table), "utf-8")
+    (tmp_path / "photos").mkdir()
+    for name in ("a.jpg", "b.png"):
+        picture = RNG.integers(0, 256, (50, 70, 3))
+        keras.utils.save_img(tmp_path / "photos" / name, picture, scale=False)
+    names = run_recipes("vision_language.md", until="## Seeing what matters")
+    assert sorted(names["index"].names) == ["a.jpg", "b.png"]
+    assert (tmp_path / "photos.npz").is_file()
+    assert names["served"](picture[None].astype("uint8")).shape == (1, 3)
+    (vectors,) = names["vectors"].values()
+    assert vectors.shape == (2, 64)
+    loaded = export.load_runner(tmp_path / "image_tower.onnx")
+    (embedded,) = loaded({"images": picture[None].astype("uint8")}).values()
+    expected = models.picture_encoder(names["clip"])([picture.astype("uint8")])
+    np.testing.assert_allclose(embedded, expected, atol=1e-4)
 
 
 @pytest.mark.runs

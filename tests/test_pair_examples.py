@@ -171,3 +171,40 @@ def test_search_pictures(example, tmp_path):
     printed = example("search_pictures", pictures, "red sun", "a sea", *options)
     assert "3 pictures, 0 of them read" in printed
     assert printed[printed.index("\nred sun") :] == tables["keras"]
+
+
+@pytest.mark.runs
+def test_clip_shapes(example, tmp_path):
+    printed = example("clip_shapes", "--smoke", "--run-dir", tmp_path)
+    assert "36 known and 12 new pairs; chance 2.1%, among new pairs 8.3%" in printed
+    rows = re.findall(r"^\| (.*?) \| \d+ s \|(?: +[\d.]+ ± 0.0 \|){3}$", printed, re.M)
+    assert rows == ["CLIP, zero-shot", "color and shape, two heads", "pairs, one head"]
+    # Finished runs are not repeated.
+    again = example("clip_shapes", "--smoke", "--run-dir", tmp_path)
+    assert again == printed
+
+
+def test_new_pairs_are_in_no_training_image(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from clip_shapes import (  # pyright: ignore[reportMissingImports]
+        accuracies,
+        new_shapes,
+        read_images,
+        split_pairs,
+    )
+
+    from keras_attn.data import Shapes
+
+    known, new = split_pairs(Shapes())
+    assert (len(known), len(new)) == (36, 12)
+    for part in range(2):
+        assert {pair[part] for pair in new} <= {pair[part] for pair in known}
+    for pairs in (known, new):
+        _, captions, shown = read_images(new_shapes(pairs), 30)
+        assert set(shown) <= set(pairs)
+        for caption, pair in zip(captions, shown, strict=True):
+            assert caption.split()[2:] == list(pair)
+    tests = [(None, None, [known[0], known[1]]), (None, None, [new[0], new[1]])]
+    scores = [np.eye(48)[:2], np.eye(48)[[36, 2]]]
+    scores[1][1, 38] = 0.5  # Among new pairs, a wrong one is best.
+    assert accuracies(scores, tests, known + new, new) == (1.0, 0.5, 0.5)

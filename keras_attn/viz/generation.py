@@ -12,7 +12,12 @@ from matplotlib.figure import Figure
 from keras_attn.checks import check_rank
 from keras_attn.layers import TextImageMask
 from keras_attn.viz.drawing.labels import drawable, font_families
-from keras_attn.viz.drawing.panels import check_images, make_panels, show_image
+from keras_attn.viz.drawing.panels import (
+    check_images,
+    check_pixels,
+    make_panels,
+    show_image,
+)
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.6
@@ -60,12 +65,14 @@ def plot_image_masks(
             f"Received: model={model.name!r}"
         )
     rows, columns = model.grid_size
-    row, column = place or (rows // 2, columns // 2)
-    if not (0 <= row < rows and 0 <= column < columns):
+    place = (rows // 2, columns // 2) if place is None else place
+    is_pair = isinstance(place, tuple | list) and len(place) == 2
+    if not is_pair or not (0 <= place[0] < rows and 0 <= place[1] < columns):
         raise ValueError(
             f"`place` must be a row below {rows} and a column below {columns}. "
             f"Received: place={place}"
         )
+    row, column = place
     text_length = layers[0].text_length
     positions = np.arange(text_length + rows * columns)[None]
     query = text_length + row * columns + column
@@ -107,7 +114,9 @@ def plot_codes(images, codes, reconstructions, *, title=None) -> Figure:
         plot_codes(images, codes, dvae.decode_model().predict(codes))
         ```
     """
-    pixels, drawn = check_images(images), check_images(reconstructions)
+    pixels = check_images(images)
+    check_pixels("reconstructions", reconstructions, ("B", "H", "W"), "decode codes")
+    drawn = check_images(reconstructions)
     codes = np.asarray(codes)
     check_rank("codes", codes, 3, "(batch, rows, columns)")
     if not np.issubdtype(codes.dtype, np.integer) or codes.min(initial=0) < 0:

@@ -38,9 +38,10 @@ def save_checkpoint(
     accepts the tensors. A U-Net on a ResNet uses the naming of
     segmentation-models-pytorch, whose `from_pretrained` reads the folder. A CLIP with a
     ResNet uses open_clip's, whose `create_model("local-dir:my-folder")` reads it, in
-    one file of any size. DALL·E's discrete VAE uses the keys of `dall-e`, after
-    `encoder.` and `decoder.`. Image models
-    that transformers lacks, such as DeiT III, use timm's naming:
+    one file of any size. ViLBERT uses the keys of its authors' code, which has two more
+    layers in each co-attention and never calls them. DALL·E's discrete VAE uses the
+    keys of `dall-e`, after `encoder.` and `decoder.`. Image models that transformers
+    lacks, such as DeiT III, use timm's naming:
     `timm.create_model("local-dir:my-folder", pretrained=True)`.
 
     `model.class_names` and `model.preprocessing` are written as well. Weights adapted

@@ -65,7 +65,9 @@ def caption_encoder(
 
     Args:
         clip: A model from `build_clip` or `build_siglip`.
-        tokenizer: As in `zero_shot_classifier`.
+        tokenizer: Makes token ids from captions: a tokenizer from
+            `load_text_tokenizer`, or a function from a list of strings to integers
+            (N, T), or to a dictionary with these as `token_ids`.
         batch_size: Number of captions to embed at a time.
 
     Returns:

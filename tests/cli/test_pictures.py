@@ -1,6 +1,7 @@
 """`keras-attn search` and `classify`, with a tiny CLIP of our own."""
 
 import json
+import os
 import shutil
 import zipfile
 
@@ -97,6 +98,20 @@ def test_search(command, folder, pictures):
     first, *rest = command.out.splitlines()
     assert first.startswith("left out bad.jpg: bad.jpg must be a complete JPEG, PNG")
     assert len(rest) == 3
+
+
+def test_a_name_that_is_not_text(command, folder, tmp_path):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    try:
+        shutil.copy(
+            folder / "pictures/red [x].png", os.fsencode(pictures) + b"/\xe9.png"
+        )
+    except OSError:
+        pytest.skip("the file system takes only Unicode")
+    assert command("search", pictures, TEXT, "--model", folder / "clip") == 0
+    ((_, name),) = lines_of(command)
+    assert name == str(pictures / "?.png")
 
 
 def test_where_the_index_is_kept(command, folder, pictures, tmp_path):

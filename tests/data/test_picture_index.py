@@ -1,6 +1,7 @@
 """Indices of pictures: what is embedded when, what is kept, and what is left out."""
 
 import json
+import os
 import zipfile
 
 import numpy as np
@@ -14,7 +15,7 @@ COLORS = {"red": (200, 10, 20), "green": (10, 220, 10), "blue": (5, 60, 190)}
 
 def embed(pictures):
     """Mean colors, of length 1."""
-    means = np.stack([picture.reshape(-1, 3).mean(axis=0) for picture in pictures])
+    means = np.stack([picture.reshape(-1, 3).mean(axis=0) for picture in pictures]) + 1
     return means / np.linalg.norm(means, axis=1, keepdims=True)
 
 
@@ -56,8 +57,8 @@ def test_the_most_similar_picture_is_first(folder):
     assert index.embeddings.dtype == "float32" and len(index) == 3
     found = index.search(np.array([1.0, 0, 0]), 2)
     assert [each.name for each in found] == ["inner/red.png", "inner/green.png"]
-    red = np.array(COLORS["red"])
-    assert found[0].score == pytest.approx(red[0] / np.linalg.norm(red), abs=1e-6)
+    red = embed([np.array([[COLORS["red"]]])])
+    assert found[0].score == pytest.approx(red[0, 0], abs=1e-6)
     assert len(index.search(np.array([1.0, 0, 0]), 9)) == 3
     # Equal scores are in the order of the names.
     assert [x.name for x in index.search(np.zeros(3))] == index.names
@@ -146,6 +147,20 @@ def test_photos_are_upright(tmp_path):
     seen = []
     index_pictures(tmp_path / "photos", lambda x: seen.extend(x) or embed(x))
     np.testing.assert_array_equal(seen[1], np.rot90(pixels, -1))
+
+
+def test_names_that_are_not_text_and_damaged_orientations(tmp_path):
+    folder, file = tmp_path / "pictures", tmp_path / "index.npz"
+    strange = os.fsdecode(b"caf\xe9.png")
+    try:
+        save(folder / strange, COLORS["red"])
+    except OSError:
+        pytest.skip("the file system takes only Unicode")
+    Image.new("RGB", (5, 4)).save(folder / "exif.png", exif=b"Exif\0\0XX\0*nothing")
+    for number in (2, 0):
+        index = update(folder, file)
+        assert index.num_embedded == number
+        assert index.names == [strange, "exif.png"]
 
 
 def test_an_interrupted_index_keeps_what_is_done(folder, tmp_path):

@@ -180,6 +180,29 @@ def test_clip(tmp_path):
     assert_close(found, model(packed["token_ids"]))
 
 
+def test_texts_are_truncated_to_the_positions_of_a_clip(tmp_path):
+    pieces = CLIPTokenizer.from_folder(REFERENCES / "clip")
+    sizes = {"num_layers": 1, "hidden_dim": 8, "num_heads": 2, "mlp_dim": 9}
+    clip = models.build_clip(
+        image_size=8,
+        patch_size=8,
+        embedding_dim=5,
+        vocabulary_size=pieces.vocabulary_size,
+        max_sequence_length=POSITIONS,
+        **sizes,
+        **{f"text_{name}": size for name, size in sizes.items()},
+    )
+    model = clip.text_encoder()
+    export(model, tmp_path / "m", tokenizer=pieces)
+    (found,) = load_runner(tmp_path / "m")({"text": TEXTS}).values()
+    packed = pieces.encode_batch(TEXTS, max_length=POSITIONS)
+    assert packed["token_ids"].shape == (len(TEXTS), POSITIONS)
+    assert_close(found, model(packed["token_ids"]))
+    more = CLIPTokenizer([*pieces.pieces, "new"], pieces.merges)
+    with pytest.raises(ValueError, match="not have more tokens than `model`"):
+        export(model, tmp_path / "m", tokenizer=more)
+
+
 class Subclassed(keras.Model):
     def call(self, token_ids):
         return token_ids

@@ -29,6 +29,7 @@ FAMILIES = [
     ("gpt2_causal_lm", None),
     ("xlm_classifier", None),
     ("xlnet_classifier", None),
+    ("vilbert_pretrainer", None),
     ("vit_classifier", None),
     ("deit_teacher", None),
     ("mae_pretrainer", None),

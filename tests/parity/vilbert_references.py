@@ -97,15 +97,15 @@ class Net:
         scores = queries @ keys.transpose(2, 3) / queries.shape[-1] ** 0.5
         scores = scores - 10_000 * (1 - mask[:, None, None].float())
         context = scores.softmax(-1) @ values
-        return context.transpose(1, 2).reshape(
-            *context.shape[::2][:1], -1, heads * (context.shape[-1])
-        )
+        return context.transpose(1, 2).flatten(2)
 
     def block(self, key, x, mask, heads):
         """A block of one stream."""
         name = f"{key}.attention.self"
-        parts = (self.dense(f"{name}.{part}", x) for part in ("query", "key", "value"))
-        context = self.attend(*parts, mask, heads)
+        q, k, v = (
+            self.dense(f"{name}.{part}", x) for part in ("query", "key", "value")
+        )
+        context = self.attend(q, k, v, mask, heads)
         context = self.dense(f"{key}.attention.output.dense", context)
         x = self.norm(f"{key}.attention.output.LayerNorm", context + x)
         return self.feed(f"{key}.intermediate", f"{key}.output", x)

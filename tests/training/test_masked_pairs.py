@@ -25,7 +25,7 @@ def pairs(count=4 * B, batch=B):
     numbers = np.arange(count)
     distributions = rng.uniform(0.1, 1, (count, R, C)).astype("float32")
     distributions /= distributions.sum(-1, keepdims=True)
-    inputs = {
+    inputs: Any = {
         "token_ids": np.repeat(4 + numbers[:, None] % 13, T, 1).astype("int32"),
         "padding_mask": np.arange(T) < 4 + numbers[:, None] % 7,
         "segment_ids": np.zeros((count, T), "int32"),
@@ -117,11 +117,12 @@ def test_the_losses_may_be_of_aligned_pairs_only():
 
 
 def test_a_text_of_the_same_image_is_aligned():
-    given, dataset = pairs()
+    given, _ = pairs()
     images = np.zeros(4 * B, "int32")
     images[3::4] = 1
-    numbered: Any = tf.data.Dataset.from_tensor_slices({**given, "index": images})
-    dataset = mask_pairs(numbered.batch(B), MASKING, seed=3, epoch=0, mismatch_rate=0.9)
+    numbered: Any = {**given, "index": images}
+    dataset = tf.data.Dataset.from_tensor_slices(numbered).batch(B)
+    dataset = mask_pairs(dataset, MASKING, seed=3, epoch=0, mismatch_rate=0.9)
     inputs, labels, _ = read(dataset)
     assert "index" not in inputs
     source = labels["masked_lm"].max(1)
@@ -182,7 +183,7 @@ def test_the_loss_of_regions():
 
 
 def test_no_gradient_is_nan_without_a_masked_region():
-    logits = tf.Variable(np.ones((1, 2, 3), "float32"))
+    logits = tf.Variable(tf.ones((1, 2, 3)))
     for target in (np.zeros((1, 2, 3)), np.eye(3)[None, :2]):
         with tf.GradientTape() as tape:
             loss = MaskedRegionLoss()(target, logits, np.zeros((1, 2)))
@@ -214,12 +215,13 @@ def test_a_model_learns_all_three():
 
 def test_errors():
     _, dataset = pairs()
-    for name, value, match in (
+    cases: Any = (
         ("region_rate", 1.0, "`region_rate`"),
         ("mismatch_rate", -0.1, "`mismatch_rate`"),
         ("region_mask_rate", 1.1, r"`region_mask_rate` must be in \[0, 1\]"),
         ("masked_losses", "some", "`masked_losses` must be"),
-    ):
+    )
+    for name, value, match in cases:
         with pytest.raises(ValueError, match=match):
             mask_pairs(dataset, MASKING, seed=1, **{name: value})
     few = MaskedLMMasking(V, MASK, max_predictions=2)

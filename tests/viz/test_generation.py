@@ -85,6 +85,8 @@ def test_generated_images():
     [
         (plot_image_masks, [keras.Sequential(name="n")], "from `build_dalle`.*'n'"),
         (plot_image_masks, [tiny("dalle_12b"), (3, 0)], r"row below 3 .*\(3, 0\)"),
+        (plot_image_masks, [tiny("dalle_12b"), 3], "row below 3 .*place=3"),
+        (plot_codes, [IMAGES, CODES, IMAGES[0]], "`reconstructions` must have the"),
         (plot_codes, [IMAGES, CODES[0], IMAGES], "`codes` must have 3 axes"),
         (plot_codes, [IMAGES, CODES * 1.0, IMAGES], "must be integers.*float64"),
         (plot_codes, [IMAGES, CODES - 99, IMAGES], "must be integers of at least 0"),

@@ -167,7 +167,12 @@ def index_pictures(
 
 
 def default_index_file(folder: str | os.PathLike) -> Path:
-    """Where commands keep the index of a folder or ZIP archive: in it, or beside it."""
+    """Where commands keep the index of pictures.
+
+    Args:
+        folder: The folder, which then has the file in it, or the ZIP archive, which has
+            it beside it.
+    """
     folder = Path(folder)
     if folder.is_dir():
         return folder / ".keras-attn-search.npz"

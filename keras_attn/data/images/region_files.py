@@ -218,7 +218,7 @@ def region_dataset(
         kept = np.sort(best)
         height, width = found["image_size"]
         # A box may end a rounding error outside.
-        shares = found.pop("boxes") / np.float32([width, height, width, height])
+        shares = found.pop("boxes") / np.array([width, height] * 2, np.float32)
         found["region_boxes"] = np.clip(shares, 0, 1)
         found["region_features"] = found.pop("features")
         found["region_padding_mask"] = np.ones(count, np.int32)

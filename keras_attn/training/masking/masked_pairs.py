@@ -127,8 +127,8 @@ def mask_pairs(
 
         real = tf.cast(batch["region_padding_mask"], tf.bool)
         is_chosen = (random.uniform(tf.shape(real)) < region_rate) & real
-        is_kept = random.uniform(tf.shape(real)) >= region_mask_rate
-        is_zero = (is_chosen & ~is_kept)[..., None]
+        is_masked = random.uniform(tf.shape(real)) < region_mask_rate
+        is_zero = (is_chosen & is_masked)[..., None]
         features = batch["region_features"]
         batch["region_features"] = tf.where(is_zero, tf.zeros_like(features), features)
         region_weights = tf.cast(is_chosen, tf.float32)

@@ -36,6 +36,7 @@ from keras_attn.models.checkpoints.families.vision_encoder_decoder import (
 )
 from keras_attn.models.checkpoints.families.vit import VIT
 from keras_attn.models.checkpoints.families.vit_mae import VIT_MAE
+from keras_attn.models.checkpoints.families.vln_bert import FROM_VILBERT, VLN_BERT
 from keras_attn.models.checkpoints.families.xlm import XLM
 from keras_attn.models.checkpoints.families.xlnet import XLNET
 from keras_attn.models.checkpoints.mapping import Family
@@ -54,7 +55,7 @@ FAMILIES: dict[str, Family] = {
         *(VIT, DEIT, VIT_MAE, SWIN, CONVNEXT, RESNET),
         VISION_ENCODER_DECODER,
         *(HF_CLIP, SIGLIP),
-        VILBERT,
+        *(VILBERT, VLN_BERT),
     )
 }
 
@@ -102,6 +103,10 @@ def family_of(config: Config, task: str | None = None) -> Family:
     if is_timm(config):
         return timm_family_of(config)
     if is_vilbert(config):
-        return VILBERT
-    family = config.get_choice("model_type", FAMILIES)
-    return FROM_BERT if family is BERT and task in FROM_BERT.tasks else family
+        family = VILBERT
+    else:
+        family = config.get_choice("model_type", FAMILIES)
+    for start, other in ((BERT, FROM_BERT), (VILBERT, FROM_VILBERT)):
+        if family is start and task in other.tasks:
+            return other
+    return family

@@ -38,10 +38,11 @@ _HEADS = {
     "scorer": builders.build_vilbert_scorer,
     "referring": builders.build_vilbert_referring,
 }
-_HEAD_KEYS = ("cls.", "vil_", "vision_logit.", "linguisic_")
+HEAD_KEYS = ("cls.", "vil_", "vision_logit.", "linguisic_")
 # Dense layers that the authors' code has and never calls.
-_UNCALLED = r"bert\.encoder\.c_layer\.\d+\.biOutput\.q_dense[12]\.(weight|bias)"
-_TIES = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"}
+UNCALLED = r"bert\.encoder\.c_layer\.\d+\.biOutput\.q_dense[12]\.(weight|bias)"
+TIES = {"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"}
+_INPUTS = set(builders.CARDS["base"].inputs)
 _ANSWERS = 3129  # Of VQA; the authors' configurations do not say it.
 
 
@@ -50,7 +51,8 @@ def is_vilbert(config) -> bool:
     return "v_biattention_id" in config and "model_type" not in config
 
 
-def _arguments(config) -> dict[str, Any]:
+def arguments(config) -> dict[str, Any]:
+    """The arguments that `build_vilbert` and `build_vln_bert` share."""
     config.require(_SUPPORTED)
     for text, region, default in (
         ("hidden_act", "v_hidden_act", "gelu"),
@@ -95,7 +97,8 @@ def _blocks(config, name) -> tuple[int, ...]:
     return tuple(blocks)
 
 
-def _head_arguments(config, task) -> dict[str, Any]:
+def head_arguments(config, task) -> dict[str, Any]:
+    """The arguments of the builders of the heads, after the encoder."""
     # Not the authors' field: their code has no other probability than the default.
     is_given = config.get("classifier_dropout") is not None
     rate = config.get_probability("classifier_dropout", 0.1) if is_given else 0.1
@@ -114,13 +117,13 @@ def _head_arguments(config, task) -> dict[str, Any]:
 
 
 def _build(config, task, overrides):
-    return _called(_arguments(config), config, task, overrides)
+    return _called(arguments(config), config, task, overrides)
 
 
 def _called(arguments, config, task, overrides):
     calls: list = [(builders.build_vilbert, arguments)]
     if task != "encoder":
-        calls.append((_HEADS[task], _head_arguments(config, task)))
+        calls.append((_HEADS[task], head_arguments(config, task)))
     return tasks.call_builders(calls, overrides)
 
 
@@ -151,7 +154,7 @@ def _default_task(config) -> str:
 
 def _task_of(model) -> str | None:
     layers = layers_of(model)
-    if "co_attention_0" not in layers:
+    if "co_attention_0" not in layers or set(model.input) != _INPUTS:
         return None
     for task, layer in (
         ("pretrainer", "masked_regions"),
@@ -165,7 +168,12 @@ def _task_of(model) -> str | None:
 
 
 def _config(model) -> dict[str, Any]:
-    layers, config, task = layers_of(model), bert.body_config(model), _task_of(model)
+    return config_of(model, _task_of(model))
+
+
+def config_of(model, task) -> dict[str, Any]:
+    """The fields of `config.json` of ViLBERT and VLN-BERT."""
+    layers, config = layers_of(model), bert.body_config(model)
     region, co = layers["region_block_0"], layers["co_attention_0"]
     config |= {
         "v_feature_size": model.input["region_features"].shape[-1],
@@ -223,7 +231,8 @@ def _co_layers(layers, stream: int, start: str) -> list[int]:
     return found
 
 
-def _weights(model) -> list[Weight]:
+def weights_of(model) -> list[Weight]:
+    """Every weight of a ViLBERT, and those of a VLN-BERT that ViLBERT has, too."""
     layers = layers_of(model)
     weights = bert.body_weights(model, "bert.")
     regions = "bert.v_embeddings"
@@ -288,13 +297,13 @@ VILBERT = mapping.Family(
     also_saved_as={task: _TASKS_CLASS for task in ("scorer", "referring")},
     tasks=("encoder", *_HEADS),
     prefix="bert.",
-    heads=_HEAD_KEYS,
+    heads=HEAD_KEYS,
     build=_build,
     task_of=_task_of,
     config=_config,
-    weights=_weights,
-    buffers=(_UNCALLED,),
-    tied={"pretrainer": _TIES},
+    weights=weights_of,
+    buffers=(UNCALLED,),
+    tied={"pretrainer": TIES},
     renames=((r"^module\.", ""), *bert.OLD_NORM_KEYS),
     unread=_unread,
     default_task=_default_task,

@@ -1,0 +1,260 @@
+"""CLIP on shapes: colors and shapes that were never seen together.
+
+    python examples/clip_shapes.py
+
+RESULTS
+"""
+
+import itertools
+import json
+import time
+
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import keras
+import numpy as np
+import tensorflow as tf
+from options import (
+    add_image_counts,
+    add_training_options,
+    new_parser,
+    parse_with_smoke,
+)
+
+from keras_attn import data, models, training
+
+IMAGE_SIZE = 32
+MAX_LENGTH = 8  # Tokens of a caption.
+SYSTEMS = {
+    "clip": "CLIP, zero-shot",
+    "two_heads": "color and shape, two heads",
+    "one_head": "pairs, one head",
+}
+TEMPLATES = ("a small {}", "a large {}")
+
+
+def parse_arguments():
+    """Parses the command line."""
+    parser = new_parser(__doc__, "runs/clip-shapes")
+    add_image_counts(parser, images=6000, held_out=1000)
+    parser.add_argument("--width", type=int, default=16, help="base width of the CNN")
+    parser.add_argument("--seeds", type=int, default=3, help="number of runs")
+    add_training_options(parser, epochs=20, batch_size=64, learning_rate=2e-3)
+    tiny = {"images": 48, "held_out": 48, "width": 4, "epochs": 1, "seeds": 1}
+    return parse_with_smoke(parser, **tiny, batch_size=16)
+
+
+def split_pairs(shapes):
+    """Pairs of a color and a shape for training, and the quarter that is held out.
+
+    Each color and each shape occurs in training, with three quarters of the others.
+    """
+    parts = {True: [], False: []}
+    for (i, color), (j, shape) in itertools.product(
+        enumerate(shapes.colors), enumerate(shapes.shapes)
+    ):
+        parts[(i + j) % 4 == 0].append((color, shape))
+    return parts[False], parts[True]
+
+
+def new_shapes(pairs):
+    """Images of one object each, of these pairs of a color and a shape."""
+    plain = data.Shapes(image_size=IMAGE_SIZE, num_objects=(1, 1))
+    kinds = [(size, *pair) for size in plain.sizes for pair in pairs]
+    return data.Shapes(image_size=IMAGE_SIZE, num_objects=(1, 1), kinds=kinds)
+
+
+def read_images(shapes, count, start=0):
+    """Images uint8 (B, H, W, 3), their captions, and their pairs."""
+    examples = [shapes.example(start + number) for number in range(count)]
+    pairs = [(each.objects[0].color, each.objects[0].shape) for each in examples]
+    images = np.stack([each.image for each in examples])
+    return images, [each.caption for each in examples], pairs
+
+
+def new_clip(vocabulary_size, width):
+    """A small CLIP: a ResNet of four bottlenecks, and one block for texts."""
+    return models.build_clip(
+        "rn50",
+        image_size=IMAGE_SIZE,
+        num_blocks=(1, 1, 1, 1),
+        stem_dim=width,
+        num_heads=max(1, width // 2),
+        embedding_dim=64,
+        vocabulary_size=vocabulary_size,
+        max_sequence_length=MAX_LENGTH,
+        text_num_layers=1,
+        text_hidden_dim=64,
+        text_num_heads=1,
+        text_mlp_dim=256,
+    )
+
+
+def new_classifier(sizes, width):
+    """The image tower of the CLIP, with a softmax for each name in `sizes`."""
+    tower = new_clip(MAX_LENGTH, width).image_encoder()
+    features = tower.get_layer("unit_norm").input
+    heads = {
+        name: keras.layers.Dense(size, name=name)(features)
+        for name, size in sizes.items()
+    }
+    return keras.Model({"images": tower.input}, heads)
+
+
+def fit(model, inputs, labels, arguments, seed, folder, loss=None):
+    """Trains, or resumes.
+
+    Args:
+        model: The model.
+        inputs: Its inputs, with images in uint8.
+        labels: Classes by the name of the head, or None for a CLIP.
+        arguments: The command line.
+        seed: Of the order.
+        folder: For the backup.
+        loss: For `compile`.
+    """
+    backup = training.BackupAndResume(folder / "backup")
+    steps = arguments.epochs * (arguments.images // arguments.batch_size)
+    rate = training.CosineWarmup(arguments.learning_rate, max(1, steps // 20), steps)
+    optimizer = training.AdamW(rate, weight_decay=0.05, clipnorm=1.0)
+    optimizer.exclude_from_weight_decay(
+        var_names=["bias", "gamma", "beta", "logit_scale"]
+    )
+    model.compile(optimizer, loss, jit_compile=False)
+    examples = (inputs,) if labels is None else (inputs, labels)
+    dataset = data.shuffled_dataset(examples, seed=seed, epoch=backup.epoch)
+    dataset = dataset.batch(arguments.batch_size, drop_remainder=True)
+    dataset = dataset.map(lambda inputs, *rest: (as_float(inputs), *rest))
+    model.fit(
+        dataset.prefetch(tf.data.AUTOTUNE),
+        epochs=arguments.epochs,
+        shuffle=False,
+        verbose=0,
+        callbacks=[backup],
+    )
+
+
+def as_float(inputs):
+    """Inputs with images from -1 to 1."""
+    return {**inputs, "images": tf.cast(inputs["images"], tf.float32) / 127.5 - 1}
+
+
+def pair_scores(system, train, tests, pairs, arguments, seed):
+    """Trains a system; its score of each pair for each test image, (B, pairs).
+
+    Args:
+        system: A key of `SYSTEMS`.
+        train: From `read_images`.
+        tests: Lists of test images, uint8 (B, H, W, 3).
+        pairs: All pairs of a color and a shape.
+        arguments: The command line.
+        seed: Of the weights and the order.
+    """
+    keras.utils.set_random_seed(seed)
+    folder = arguments.run_dir / f"{system}_{seed}"
+    images, captions, shown = train
+    options = (arguments, seed, folder)
+    inputs = {"images": images}
+    prepared = [np.array(as_float({"images": each})["images"]) for each in tests]
+    if system == "clip":
+        tokenizer = data.CLIPTokenizer.train(captions, vocabulary_size=600)
+        clip = new_clip(tokenizer.vocabulary_size, arguments.width)
+        encoded = tokenizer.encode_batch(
+            captions, max_length=MAX_LENGTH, pad_to_max_length=True
+        )
+        fit(clip, {**inputs, "token_ids": encoded["token_ids"]}, None, *options)
+        labels = [" ".join(pair) for pair in pairs]
+        model = models.zero_shot_classifier(clip, tokenizer, labels, TEMPLATES)
+        return [model.predict(each, verbose=0) for each in prepared]
+    names = {"pair": pairs}
+    if system == "two_heads":
+        names = {
+            "color": sorted({color for color, _ in pairs}),
+            "shape": sorted({shape for _, shape in pairs}),
+        }
+    model = new_classifier({x: len(y) for x, y in names.items()}, arguments.width)
+    parts = {
+        "pair": lambda pair: pair,
+        "color": lambda x: x[0],
+        "shape": lambda x: x[1],
+    }
+    labels = {
+        name: np.array([known.index(parts[name](pair)) for pair in shown])
+        for name, known in names.items()
+    }
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    fit(model, inputs, labels, *options, loss=dict.fromkeys(names, loss))
+    scores = []
+    for each in prepared:
+        found = {
+            name: np.array(keras.ops.log_softmax(logits))
+            for name, logits in model.predict({"images": each}, verbose=0).items()
+        }
+        # The logarithm of the probability of a pair.
+        columns = [
+            sum(
+                found[name][:, known.index(parts[name](pair))]
+                for name, known in names.items()
+            )
+            for pair in pairs
+        ]
+        scores.append(np.stack(columns, axis=1))
+    return scores
+
+
+def accuracies(scores, tests, pairs, new_pairs):
+    """The shares of right pairs: known, new, and new among new pairs only."""
+    numbers = {pair: number for number, pair in enumerate(pairs)}
+    truths = [np.array([numbers[pair] for pair in shown]) for _, _, shown in tests]
+    among = np.array([numbers[pair] for pair in new_pairs])
+    known, new = (
+        float((each.argmax(axis=1) == truth).mean())
+        for each, truth in zip(scores, truths, strict=True)
+    )
+    chosen = among[scores[1][:, among].argmax(axis=1)]
+    return known, new, float((chosen == truths[1]).mean())
+
+
+def main():
+    """Trains all systems, and prints a table."""
+    arguments = parse_arguments()
+    known_pairs, new_pairs = split_pairs(data.Shapes())
+    pairs = known_pairs + new_pairs
+    known, new = new_shapes(known_pairs), new_shapes(new_pairs)
+    train = read_images(known, arguments.images)
+    tests = [
+        read_images(known, arguments.held_out, start=arguments.images),
+        read_images(new, arguments.held_out),
+    ]
+    images = [each[0] for each in tests]
+    print(
+        f"{len(known_pairs)} known and {len(new_pairs)} new pairs; chance "
+        f"{1 / len(pairs):.1%}, among new pairs {1 / len(new_pairs):.1%}"
+    )
+    table = []
+    for system, name in SYSTEMS.items():
+        runs, seconds = [], []
+        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+            file = arguments.run_dir / f"{system}_{seed}" / "scores.json"
+            if not file.exists():
+                start = time.process_time()
+                scores = pair_scores(system, train, images, pairs, arguments, seed)
+                found = accuracies(scores, tests, pairs, new_pairs)
+                spent = time.process_time() - start
+                file.write_text(json.dumps([found, spent]))
+            found, spent = json.loads(file.read_text())
+            runs.append(found)
+            seconds.append(spent)
+            print(f"{name}, seed {seed}: {found}, {spent:.0f} s", flush=True)
+        shares = 100 * np.array(runs)
+        cells = [
+            f"{mean:5.1f} ± {deviation:.1f}"
+            for mean, deviation in zip(shares.mean(0), shares.std(0), strict=True)
+        ]
+        cells = " | ".join([f"{np.mean(seconds):.0f} s", *cells])
+        table.append(f"| {name} | {cells} |")
+    print("\n| % right | CPU | known pairs | new pairs | new among new |")
+    print("\n".join(table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""VLN-BERT, stage 2: ViLBERT learns from pictures with captions.
+
+    python examples/vln_bert_captions.py
+
+Stage 1, BERT's start for the words, is left out: instructions about pictures use a
+hundred words. The model learns three objectives at once: masked words, masked regions,
+and whether a caption belongs to a picture. `vln_bert_rank.py --starts captions` begins
+with its weights.
+"""
+
+import time
+
+import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import keras
+import numpy as np
+import tensorflow as tf
+from options import add_training_options, new_parser, parse_with_smoke
+from vln_bert_worlds import (
+    fit,
+    mask_regions,
+    masked_losses,
+    masking_of,
+    new_shapes,
+    picture_regions,
+    picture_tokenizer,
+    sizes_of,
+)
+
+from keras_attn import data, models, training
+
+HELD_OUT = 500
+NUM_REGIONS = 2
+
+
+def parse_arguments():
+    """Parses the command line."""
+    parser = new_parser(__doc__, "runs/vln-bert/captions")
+    parser.add_argument("--pictures", type=int, default=6000, help="with captions")
+    parser.add_argument("--width", type=int, default=64, help="of both streams")
+    add_training_options(parser, epochs=12, batch_size=64, learning_rate=1e-3)
+    return parse_with_smoke(parser, pictures=8, epochs=1, batch_size=4, width=8)
+
+
+def read_pictures(first, count):
+    """Captions, and the inputs and class distributions of the regions of pictures."""
+    shapes = new_shapes()
+    captions, rows = [], []
+    for number in range(first, first + count):
+        picture = shapes.example(number)
+        captions.append(picture.caption)
+        rows.append(picture_regions(picture))
+    inputs = {
+        "region_features": np.zeros((count, NUM_REGIONS, rows[0].features.shape[1])),
+        "region_boxes": np.zeros((count, NUM_REGIONS, 4)),
+        "class_distributions": np.zeros(
+            (count, NUM_REGIONS, rows[0].class_distributions.shape[1])
+        ),
+    }
+    mask = np.zeros((count, NUM_REGIONS), "int32")
+    for row, found in enumerate(rows):
+        mask[row, : len(found.features)] = 1
+        for name, array in inputs.items():
+            values = getattr(found, name.removeprefix("region_"))
+            array[row, : len(values)] = values
+    inputs = {name: array.astype("float32") for name, array in inputs.items()}
+    return captions, {**inputs, "region_padding_mask": mask}
+
+
+def caption_batches(captions, pictures, tokenizer, batch_size, seed, epoch):
+    """Batches in which half of the captions are of a different picture.
+
+    Labels are 0 for a caption of the picture, 1 for one of a different picture; masked
+    words and regions count in both, as in the authors' code.
+    """
+    texts = tokenizer.encode_batch(captions)
+    count = len(captions)
+
+    def pair(rows):
+        seeds = [tf.cast(epoch, tf.int64) + 7919 * seed, rows[0]]
+        others = (
+            rows
+            + tf.random.stateless_uniform(tf.shape(rows), seeds, 1, count, tf.int64)
+        ) % count
+        is_wrong = tf.random.stateless_uniform(tf.shape(rows), [*seeds[1:], 1]) < 0.5
+        told = tf.where(is_wrong, others, rows)
+        inputs = {name: tf.gather(array, told) for name, array in texts.items()}
+        inputs |= {name: tf.gather(array, rows) for name, array in pictures.items()}
+        return inputs, tf.cast(is_wrong, tf.int32)
+
+    rows = data.shuffled_dataset(np.arange(count), seed=seed, epoch=epoch)
+    batches = rows.batch(batch_size, drop_remainder=True).map(pair)
+    batches = training.mask_batches(
+        batches,
+        masking_of(tokenizer),
+        seed=seed,
+        epoch=epoch,
+        label_names=("masked_lm", "alignment"),
+    )
+    return mask_regions(batches, seed, epoch).prefetch(2)
+
+
+def train_captions(arguments, seed, folder):
+    """Trains a ViLBERT, or loads it if `folder` has it.
+
+    Returns:
+        The pre-trainer, whose encoder has the layers that VLN-BERT takes over.
+    """
+    tokenizer = picture_tokenizer()
+    keras.utils.set_random_seed(seed)
+    captions, pictures = read_pictures(seed * arguments.pictures, arguments.pictures)
+    width = pictures["region_features"].shape[-1]
+    encoder = models.build_vilbert(
+        **sizes_of(arguments, tokenizer.vocabulary_size, width)
+    )
+    model = models.build_vilbert_pretrainer(
+        encoder, num_region_classes=pictures["class_distributions"].shape[-1]
+    )
+    path = folder / "captions.weights.h5"
+    if path.exists():
+        model.load_weights(path)
+        return model
+    mean = "mean_with_sample_weight"
+    alignment = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction=mean
+    )
+    fit(
+        model,
+        lambda epoch: caption_batches(
+            captions, pictures, tokenizer, arguments.batch_size, seed, epoch
+        ),
+        folder,
+        arguments,
+        epochs=arguments.epochs,
+        rate=arguments.learning_rate,
+        loss={**masked_losses(), "alignment": alignment},
+    )
+    model.save_weights(path)
+    return model
+
+
+def right_alignments(model, count=HELD_OUT):
+    """Share of held-out captions that are told from one of a different picture."""
+    captions, pictures = read_pictures(900_000, count)
+    texts = picture_tokenizer().encode_batch([*captions, *captions[1:], captions[0]])
+    inputs = {name: np.concatenate([x, x]) for name, x in pictures.items()}
+    del inputs["class_distributions"]
+    logits = model.predict({**texts, **inputs}, verbose=0)["alignment"]
+    is_wrong = np.repeat([0, 1], count)
+    return np.mean(logits.argmax(-1) == is_wrong)
+
+
+def main():
+    """Trains one model."""
+    arguments = parse_arguments()
+    began = time.process_time()
+    model = train_captions(arguments, arguments.seed, arguments.run_dir)
+    print(f"{model.count_params():,} parameters")
+    print(f"{time.process_time() - began:.0f} seconds of CPU time")
+    print(f"captions told from those of other pictures: {right_alignments(model):.1%}")
+
+
+if __name__ == "__main__":
+    main()
