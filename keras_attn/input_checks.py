@@ -74,6 +74,24 @@ def check_finite(name: str, values) -> None:
     )
 
 
+def check_same_rows(shapes: Mapping[str, tuple]) -> None:
+    """Raises unless all inputs have the same number of rows.
+
+    Keras 3.15 fails in its own message if the inputs are a dictionary.
+
+    Args:
+        shapes: The static shape of each input, by name.
+
+    Raises:
+        ValueError: If the numbers differ. The message names all.
+    """
+    rows = {name: shape[0] for name, shape in shapes.items() if shape}
+    if len({number for number in rows.values() if isinstance(number, int)}) > 1:
+        raise ValueError(
+            f"All inputs must have the same number of rows. Received: {rows}"
+        )
+
+
 def check_bytes(name: str, values) -> None:
     """Raises for a number that 8 bits cannot hold; symbolic tensors are not checked.
 

@@ -58,7 +58,7 @@ def capture_co_attention(
     """Runs a model of words and regions, and returns what each attends to in the other.
 
     Args:
-        model: A model from `build_vilbert`, or one of its heads.
+        model: A model from `build_vilbert` or `build_vln_bert`, or one of their heads.
         inputs: Its inputs by name, with `padding_mask` (B, T) and `region_padding_mask`
             (B, R).
 

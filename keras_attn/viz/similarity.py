@@ -92,8 +92,8 @@ def plot_similarity(
 
     There is a panel for each matrix; darker is more similar. A green frame marks the
     pairs that belong together: a good model is darkest there. Probabilities are drawn
-    from 0 to 1, and cosines from their minimum to their maximum, which are far smaller
-    differences in a trained model too.
+    from 0 to 1. Cosines are drawn from their minimum to their maximum, because they
+    differ less.
 
     Args:
         images: (P, H, W, 1 or 3), of any range.
@@ -197,11 +197,11 @@ def _draw(ax: Axes, matrix, name, images, height, has_numbers) -> None:
     ax.set_xticks([])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(drawable_lines(title), fontsize=8, color=TEXT_COLOR, parse_math=False)
+    ax.set_title(_drawable_lines(title), fontsize=8, color=TEXT_COLOR, parse_math=False)
 
 
-def drawable_lines(text: str) -> str:
-    """`drawable`, but lines stay lines."""
+def _drawable_lines(text: str) -> str:
+    """`drawable` for each line."""
     return "\n".join(map(drawable, text.split("\n")))
 
 

@@ -29,6 +29,7 @@ from keras_attn.input_checks import (
     check_finite,
     check_length,
     check_rows,
+    check_same_rows,
     smallest_rows,
 )
 from keras_attn.models.parts.label_ranges import check_labels
@@ -91,8 +92,9 @@ class Functional(keras.Model):
         ValueError: If an input has the wrong shape or is empty, too long or too short,
             an index (token id, position, class) is outside its table, a number is NaN
             or infinite, a pixel of a uint8 input is not a whole number from 0 to 255,
-            or a row is all padding; in `fit` and `evaluate` also if a label is not one
-            of the classes of a sparse cross-entropy.
+            a row is all padding, or arrays to predict or learn from have different
+            numbers of rows; in `fit` and `evaluate` also if a label is not one of the
+            classes of a sparse cross-entropy.
     """
 
     training_outputs: tuple[str, ...] = ()
@@ -159,12 +161,12 @@ class Functional(keras.Model):
 
     def predict(self, x, *args, **kwargs):
         """Checks arrays, then predicts as `keras.Model.predict` does."""
-        self._check_inputs(x)
+        self._check_arrays(x)
         return super().predict(x, *args, **kwargs)
 
     def predict_on_batch(self, x):
         """Checks arrays, then predicts as `keras.Model.predict_on_batch` does."""
-        self._check_inputs(x)
+        self._check_arrays(x)
         return super().predict_on_batch(x)
 
     def fit(self, x=None, y=None, *args, **kwargs):
@@ -203,8 +205,15 @@ class Functional(keras.Model):
 
         A row that is all padding may fill up a batch there, with a sample weight of 0.
         """
-        self._check_inputs(inputs, rows=False)
+        self._check_arrays(inputs, rows=False)
         check_labels(self, labels)
+
+    def _check_arrays(self, inputs, rows=True) -> None:
+        """Checks arrays that Keras divides into batches."""
+        self._check_inputs(inputs, rows)
+        if isinstance(inputs, dict):
+            arrays = {k: v for k, v in inputs.items() if hasattr(v, "shape")}
+            check_same_rows({name: _shape(array) for name, array in arrays.items()})
 
     def _check_inputs(self, inputs, rows=True) -> None:
         """Checks one array or a dictionary of arrays; Keras checks anything else."""

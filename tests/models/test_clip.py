@@ -87,6 +87,16 @@ def test_a_data_set_of_pairs_needs_no_labels():
     assert set(by_name) == {"loss", "image_accuracy", "text_accuracy"}
 
 
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict", "predict_on_batch"])
+def test_pairs_have_as_many_texts_as_images(method):
+    model = tiny(CLIP)
+    inputs = pairs(model)
+    inputs["token_ids"] = inputs["token_ids"][:2]
+    message = r"same number of rows. Received: {'images': 5, 'token_ids': 2}"
+    with pytest.raises(ValueError, match=message):
+        getattr(model, method)(inputs)
+
+
 def test_pairs_have_no_labels_or_weights():
     model = build(CLIP)
     model.compile(run_eagerly=True)

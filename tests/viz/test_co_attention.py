@@ -64,6 +64,17 @@ def test_scores_are_of_real_words_and_regions():
     np.testing.assert_array_equal(found.to_words, to_words[:, real, 2:])
 
 
+def test_vln_bert_has_no_region_of_the_whole_image():
+    model = tiny("vln_bert_base")
+    inputs = inputs_for(model)
+    inputs["region_padding_mask"][1] = PADDED
+    _, found = capture_co_attention(model, inputs)
+    scores = found["co_attention_1"]
+    assert scores.to_regions.shape[1:] == (3, 3) and not scores.to_whole.any()
+    np.testing.assert_allclose(scores.to_regions.sum(-1), 1, atol=1e-5)
+    np.testing.assert_allclose(scores.to_words.sum(-1), 1, atol=1e-5)
+
+
 def test_heads_have_the_scores_of_their_encoder():
     model, inputs, _ = sample()
     head = models.build_vilbert_scorer(model)

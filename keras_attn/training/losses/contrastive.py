@@ -20,6 +20,7 @@ from keras import ops
 
 from keras_attn.checks import check_positive, check_rank, fits
 from keras_attn.kernels.loop import sequential_scan
+from keras_attn.options import described_as
 from keras_attn.precision import at_least_float32
 from keras_attn.training.losses.replicas import add_replicas, first_row, gather_rows
 
@@ -55,6 +56,7 @@ def clip_loss(
     return _loss(_clip, image_embeddings, text_embeddings, (scale,), chunk_size)
 
 
+@described_as(clip_loss)
 def siglip_loss(
     image_embeddings, text_embeddings, scale, bias, *, chunk_size: int | None = None
 ) -> Any:
@@ -65,7 +67,6 @@ def siglip_loss(
         text_embeddings: y, (P, E); text i belongs to image i.
         scale: s, a scalar.
         bias: b, a scalar.
-        chunk_size: As for `clip_loss`.
 
     Returns:
         A scalar, as from `clip_loss`.
@@ -79,6 +80,7 @@ def siglip_loss(
     return _loss(_siglip, image_embeddings, text_embeddings, (scale, bias), chunk_size)
 
 
+@described_as(clip_loss)
 def retrieval_hits(
     image_embeddings, text_embeddings, *, chunk_size: int | None = None
 ) -> tuple[Any, Any]:
@@ -89,7 +91,6 @@ def retrieval_hits(
     Args:
         image_embeddings: x, (P, E).
         text_embeddings: y, (P, E); text i belongs to image i.
-        chunk_size: As for `clip_loss`.
 
     Returns:
         Two tensors (P,) of booleans, of this device's images and of its texts. Under
