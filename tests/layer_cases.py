@@ -1,9 +1,9 @@
 """Test cases: every exported layer in several configurations, one table."""
 
 import image_layer_cases
+import image_text_layer_cases
 import keras
 from layer_contract import (
-    BLOCK_OPTIONS,
     CACHE,
     HEADS,
     KEY_DIM,
@@ -81,7 +81,6 @@ def _spectrogram(**options):
 QUERY, VALUE, KEY = (B, T, D), (B, S, E), (B, S, F)
 MEMORY = (B, S, D)
 # The query stream, with all arguments.
-STREAMS = {"regions": (B, S, E), "tokens": QUERY}
 QUERY_STREAM = {
     "inputs": QUERY,
     "targets": (B, TARGETS, D),
@@ -102,6 +101,7 @@ ADDITIVE = layers.AdditiveAttention
 
 CASES = {
     **image_layer_cases.CASES,
+    **image_text_layer_cases.CASES,
     "AdditiveAttention": {
         "plain": Case(lambda: ADDITIVE(UNITS), {"query": QUERY, "value": VALUE}),
         "key_bias_padding_scores": Case(
@@ -461,29 +461,6 @@ CASES = {
             },
         ),
     },
-    "CoAttentionBlock": {
-        "regions": Case(
-            lambda: layers.CoAttentionBlock(2, 2 * KEY_DIM, UNITS, 13, **BLOCK_OPTIONS),
-            {**STREAMS, "region_padding_mask": (B, S)},
-            padding={"region_padding_mask": ("regions",)},
-        ),
-        "tokens": Case(
-            lambda: layers.CoAttentionBlock(2, 2 * KEY_DIM, UNITS, 13),
-            {**STREAMS, "padding_mask": (B, T)},
-            SCORES,
-            padding={"padding_mask": ("tokens",)},
-        ),
-    },
-    "GlobalRegion": {
-        "regions": Case(
-            lambda: layers.GlobalRegion(),
-            {
-                "features": VALUE,
-                "boxes": (B, S, 4),
-                "region_padding_mask": (B, S),
-            },
-        ),
-    },
     "XLNetBlock": {
         "content": Case(
             _xlnet_block(activation="relu", dropout=0.1, attention_dropout=0.2, seed=3),
@@ -594,77 +571,6 @@ CASES = {
             )
             for pooling in ("last", "mean")
         },
-    },
-    "EndTokenPooling": {
-        "largest": Case(
-            lambda: layers.EndTokenPooling(), {"inputs": QUERY, "token_ids": (B, T)}
-        ),
-        "first_of_id": Case(
-            lambda: layers.EndTokenPooling(3), {"inputs": QUERY, "token_ids": (B, T)}
-        ),
-    },
-    "SimilarityLogits": {
-        "scale": Case(
-            lambda: layers.SimilarityLogits(2.0),
-            {"inputs": (B, D), "others": (3, D)},
-            stays_float32=True,
-        ),
-        "bias": Case(
-            lambda: layers.SimilarityLogits(
-                0.5, max_scale=None, initial_bias=-1.0, dtype="float32"
-            ),
-            {"inputs": (B, D), "others": (3, D)},
-            stays_float32=True,
-        ),
-    },
-    "CaptionEmbedding": {
-        "padded": Case(
-            lambda: layers.CaptionEmbedding(
-                E, UNITS, 2 * T, embeddings_initializer="he_normal"
-            ),
-            {"token_ids": (B, T), "padding_mask": (B, T)},
-        ),
-    },
-    "ImageCodeEmbedding": {
-        "whole": Case(
-            lambda: layers.ImageCodeEmbedding(
-                E, UNITS, (2, S), embeddings_initializer="he_normal"
-            ),
-            {"codes": (B, T)},
-        ),
-        "positions": Case(
-            lambda: layers.ImageCodeEmbedding(E, UNITS, (2, S)),
-            {"codes": (B, T), "positions": (B, T)},
-        ),
-    },
-    "TextImageMask": {
-        kind: Case(
-            lambda kind=kind: layers.TextImageMask(kind, 3, 2, window_size=3),
-            {"query_positions": (B, T), "key_positions": (B, S)},
-        )
-        for kind in ("row", "column", "convolutional")
-    },
-    "GumbelSoftmax": {
-        "annealed": Case(
-            lambda: layers.GumbelSoftmax(
-                temperature=0.75,
-                final_temperature=0.25,
-                temperature_steps=3,
-                kl_weight=2.0,
-                kl_steps=5,
-                seed=3,
-            ),
-            {"inputs": QUERY},
-            stays_float32=True,
-        ),
-    },
-    "CodeProjection": {
-        "codes": Case(
-            lambda: layers.CodeProjection(E, UNITS, kernel_initializer="he_normal"),
-            {"inputs": (B, S, T)},
-            ids_below=E,
-        ),
-        "weights": Case(lambda: layers.CodeProjection(D, UNITS), {"inputs": QUERY}),
     },
     "Dropout": {
         "rank_3": Case(lambda: layers.Dropout(0.5, seed=5), {"inputs": QUERY}),
