@@ -36,12 +36,13 @@ from vln_bert_worlds import (
     new_encoder,
     read_world,
 )
+from walk_buildings import MAX_STEPS as FOLLOWER_STEPS
 from walk_buildings import WORLDS as SENSES
 from walk_buildings import fit as fit_follower
 from walk_buildings import instructions_of, new_model
 
 from keras_attn import data, models, training
-from keras_attn.decoding import Beam, walk_candidates
+from keras_attn.decoding import Beam, walk, walk_candidates
 
 SENSE = "look_ahead"
 WEIGHTS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)  # Of a scorer in an ensemble.
@@ -281,6 +282,13 @@ def run_ways(world, arguments):
             for name, test in tests.items()
         }
         for name, test in tests.items():
+            greedy = walk(
+                follower,
+                instructions_of(test.examples, test, options),
+                test.simulator(**SENSES[SENSE]),
+                FOLLOWER_STEPS,
+            )
+            add(results[name], "follower, greedy", measured(greedy.walks, test))
             found, own = beams[name]
             best = measured(chosen(found, own), test)
             add(results[name], "follower, best of the beam", best)

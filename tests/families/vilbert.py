@@ -145,7 +145,7 @@ GRAPHS = [
         {"vilbert_base": vilbert()},
         heads={
             "vilbert_pretrainer": {"num_region_classes": C},
-            "vilbert_classifier": {"num_classes": C, "hidden_dim": 23},
+            "vilbert_classifier": {"num_classes": C, "hidden_dim": 31},
             "vilbert_scorer": {"fusion": "add"},
             "vilbert_referring": {},
         },
