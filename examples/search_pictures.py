@@ -13,8 +13,6 @@ the same in Keras.
 Each runtime exports both towers once, into `--folder`. The SavedModel takes texts, and
 like the ONNX file pictures of any size, as they are in files. LiteRT takes one size, so
 pictures are prepared before it. Needs `pip install ".[text,export]"`.
-
-RESULTS
 """
 
 import hashlib
