@@ -2,7 +2,46 @@
 
     python examples/clip_emoji.py --data-dir emoji
 
-RESULTS
+Emoji are 1,618 things, each drawn in three styles, with a name and keywords in English
+and names in German and French: pictures made by people, and words chosen by people. The
+model learns the pictures of two styles. The third style, Noto, is never seen. Neither
+are the pictures and the names of 166 emoji, in any style: a tenth of the families,
+where a family is what differs in small details, such as "judge", "man judge" and "woman
+judge", a person who faces the other way, all clock faces, all keycaps and all arrows.
+Hearts of other colors are families of their own. Known names were seen with the
+pictures of the other two styles. OpenMoji draws 26 pairs of emoji alike to the pixel:
+there either name is right. The data has no skin tones and no country flags.
+
+The baselines learn nothing. They take the name of the nearest training picture, of
+either style, by its colors, by 8 x 8 pixels, by the directions of edges, or by all
+three, after both pictures were cut to what is drawn. A new name has no training
+picture, so the words of near pictures vote for names with the same words (tf-idf of
+names and keywords). The sharpness of the votes was chosen with Twemoji as the unseen
+style, and so were the settings of the CLIP: 2.1 million parameters, images of 32 x 32
+pixels, a vocabulary of 4,000 pieces trained on the known texts.
+
+Result of seed 0 alone (`--seeds 1`), on one thread of an AMD EPYC (AVX-512 and VNNI, no
+AMX) with two cores, beside other work: 60 epochs took 213 seconds of CPU time. Percent
+of queries with a right answer among the first 1, 5 and 10; known names are compared
+with the 1,452 known ones, new names with the 166 new ones:
+
+                         known names                        new names
+                   text to picture  picture to text   text to picture  picture to text
+    chance           0.1  0.3  0.7   0.1  0.3  0.7     0.6  3.0  6.0    0.6  3.0  6.0
+    colors           3.4 11.0 16.7   2.6  8.4 13.4     1.9 11.4 24.1    4.2 14.7 19.3
+    pixels          33.1 50.7 58.9  31.5 48.0 54.3     9.8 29.5 39.1    8.0 22.9 30.5
+    edges           49.4 67.3 73.0  42.8 61.1 65.8    15.8 31.9 40.4   11.1 31.0 39.2
+    all three       50.0 67.2 72.9  42.6 60.4 68.1    12.2 33.7 45.2   12.2 30.5 37.6
+    CLIP            13.4 34.1 44.5  12.2 32.9 43.9     6.6 19.3 31.3    7.8 22.9 30.1
+
+Zero-shot among all 1,618 names CLIP is right for 11.7% of the pictures with a known
+name (edges: 40.0%) and 0.6% of the others (3.3%).
+
+So this CLIP learns what carries over to a new style and to new names, far above chance,
+but the nearest picture by edges is better at everything: styles draw one thing alike,
+and after 60 epochs the model has not even learned its training pictures. A trial with
+Twemoji as the unseen style, 30 epochs and weaker augmentations named 25% of the
+pictures of Noto right, which it had seen, and 6% of Twemoji's.
 """
 
 import json

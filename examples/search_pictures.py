@@ -14,7 +14,18 @@ Each runtime exports both towers once, into `--folder`. The SavedModel takes tex
 like the ONNX file pictures of any size, as they are in files. LiteRT takes one size, so
 pictures are prepared before it. Needs `pip install ".[text,export]"`.
 
-RESULTS
+Results with the small CLIP of `clip_emoji.py` on the 1,618 pictures of `noto.zip`, for
+"red heart", on one thread of an AMD EPYC (AVX-512 and VNNI, no AMX) with two cores,
+beside other work:
+
+    runtime      both towers   from Keras   loading, with export   reading
+    keras                                          9 s               25 s
+    saved_model                  6.0e-8           14 s                9 s
+    litert          8.4 MB       1.2e-7           17 s               18 s
+    onnx            8.6 MB       8.2e-8           19 s               10 s
+
+All find the same two pictures, with the same scores in three digits. "From Keras" is
+the error of the text tower. LiteRT and Keras prepare pictures outside of the graph.
 """
 
 import hashlib
