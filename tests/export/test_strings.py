@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -182,7 +183,7 @@ def test_clip(tmp_path):
 
 def test_texts_are_truncated_to_the_positions_of_a_clip(tmp_path):
     pieces = CLIPTokenizer.from_folder(REFERENCES / "clip")
-    sizes = {"num_layers": 1, "hidden_dim": 8, "num_heads": 2, "mlp_dim": 9}
+    sizes: dict[str, Any] = dict(num_layers=1, hidden_dim=8, num_heads=2, mlp_dim=9)
     clip = models.build_clip(
         image_size=8,
         patch_size=8,

@@ -307,8 +307,9 @@ def test_candidates_are_all_that_a_beam_found():
     assert [len(candidates) for candidates in few] == [3, 3]
     best = walk(model, instruction(), ring, 3, strategy=Beam(3, 0.6))
     assert [each[0].walk for each in few] == best.walks
+    greedy: Any = Greedy()
     with pytest.raises(TypeError, match="`strategy` must be a `Beam`.*Greedy"):
-        walk_candidates(model, instruction(), ring, 3, strategy=Greedy())
+        walk_candidates(model, instruction(), ring, 3, strategy=greedy)
     with pytest.raises(ValueError, match="`max_steps` must be a positive integer"):
         walk_candidates(model, instruction(), ring, 0, strategy=Beam(2))
 

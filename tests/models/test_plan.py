@@ -110,6 +110,7 @@ def test_the_published_dalle_is_planned():
     forward += (layers - 2) * (three.forward_flops - two.forward_flops)
     assert forward == blocks + logits
     # Keys and values in float32.
+    assert two.cache is not None and three.cache is not None
     assert three.cache - two.cache == 2 * length * d * 4
 
 
