@@ -26,6 +26,7 @@ BOXES = np.array([[1, 2, 9, 8], [0, 0, 20, 12], [10, 3, 14, 11]], "float32")
 WORDS = ["[CLS]", "$red$", "Straße", "ring"]
 TO_REGIONS = random_attention(2, 4, 3)
 TO_WORDS = random_attention(2, 3, 4)
+HEADS = 13  # Of the co-attention of the tiny models.
 PADDED = [True, False, True, True, False]
 
 
@@ -54,13 +55,14 @@ def test_scores_are_of_real_words_and_regions():
             np.testing.assert_allclose(total, 1, atol=1e-5)
             np.testing.assert_allclose(found.to_words.sum(-1), 1, atol=1e-5)
             count = (5, 3)[number]
-            assert found.to_regions.shape == found.to_words.shape == (2, count, count)
+            shape = (HEADS, count, count)
+            assert found.to_regions.shape == found.to_words.shape == shape
     found = examples[1]["co_attention_1"]
-    to_regions = scores["co_attention_1/text_attention"][1]  # (2, 5, 1 + 5)
+    to_regions = scores["co_attention_1/text_attention"][1]  # (HEADS, 5, 1 + 5)
     real = 1 + np.flatnonzero(PADDED)
     np.testing.assert_array_equal(found.to_regions, to_regions[:, 2:, real])
     np.testing.assert_array_equal(found.to_whole, to_regions[:, 2:, 0])
-    to_words = scores["co_attention_1/region_attention"][1]  # (2, 1 + 5, 5)
+    to_words = scores["co_attention_1/region_attention"][1]  # (HEADS, 1 + 5, 5)
     np.testing.assert_array_equal(found.to_words, to_words[:, real, 2:])
 
 
@@ -236,7 +238,7 @@ def test_the_callback_draws_the_real_regions_of_one_head(tmp_path):
     assert ax.get_title() == f"x {found.to_regions[1, 0].max():.0%}"
     options: Any
     for options, message in (
-        ({"head": 2}, "`head` must be below 2, the heads of co_attention_0"),
+        ({"head": HEADS}, "`head` must be below 13, the heads of co_attention_0"),
         ({"layer": "self"}, "`layer` must match the path of at least one"),
     ):
         wrong = CoAttentionMaps(tmp_path, inputs, images, tokens, **options)
