@@ -8,6 +8,8 @@ but each of their colors and shapes occurs. The CLIP then chooses among the name
 48 pairs. Two classifiers have the same image tower, steps and optimizer: one predicts
 the color and the shape apart, which gives it new pairs for free; the other predicts the
 pair, and can't predict one that it has never seen.
+
+It has not been trained at its full size yet, so there are no figures.
 """
 
 import itertools

@@ -15,6 +15,8 @@ true path and random walks from its start. Options of training are made from the
 paths. "captions" starts from `vln_bert_captions.py`, "none" from random weights; both
 then learn masked words and regions (`vln_bert_paths.py`), and to rank, from a few
 instructions or from many.
+
+Neither has been trained at its full size yet, so there are no figures.
 """
 
 import json
