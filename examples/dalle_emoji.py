@@ -29,6 +29,7 @@ import keras
 import numpy as np
 from options import add_data_dir, new_parser, parse_with_smoke
 from text_to_image import (
+    build_clip,
     build_dalle,
     build_dvae,
     candidates,
@@ -40,7 +41,7 @@ from text_to_image import (
     fit,
 )
 
-from keras_attn import data, models, viz
+from keras_attn import data, viz
 from keras_attn.data.images.image_files import read_image
 from keras_attn.viz.callbacks import CodeMaps
 
@@ -132,25 +133,6 @@ def nearer_than_others(images, truths):
     return float((own < distances).sum() / (len(images) * (len(images) - 1)))
 
 
-def build_clip(tokenizer, text_length):
-    """A small CLIP with a ResNet."""
-    return models.build_clip(
-        "rn50",
-        image_size=IMAGE_SIZE,
-        num_blocks=(1, 1),
-        stem_dim=32,
-        num_heads=4,
-        embedding_dim=64,
-        vocabulary_size=tokenizer.vocabulary_size,
-        max_sequence_length=text_length + 1,
-        text_num_layers=2,
-        text_hidden_dim=96,
-        text_num_heads=3,
-        text_mlp_dim=192,
-        end_token_id=tokenizer.end_token_id,
-    )
-
-
 def main():
     """Trains all models, samples images for held-out names and draws the best."""
     arguments = parse_arguments()
@@ -194,7 +176,7 @@ def main():
     )
     decode = decoder(dvae)
     clip = fit(
-        build_clip(tokenizer, length),
+        build_clip(tokenizer, IMAGE_SIZE, length, width=64),
         clip_inputs(images["train"], captions["train"], tokenizer),
         clip_inputs(images["new"], captions["new"], tokenizer),
         run_dir / "clip",

@@ -48,6 +48,7 @@ import numpy as np
 from options import add_image_counts, new_parser, parse_with_smoke
 from text_to_image import (
     best_of,
+    build_clip,
     build_dalle,
     build_dvae,
     candidates,
@@ -246,25 +247,6 @@ def shows(judge, shapes, images, kinds):
     return np.stack(columns, axis=1)
 
 
-def build_clip(tokenizer):
-    """A small CLIP with a ResNet, which puts new pairs together better than a ViT."""
-    return models.build_clip(
-        "rn50",
-        image_size=IMAGE_SIZE,
-        num_blocks=(1, 1),
-        stem_dim=16,
-        num_heads=4,
-        embedding_dim=32,
-        vocabulary_size=tokenizer.vocabulary_size,
-        max_sequence_length=TEXT_LENGTH + 1,
-        text_num_layers=2,
-        text_hidden_dim=64,
-        text_num_heads=2,
-        text_mlp_dim=128,
-        end_token_id=tokenizer.end_token_id,
-    )
-
-
 def clip_accuracy(score, pictures, captions):
     """Share of images whose own caption is the most similar of all captions."""
     images = pictures.images.astype("float32") / 255
@@ -366,7 +348,7 @@ def trained_dvae(arguments, train, held_out):
 def trained_clip(arguments, train, held_out, tokenizer, seed):
     """A CLIP of this seed."""
     return fit(
-        build_clip(tokenizer),
+        build_clip(tokenizer, IMAGE_SIZE, TEXT_LENGTH, width=32),
         clip_inputs(train.images, train.captions, tokenizer),
         clip_inputs(held_out.images, held_out.captions, tokenizer),
         arguments.run_dir / f"clip_{seed}",

@@ -3,13 +3,13 @@
     python examples/shapes_masks.py
     python examples/vilbert_shapes.py
 
-The regions of each image are those of the Mask R-CNN that `shapes_masks.py` trains: a
-mean of its last map and a box. Two tasks are learned from them: answers to questions,
+The Mask R-CNN that `shapes_masks.py` trains finds the regions of each image: a mean of
+its last map and a box. Two tasks are learned from them: answers to questions,
 and the region that a phrase names, such as "the small red object". A model starts from
 nothing; from a BERT of the same widths, which has read 8,000 captions and questions and
 predicts their masked words, but has seen no image (`load_checkpoint(folder, "vilbert",
 …)`); from pre-training on 4,000 images with captions (masked words, masked regions,
-alignment), other images than those of the tasks; or from both. Then it learns a task
+alignment), images that no task has; or from both. Then it learns a task
 from 1%, 10% and 100% of 2,000 labels, with as many steps from every start.
 
 It prints for each the share of 500 held-out questions that are answered right, and of
@@ -20,6 +20,7 @@ is kept in a file, and a run that was killed resumes.
 
 A step of pre-training takes 45 ms of CPU time on one thread of an AMD EPYC with two
 cores (AVX-512 and VNNI, no AMX), so three seeds take about half an hour, by estimate.
+They have not been trained at their full size yet, so there are no figures.
 """
 
 import json
@@ -107,7 +108,7 @@ def parse_arguments():
 
 
 def sizes(arguments, vocabulary, images):
-    """The arguments of the BERT, and those of the regions."""
+    """The arguments of the BERT, and of the regions."""
     width = arguments.width
     words = {
         **BLOCKS,
@@ -225,7 +226,7 @@ def new_model(task, folders, images, vocabulary, answers, arguments):
 
     Args:
         task: One of `TASKS`.
-        folders: Those of the BERT and of the ViLBERT that it starts from, each or None.
+        folders: The folder of the BERT and of the ViLBERT to start from, each or None.
         images: Any images, for the sizes.
         vocabulary: The words.
         answers: The answers.

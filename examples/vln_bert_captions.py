@@ -133,7 +133,7 @@ def main():
     model = train_captions(arguments, arguments.seed, arguments.run_dir)
     print(f"{model.count_params():,} parameters")
     print(f"{time.process_time() - began:.0f} seconds of CPU time")
-    print(f"captions told from those of other pictures: {right_alignments(model):.1%}")
+    print(f"captions told from other captions: {right_alignments(model):.1%}")
 
 
 if __name__ == "__main__":

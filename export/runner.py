@@ -278,6 +278,7 @@ def _strings(name: str, value: Any) -> np.ndarray:
     """Converts strings, or bytes in UTF-8 or of image files, to an array of bytes."""
     array = np.asarray(value, object)
     is_file = name == f"inputs[{IMAGE_BYTES!r}]"
+    wanted = "the bytes of files" if is_file else "strings, or bytes in UTF-8"
     flat = []
     for index, text in enumerate(array.ravel()):
         try:
@@ -288,13 +289,7 @@ def _strings(name: str, value: Any) -> np.ndarray:
                 flat[-1].decode()
         except (TypeError, UnicodeError) as error:
             raise ValueError(
-                f"`{name}` must be "
-                + (
-                    "the bytes of files. "
-                    if is_file
-                    else "strings, or bytes in UTF-8. "
-                )
-                + f"Received: {text!r} at index {index}"
+                f"`{name}` must be {wanted}. Received: {text!r} at index {index}"
             ) from error
     result = np.empty(len(flat), object)
     result[:] = flat

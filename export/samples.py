@@ -337,8 +337,9 @@ def _random_array(
     if name == IMAGE_BYTES:
         files = np.empty(shape, object)
         for index in range(len(files)):
-            # Of different sizes.
-            pixels = random.integers(0, 256, (61 + 5 * index, 83 - 3 * index, 3))
+            # Neighbors differ in size.
+            rows, columns = 61 + index % 7, 83 - index % 5
+            pixels = random.integers(0, 256, (rows, columns, 3))
             files[index] = tf.io.encode_png(pixels.astype(np.uint8)).numpy()
         return files
     if spec.dtype == tf.string:

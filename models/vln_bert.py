@@ -20,9 +20,8 @@ files do not show how they become vectors. Here each kind is a term of its own: 
 its bias are ViLBERT's, and the new terms W_o, W_n and P start at zero and have no bias,
 so that a model with the weights of ViLBERT starts with its outputs.
 
-The regions of all viewpoints are one sequence, the first of each is the mean of the
-others. `@with_sizes` fills in the arguments whose default is
-`FROM_VARIANT`.
+The regions of all viewpoints are one sequence; the first of each viewpoint is the mean
+of its others. `@with_sizes` fills in the arguments whose default is `FROM_VARIANT`.
 
 Legend: B batch, T tokens, R regions of all viewpoints, F width of their features, D
 width of the words, E of the regions, P of the pair, V vocabulary, C classes.

@@ -18,7 +18,7 @@ def r2r(tmp_path_factory):
 
 def test_captions(example, tmp_path):
     printed = example("vln_bert_captions", "--smoke", "--run-dir", tmp_path)
-    assert "captions told from those of other pictures: " in printed
+    assert "captions told from other captions: " in printed
     assert (tmp_path / "captions.weights.h5").is_file()
 
 

@@ -54,6 +54,13 @@ def only(outputs):
     return value
 
 
+def test_a_large_batch_is_verified(clip, tmp_path):
+    encoder = models.build_clip_image_encoder(clip)
+    export(encoder, tmp_path / "image", image_bytes=True, batch_size=30)
+    serve = load_runner(tmp_path / "image").signatures["serve"]
+    assert tuple(serve.inputs["image_bytes"].shape) == (30,)
+
+
 def test_files_of_images_become_vectors(clip, tmp_path):
     encoder = models.build_clip_image_encoder(clip)
     report = export(encoder, tmp_path / "image", image_bytes=True)
