@@ -9,7 +9,25 @@ but each of their colors and shapes occurs. The CLIP then chooses among the name
 the color and the shape apart, which gives it new pairs for free; the other predicts the
 pair, and can't predict one that it has never seen.
 
-It has not been trained at its full size yet, so there are no figures.
+Results on one thread of an AMD EPYC (AVX-512 and VNNI, no AMX) with two cores, beside
+other work: 12 epochs of 6,000 images of 32 x 32 pixels, 1,000 test images of known
+pairs and 1,000 of new ones. Percent of images whose pair is right among all 48, means
+of three seeds with their standard deviations, and CPU time of a run:
+
+                                   CPU   known pairs    new pairs   new among new
+    CLIP, zero-shot               94 s   94.3 ± 0.8    80.2 ± 2.3   100.0 ± 0.0
+    color and shape, two heads    64 s   94.3 ± 1.2    19.4 ± 7.3    99.6 ± 0.1
+    pairs, one head               68 s   92.3 ± 1.0     0.0 ± 0.0     7.7 ± 1.7
+    chance                                 2.1           2.1          8.3
+
+The text tower puts a color and a shape together that it never saw together. Two heads
+could: they are as good at known pairs, but their shape depends on the color, which in
+training excludes the right one. "New among new" is easy, because a color has one or two
+new shapes.
+
+A pair has two captions, of its two sizes, and the better one counts. With the mean of
+their embeddings, as of templates that mean the same, a CLIP of 4 epochs is right for
+47% of training images instead of 86%: the mean is the text of no image.
 """
 
 import itertools
@@ -26,27 +44,29 @@ from options import (
     new_parser,
     parse_with_smoke,
 )
+from text_to_image import build_clip
 
-from keras_attn import data, models, training
+from keras_attn import data, models, training, viz
 
 IMAGE_SIZE = 32
+SIZES = {"small": (0.18, 0.22), "large": (0.3, 0.36)}  # Radii, as shares of the side.
 MAX_LENGTH = 8  # Tokens of a caption.
+NUM_DRAWN = 8  # Images in the picture.
 SYSTEMS = {
     "clip": "CLIP, zero-shot",
     "two_heads": "color and shape, two heads",
     "one_head": "pairs, one head",
 }
-TEMPLATES = ("a small {}", "a large {}")
 
 
 def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__, "runs/clip-shapes")
     add_image_counts(parser, images=6000, held_out=1000)
-    parser.add_argument("--width", type=int, default=16, help="base width of the CNN")
+    parser.add_argument("--width", type=int, default=32, help="of the embeddings")
     parser.add_argument("--seeds", type=int, default=3, help="number of runs")
-    add_training_options(parser, epochs=20, batch_size=64, learning_rate=2e-3)
-    tiny = {"images": 48, "held_out": 48, "width": 4, "epochs": 1, "seeds": 1}
+    add_training_options(parser, epochs=12, batch_size=32, learning_rate=2e-3)
+    tiny = {"images": 48, "held_out": 48, "width": 32, "epochs": 1, "seeds": 1}
     return parse_with_smoke(parser, **tiny, batch_size=16)
 
 
@@ -65,9 +85,10 @@ def split_pairs(shapes):
 
 def new_shapes(pairs):
     """Images of one object each, of these pairs of a color and a shape."""
-    plain = data.Shapes(image_size=IMAGE_SIZE, num_objects=(1, 1))
-    kinds = [(size, *pair) for size in plain.sizes for pair in pairs]
-    return data.Shapes(image_size=IMAGE_SIZE, num_objects=(1, 1), kinds=kinds)
+    kinds = [(size, *pair) for size in SIZES for pair in pairs]
+    return data.Shapes(
+        image_size=IMAGE_SIZE, num_objects=(1, 1), sizes=SIZES, noise=8.0, kinds=kinds
+    )
 
 
 def read_images(shapes, count, start=0):
@@ -78,27 +99,10 @@ def read_images(shapes, count, start=0):
     return images, [each.caption for each in examples], pairs
 
 
-def new_clip(vocabulary_size, width):
-    """A small CLIP: a ResNet of four bottlenecks, and one block for texts."""
-    return models.build_clip(
-        "rn50",
-        image_size=IMAGE_SIZE,
-        num_blocks=(1, 1, 1, 1),
-        stem_dim=width,
-        num_heads=max(1, width // 2),
-        embedding_dim=64,
-        vocabulary_size=vocabulary_size,
-        max_sequence_length=MAX_LENGTH,
-        text_num_layers=1,
-        text_hidden_dim=64,
-        text_num_heads=1,
-        text_mlp_dim=256,
-    )
-
-
-def new_classifier(sizes, width):
+def new_classifier(sizes, tokenizer, width):
     """The image tower of the CLIP, with a softmax for each name in `sizes`."""
-    tower = new_clip(MAX_LENGTH, width).image_encoder()
+    clip = build_clip(tokenizer, IMAGE_SIZE, MAX_LENGTH - 1, width=width)
+    tower = clip.image_encoder()
     features = tower.get_layer("unit_norm").input
     heads = {
         name: keras.layers.Dense(size, name=name)(features)
@@ -151,7 +155,7 @@ def pair_scores(system, train, tests, pairs, arguments, seed):
     Args:
         system: A key of `SYSTEMS`.
         train: From `read_images`.
-        tests: Lists of test images, uint8 (B, H, W, 3).
+        tests: The same of known and of new pairs.
         pairs: All pairs of a color and a shape.
         arguments: The command line.
         seed: Of the weights and the order.
@@ -161,24 +165,32 @@ def pair_scores(system, train, tests, pairs, arguments, seed):
     images, captions, shown = train
     options = (arguments, seed, folder)
     inputs = {"images": images}
-    prepared = [np.array(as_float({"images": each})["images"]) for each in tests]
+    prepared = [np.array(as_float({"images": each})["images"]) for each, *_ in tests]
+    tokenizer = data.CLIPTokenizer.train(captions, vocabulary_size=600)
     if system == "clip":
-        tokenizer = data.CLIPTokenizer.train(captions, vocabulary_size=600)
-        clip = new_clip(tokenizer.vocabulary_size, arguments.width)
+        clip = build_clip(tokenizer, IMAGE_SIZE, MAX_LENGTH - 1, width=arguments.width)
         encoded = tokenizer.encode_batch(
             captions, max_length=MAX_LENGTH, pad_to_max_length=True
         )
         fit(clip, {**inputs, "token_ids": encoded["token_ids"]}, None, *options)
-        labels = [" ".join(pair) for pair in pairs]
-        model = models.zero_shot_classifier(clip, tokenizer, labels, TEMPLATES)
-        return [model.predict(each, verbose=0) for each in prepared]
+        if seed == arguments.seed:
+            draw_similarity(clip, tokenizer, tests[1], arguments.run_dir)
+        kinds = [" ".join((size, *pair)) for pair in pairs for size in SIZES]
+        model = models.zero_shot_classifier(clip, tokenizer, kinds, ["a {}"])
+        # A pair is as good as the better one of its sizes. Their mean would be the text
+        # of no image: templates are for texts that mean the same.
+        return [
+            model.predict(each, verbose=0).reshape(-1, len(pairs), len(SIZES)).max(-1)
+            for each in prepared
+        ]
     names = {"pair": pairs}
     if system == "two_heads":
         names = {
             "color": sorted({color for color, _ in pairs}),
             "shape": sorted({shape for _, shape in pairs}),
         }
-    model = new_classifier({x: len(y) for x, y in names.items()}, arguments.width)
+    sizes = {x: len(y) for x, y in names.items()}
+    model = new_classifier(sizes, tokenizer, arguments.width)
     parts = {
         "pair": lambda pair: pair,
         "color": lambda x: x[0],
@@ -208,6 +220,27 @@ def pair_scores(system, train, tests, pairs, arguments, seed):
     return scores
 
 
+def draw_similarity(clip, tokenizer, shown, folder):
+    """Draws images of new pairs with their captions, `similarity.png`.
+
+    Args:
+        clip: The trained model.
+        tokenizer: Its tokenizer.
+        shown: From `read_images`.
+        folder: Where to draw.
+    """
+    images, captions, _ = shown
+    # One image for each caption.
+    rows = np.sort(np.unique(captions, return_index=True)[1])[:NUM_DRAWN]
+    photos, texts = images[rows], [captions[row] for row in rows]
+    encoded = tokenizer.encode_batch(texts, max_length=MAX_LENGTH)
+    inputs = np.array(as_float({"images": photos})["images"])
+    matrices = viz.image_text_similarity(clip, inputs, encoded["token_ids"])
+    viz.save_figure(
+        viz.plot_similarity(photos, texts, matrices), folder / "similarity.png"
+    )
+
+
 def accuracies(scores, tests, pairs, new_pairs):
     """The shares of right pairs: known, new, and new among new pairs only."""
     numbers = {pair: number for number, pair in enumerate(pairs)}
@@ -232,7 +265,6 @@ def main():
         read_images(known, arguments.held_out, start=arguments.images),
         read_images(new, arguments.held_out),
     ]
-    images = [each[0] for each in tests]
     print(
         f"{len(known_pairs)} known and {len(new_pairs)} new pairs; chance "
         f"{1 / len(pairs):.1%}, among new pairs {1 / len(new_pairs):.1%}"
@@ -244,7 +276,7 @@ def main():
             file = arguments.run_dir / f"{system}_{seed}" / "scores.json"
             if not file.exists():
                 start = time.process_time()
-                scores = pair_scores(system, train, images, pairs, arguments, seed)
+                scores = pair_scores(system, train, tests, pairs, arguments, seed)
                 found = accuracies(scores, tests, pairs, new_pairs)
                 spent = time.process_time() - start
                 file.write_text(json.dumps([found, spent]))

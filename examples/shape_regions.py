@@ -1,19 +1,32 @@
 """Images of shapes as regions of a detector, with captions, questions and phrases.
 
-The detector is from `shapes_masks.py`. What it finds is computed once and kept in a
-file, so a model of words and regions trains without it.
+The detector is a Faster R-CNN with a class for each color and shape: one that learns
+shapes alone forgets their colors. Features are the last layer before its classes, since
+a location of the backbone's last map is as large as half of these images. What it
+finds is computed once and kept in a file, so a model of words and regions trains
+without it.
 """
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import detectors
 import keras
 import numpy as np
+import tensorflow as tf
 
-from keras_attn import data
+from keras_attn import data, models
 from keras_attn.ops import pairwise_iou
+from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 
+IMAGE_SIZE = 64
+# √(w h) of anchors as a share of the image, from small shapes to large ones.
+ANCHOR_SHARES = (0.15, 0.22, 0.31, 0.42)
+MAX_OBJECTS = 10
+FIRST_DETECTOR_IMAGE = 1_000_000  # Other images than all that follow.
 NUM_REGIONS = 5
 MIN_SCORE = 0.3  # Of a region's best class.
 NUM_OBJECTS = (2, 3)
@@ -54,16 +67,100 @@ class Images:
         return {**words, **regions}
 
 
-def new_shapes(detector, shapes, seed):
-    """The images; as those that the detector learned from, apart from overlaps."""
-    height, width = detector.input.shape[1:3]
+def new_shapes(seed, **options):
+    """The images."""
     return data.Shapes(
-        image_size=(height, width),
-        num_objects=NUM_OBJECTS,
-        shapes=shapes,
-        noise=8.0,
-        seed=seed,
+        image_size=IMAGE_SIZE, num_objects=NUM_OBJECTS, noise=8.0, seed=seed, **options
     )
+
+
+def add_detector_options(parser):
+    """Adds the options of the detector."""
+    parser.add_argument(
+        "--detector-dir",
+        type=Path,
+        default=Path("runs/shape-detector"),
+        help="folder of the detector, which is trained if it is not there",
+    )
+    parser.add_argument(
+        "--detector-images", type=int, default=4000, help="its training images"
+    )
+    parser.add_argument("--detector-epochs", type=int, default=8, help="its epochs")
+    parser.add_argument(
+        "--detector-width", type=int, default=16, help="channels of its first map"
+    )
+
+
+def trained_detector(arguments):
+    """Reads the detector, or trains it and prints how well it detects.
+
+    Args:
+        arguments: `seed` and the options of `add_detector_options`.
+    """
+    folder = arguments.detector_dir
+    if (folder / "model.keras").is_file():
+        return keras.saving.load_model(folder / "model.keras", compile=False)
+    start = time.process_time()
+    keras.utils.set_random_seed(arguments.seed)
+    shapes, count = new_shapes(arguments.seed), arguments.detector_images
+    names = [f"{color} {shape}" for color in shapes.colors for shape in shapes.shapes]
+    train = _objects(shapes, FIRST_DETECTOR_IMAGE, count)
+    held_out = _objects(shapes, FIRST_DETECTOR_IMAGE + count, max(count // 20, 8))
+    backup = BackupAndResume(folder / "backup", delete_checkpoint=False)
+    dataset = data.shuffled_dataset(train, seed=arguments.seed, epoch=backup.epoch)
+    dataset = dataset.batch(8, drop_remainder=True).map(_as_float)
+    sizes = SimpleNamespace(
+        image_size=(IMAGE_SIZE, IMAGE_SIZE),
+        width=arguments.detector_width,
+        blocks=[1, 2, 2],
+        seed=arguments.seed,
+    )
+    anchors = [IMAGE_SIZE * share for share in ANCHOR_SHARES]
+    model = models.build_faster_rcnn(
+        num_classes=len(names), **detectors.detector_sizes(sizes, anchors, MAX_OBJECTS)
+    )
+    steps = arguments.detector_epochs * int(dataset.cardinality())
+    rate = CosineWarmup(2e-3, max(1, steps // 20), steps)
+    # XLA takes minutes to compile all losses, longer than it saves here.
+    model.compile(AdamW(rate, weight_decay=0.05, clipnorm=5.0), jit_compile=False)
+    model.fit(
+        dataset.prefetch(2),
+        epochs=arguments.detector_epochs,
+        shuffle=False,
+        verbose=2,
+        callbacks=[backup],
+    )
+    batches = tf.data.Dataset.from_tensor_slices(held_out).batch(100).map(_as_float)
+    scores, _ = detectors.score(model, list(batches), names)
+    print(
+        f"detector: {model.count_params():,} parameters, mAP@0.5 "
+        f"{scores['boxes']['map_50']:.3f}, {time.process_time() - start:.0f} s of CPU "
+        "time",
+        flush=True,
+    )
+    model.save(folder / "model.keras")
+    backup.delete()
+    return model
+
+
+def _objects(shapes, start, count):
+    """Images, uint8 (N, H, W, 3), with the boxes and classes of their objects."""
+    examples = [shapes.example(start + number) for number in range(count)]
+    boxes = np.zeros((count, NUM_OBJECTS[1], 4), "float32")
+    classes = np.full((count, NUM_OBJECTS[1]), -1, "int32")
+    colors = list(shapes.colors)
+    for row, example in enumerate(examples):
+        boxes[row, : len(example.boxes)] = example.boxes
+        for place, each in enumerate(example.objects):
+            shape = list(shapes.shapes).index(each.shape)
+            classes[row, place] = colors.index(each.color) * len(shapes.shapes) + shape
+    images = np.stack([example.image for example in examples])
+    return images, {"boxes": boxes, "classes": classes}
+
+
+def _as_float(images, truth):
+    """Pixels from 0 to 1."""
+    return tf.cast(images, tf.float32) / 255, truth
 
 
 def encode(texts, vocabulary, length):
@@ -108,14 +205,12 @@ def _detect(detector, shapes, start, count):
     """The arrays of `Images` for some images."""
     examples = [shapes.example(start + number) for number in range(count)]
     pixels = np.stack([example.image for example in examples]).astype("float32") / 255
-    found = detector.region_model(NUM_REGIONS).predict_on_batch(pixels)
+    found = detector.region_model(NUM_REGIONS, source="head").predict_on_batch(pixels)
     is_real = found["scores"] > MIN_SCORE
     # A model needs one region.
     is_real[:, 0] = True
     for name in ("features", "boxes", "class_distributions"):
         found[name] = np.where(is_real[..., None], found[name], 0).astype("float32")
-    height, width = shapes.image_size
-    sides = np.array([width, height, width, height], "float32")
     random = [np.random.default_rng([start + number, 1]) for number in range(count)]
     pairs = zip(examples, random, strict=True)
     phrases = [phrase_of(example.objects, random) for example, random in pairs]
@@ -128,7 +223,7 @@ def _detect(detector, shapes, start, count):
     answers = list(shapes.answers)
     return {
         "region_features": found["features"],
-        "region_boxes": found["boxes"] / sides,
+        "region_boxes": found["boxes"] / IMAGE_SIZE,
         "region_padding_mask": is_real.astype("int32"),
         "class_distributions": found["class_distributions"],
         "overlaps": np.asarray(pairwise_iou(found["boxes"], true[:, None]))[..., 0],

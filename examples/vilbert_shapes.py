@@ -30,7 +30,15 @@ import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 from options import add_image_counts, add_training_options, new_parser, parse_with_smoke
-from shape_regions import LENGTHS, SPECIAL, encode, new_shapes, read_images
+from shape_regions import (
+    LENGTHS,
+    SPECIAL,
+    add_detector_options,
+    encode,
+    new_shapes,
+    read_images,
+    trained_detector,
+)
 
 from keras_attn import data, models, training
 
@@ -50,28 +58,17 @@ REGIONS = {
     "text_co_layers": (2, 3),
     "region_co_layers": (0, 1),
 }
-WARM_UP = 50  # Steps.
+WARM_UP = 0.1  # Share of the steps.
 
 
 def parse_arguments():
     """Parses the command line."""
     parser = new_parser(__doc__, "runs/vilbert-shapes")
-    add_image_counts(parser, images=2000, held_out=500)
+    add_image_counts(parser, images=4000, held_out=500)
     parser.add_argument(
         "--captions", type=int, default=4000, help="images with captions"
     )
-    parser.add_argument(
-        "--detector",
-        default="runs/shapes-masks/model.keras",
-        help="detector from shapes_masks.py",
-    )
-    parser.add_argument(
-        "--shapes",
-        nargs="+",
-        choices=data.Shapes().shapes,
-        default=["circle", "square", "triangle", "star"],
-        help="the detector's classes",
-    )
+    add_detector_options(parser)
     parser.add_argument(
         "--starts",
         nargs="+",
@@ -91,7 +88,7 @@ def parse_arguments():
         "--steps",
         type=int,
         nargs="+",
-        default=[100, 300, 800],
+        default=[100, 300, 1500],
         help="steps of learning a task, for each share",
     )
     parser.add_argument(
@@ -247,15 +244,15 @@ def new_model(task, folders, images, vocabulary, answers, arguments):
     )
 
 
-def learn(model, weights, inputs, labels, steps, arguments, seed):
+def learn(model, schedule, weights, inputs, labels, steps, arguments, seed):
     """Trains a compiled model from given weights, for so many steps.
 
     The models of a task differ only in their weights, so that one is traced for all.
     """
     model.set_weights(weights)
     for variable in model.optimizer.variables:
-        if variable.path.rpartition("/")[-1] != "learning_rate":
-            variable.assign(keras.ops.zeros_like(variable))
+        variable.assign(keras.ops.zeros_like(variable))
+    schedule.steps.assign(steps)
     random, count = np.random.default_rng(seed), len(labels)
     needed = steps * arguments.batch_size
     passes = [random.permutation(count) for _ in range(-(-needed // count))]
@@ -269,36 +266,38 @@ def learn(model, weights, inputs, labels, steps, arguments, seed):
     )
 
 
-class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """A line from 0 to a constant rate, for runs of any number of steps.
+class UpAndDown(keras.optimizers.schedules.LearningRateSchedule):
+    """A line from 0 up to the highest rate and one down to 0.
+
+    As `training.LinearWarmup`, but the number of steps may change between runs.
 
     Args:
-        rate: The constant rate.
+        rate: The highest rate.
     """
 
     def __init__(self, rate):
         self.rate = rate
+        self.steps = keras.Variable(1.0, trainable=False, name="steps")
 
     def __call__(self, step):
         """The rate of a step."""
-        part = (keras.ops.cast(step, "float32") + 1) / WARM_UP
-        return self.rate * keras.ops.minimum(part, 1.0)
+        done = (keras.ops.cast(step, "float32") + 1) / (self.steps + 1)
+        return self.rate * keras.ops.minimum(done / WARM_UP, (1 - done) / (1 - WARM_UP))
 
 
 def compiled(model, task, arguments):
-    """The model, compiled for its task."""
+    """The model, compiled for its task, and the schedule of its learning rate."""
     if task == "phrases":
         loss, metric = training.ReferringCrossEntropy(), training.ReferringAccuracy()
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         metric = keras.metrics.SparseCategoricalAccuracy()
-    optimizer = training.AdamW(
-        WarmUp(arguments.learning_rate), weight_decay=0.01, global_clipnorm=1.0
-    )
+    schedule = UpAndDown(arguments.learning_rate)
+    optimizer = training.AdamW(schedule, weight_decay=0.01, global_clipnorm=1.0)
     model.compile(optimizer, loss, metrics=[metric], jit_compile=False)
     # Its variables, which a run resets.
     optimizer.build(model.trainable_variables)
-    return model
+    return model, schedule
 
 
 def labels_of(images, task):
@@ -339,7 +338,7 @@ def run_seed(seed, parts, vocabulary, answers, traced, arguments):
         parts: Images with captions, with labels, and held out.
         vocabulary: The words.
         answers: The answers.
-        traced: Task to its compiled model; filled when it is first needed.
+        traced: Task to what `compiled` returns; filled when it is first needed.
         arguments: Command-line arguments.
 
     Returns:
@@ -372,8 +371,10 @@ def run_seed(seed, parts, vocabulary, answers, traced, arguments):
                     rows = rows[:count]
                     inputs = train.inputs(task, vocabulary, rows)
                     labels = labels_of(train, task)[rows]
-                    model = traced[task]
-                    learn(model, weights, inputs, labels, steps, arguments, seed)
+                    model, schedule = traced[task]
+                    learn(
+                        model, schedule, weights, inputs, labels, steps, arguments, seed
+                    )
                     _, found[share] = model.evaluate(
                         held_out.inputs(task, vocabulary),
                         labels_of(held_out, task),
@@ -392,8 +393,8 @@ def main():
     """Trains from every start, and compares what is learned from few labels."""
     arguments = parse_arguments()
     arguments.run_dir.mkdir(parents=True, exist_ok=True)
-    detector = keras.saving.load_model(arguments.detector, compile=False)
-    shapes = new_shapes(detector, arguments.shapes, arguments.seed)
+    detector = trained_detector(arguments)
+    shapes = new_shapes(arguments.seed)
     parts, first = [], 0
     for name in ("captions", "images", "held_out"):
         count = getattr(arguments, name)

@@ -85,21 +85,20 @@ def test_errors_are_counted(monkeypatch):
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
 @pytest.mark.filterwarnings("ignore:Gradients do not exist for variables:UserWarning")
 def test_vilbert_shapes(example, tmp_path):
-    detector = models.build_mask_rcnn(
-        num_classes=4,
-        image_size=(48, 64),
+    detector = models.build_faster_rcnn(
+        num_classes=48,
+        image_size=(64, 64),
         num_blocks=(1, 1),
         stem_dim=4,
         num_frozen=0,
         pyramid_dim=8,
         head_dim=16,
-        mask_dim=8,
-        num_mask_layers=1,
         anchor_sizes=(8, 16, 32),
         num_proposals=10,
     )
-    detector.save(tmp_path / "detector.keras")
-    options = ("--smoke", "--detector", tmp_path / "detector.keras")
+    (tmp_path / "detector").mkdir()
+    detector.save(tmp_path / "detector" / "model.keras")
+    options = ("--smoke", "--detector-dir", tmp_path / "detector")
     printed = example("vilbert_shapes", *options, "--run-dir", tmp_path)
     figures = r" \| ".join(2 * [r"[01]\.\d{3} ± 0\.000"])
     table = re.findall(rf"^\| (\w+) \| (\w+) \| {figures} \|$", printed, re.M)

@@ -72,6 +72,37 @@ def output_structure(model: keras.Model) -> Any:
     return model.outputs[0] if isinstance(model, keras.Sequential) else model.output
 
 
+def _make_names_unique(inputs, outputs) -> None:
+    """Renames operations, such as `ops.reshape`, whose name another one has, too.
+
+    Keras counts names from the start of the process, so that a new operation on a model
+    from a file may get a name that is in the file. Layers keep theirs.
+    """
+    ends = {id(tensor) for tensor in keras.tree.flatten(inputs)}
+    # Each operation after those whose results it needs: first those that may belong to
+    # another model, too.
+    operations, nodes, stack = {}, set(), []
+    stack += ((tensor, False) for tensor in keras.tree.flatten(outputs))
+    while stack:
+        tensor, is_ready = stack.pop()
+        operation, number, _ = tensor._keras_history
+        if is_ready:
+            operations[operation] = None
+        elif id(tensor) not in ends and (operation, number) not in nodes:
+            nodes.add((operation, number))
+            stack.append((tensor, True))
+            needed = operation._inbound_nodes[number].input_tensors
+            stack += ((each, False) for each in needed)
+    taken: set[str] = set()
+    for operation in operations:
+        if isinstance(operation, keras.Layer):
+            continue
+        name, number = operation.name, 1
+        while operation.name in taken:
+            operation.name, number = f"{name}_again_{number}", number + 1
+        taken.add(operation.name)
+
+
 # The name of the class matters: Keras' TensorBoard callback draws the graph only of a
 # `Functional`.
 @keras.saving.register_keras_serializable("keras_attn")
@@ -98,6 +129,12 @@ class Functional(keras.Model):
     """
 
     training_outputs: tuple[str, ...] = ()
+
+    def __init__(self, *args, **kwargs):
+        graph = (*args, *(kwargs[x] for x in ("inputs", "outputs") if x in kwargs))
+        if len(graph) >= 2:
+            _make_names_unique(*graph[:2])
+        super().__init__(*args, **kwargs)
 
     # In `__dict__`, since Keras would track lists and dictionaries that are assigned.
     @property

@@ -53,8 +53,8 @@ def zero_shot_classifier(
             `load_text_tokenizer`, or a function from a list of strings to integers
             (C · K, T), or to a dictionary with these as `token_ids`.
         labels: The name of each class.
-        templates: Captions with `{}` in place of the label, such as
-            `ZERO_SHOT_TEMPLATES`, seven that were selected for ImageNet.
+        templates: Captions with `{}` in place of the label, which mean the same: such
+            as `ZERO_SHOT_TEMPLATES`, seven that were selected for ImageNet.
         batch_size: Number of captions to embed at a time.
         name: Name of the model.
 

@@ -374,6 +374,22 @@ def test_region_features(case):
         assert not shares[row, count[row] :].any()
 
 
+def test_region_features_of_the_head():
+    model = tiny("mask_rcnn_resnet50")
+    images = inputs_for(model)["images"]
+    found = numpy(model.region_model(5, source="head")(images))
+    maps = keras.Model(model.input, model.get_layer("region_proposal").input)(images)
+    pooled = model.get_layer("roi_pooling")(maps, found["boxes"])
+    hidden = ops.reshape(pooled, (B, 5, -1))
+    for name in ("fc_0", "fc_1"):
+        hidden = model.get_layer(name)(hidden)
+    is_real = np.arange(5) < found["num_detections"][:, None]
+    assert is_real.sum() > B
+    expected = np.where(is_real[..., None], numpy(hidden), 0)
+    np.testing.assert_allclose(found["features"], expected, atol=1e-5)
+    assert np.abs(expected[is_real]).max(axis=-1).min() > 0
+
+
 def test_region_features_of_a_single_map():
     sizes = {"num_blocks": (1,), "anchor_sizes": (7, 13)}
     model = build("faster_rcnn_resnet50", **sizes)
@@ -403,6 +419,8 @@ def test_errors():
     images, truth = inputs_for(model)["images"], truth_for(model)
     with pytest.raises(ValueError, match="`num_regions` must be a positive integer"):
         model.region_features(images, 0)
+    with pytest.raises(ValueError, match="`source` must be .*'map', 'head'"):
+        model.region_features(images, 5, source="maps")
     model = build("mask_rcnn_resnet50")
     model.compile("sgd", run_eagerly=True)
     with pytest.raises(ValueError, match="`y` must be a dictionary.*Received: y="):

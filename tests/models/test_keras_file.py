@@ -6,7 +6,9 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
+from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.keras_file import build_from_keras_file, load_keras_file
 from keras_attn.models.parts.keras_state import undone, without_allocating
 
@@ -142,3 +144,22 @@ def test_what_is_not_a_file(read, tmp_path):
         read(tmp_path / "model.keras")
     os.mkfifo(tmp_path / "model.keras")
     assert "must be a regular file" in refused(read, tmp_path / "model.keras")
+
+
+def test_operations_of_a_file_and_new_ones_may_have_one_name(tmp_path):
+    inputs = keras.Input((3,))
+    first = ops.add(inputs, 1.0)
+    encoder = Functional(inputs, first)
+    encoder.save(tmp_path / "encoder.keras")
+    encoder = keras.saving.load_model(tmp_path / "encoder.keras")
+    # Keras counts names from the start of the process, and the file is from another.
+    second, third = ops.multiply(encoder.output, 2.0), ops.multiply(encoder.output, 3.0)
+    for tensor in (second, third):
+        tensor._keras_history.operation.name = encoder.operations[-1].name
+    model = Functional(encoder.input, [second, third])
+    assert encoder.operations[-1].name == first._keras_history.operation.name
+    assert len({each.name for each in model.operations}) == len(model.operations) == 4
+    model.save(tmp_path / "model.keras")
+    for each in (model, keras.saving.load_model(tmp_path / "model.keras")):
+        found = each(np.ones((2, 3), "float32"))
+        np.testing.assert_array_equal(np.array(found), [[[4] * 3] * 2, [[6] * 3] * 2])

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive
+from keras_attn.checks import check_choice, check_positive
 from keras_attn.layers.detection.roi_pooling import ROIAlign
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
 from keras_attn.models.parts.computed_loss import computed_loss
@@ -302,7 +302,7 @@ class Detector(Functional):
         boxes = ops.where(ops.expand_dims(is_real, -1), boxes, 0.0)
         return boxes, ops.where(is_real, classes, -1)
 
-    def region_features(self, images, num_regions=36):
+    def region_features(self, images, num_regions=36, *, source="map"):
         """Features of the best regions, for models of vision and language.
 
         Each proposal is scored by its best class, whatever the score. Overlapping
@@ -311,13 +311,20 @@ class Detector(Functional):
         Args:
             images: (B, H, W, 3).
             num_regions: K.
+            source: What features are: "map", the mean of the backbone's last map inside
+                the box (D = 2048 for ResNet-50), where a small object shares a location
+                with what is around it; or "head", the output of the last fully
+                connected layer (D = 1024), from which the class is predicted. A VGG has
+                the latter in either case.
 
         Returns:
             A tuple of features (B, K, D), boxes (B, K, 4) in the model's
             `bounding_box_format`, scores (B, K), and class distributions (B, K, 1 + C),
-            the background first. Features are the mean of the backbone's last map
-            inside the box (D = 2048 for ResNet-50), or for a VGG the output of the last
-            fully connected layer. Missing regions are zeros.
+            the background first. Missing regions are zeros.
+
+        Raises:
+            ValueError: If `num_regions` is not a positive integer, or `source` is
+                neither "map" nor "head".
 
         Example:
             ```python
@@ -331,30 +338,33 @@ class Detector(Functional):
         Reference:
             Anderson et al. 2018, section 3.1 (arXiv:1707.07998).
         """
-        model = self.region_model(num_regions)
+        model = self.region_model(num_regions, source=source)
         outputs = model(images)
         names = ("features", "boxes", "scores", "class_distributions")
         return tuple(outputs[name] for name in names)
 
-    def region_model(self, num_regions=36) -> keras.Model:
+    def region_model(self, num_regions=36, *, source="map") -> keras.Model:
         """The functional model of `region_features`, which `export` ships.
 
         Args:
             num_regions: K.
+            source: As for `region_features`.
 
         Returns:
             A model from `images` to a dictionary of `features`, `boxes`, `scores`,
             `class_distributions` and `num_detections` (B,) int32.
 
         Raises:
-            ValueError: If `num_regions` is not a positive integer.
+            ValueError: As for `region_features`.
         """
         check_positive("num_regions", num_regions)
-        if num_regions not in self._region_models:
-            self._region_models[num_regions] = self._build_regions(num_regions)
-        return self._region_models[num_regions]
+        check_choice("source", source, ("map", "head"))
+        key = num_regions, source
+        if key not in self._region_models:
+            self._region_models[key] = self._build_regions(num_regions, source)
+        return self._region_models[key]
 
-    def _build_regions(self, num_regions):
+    def _build_regions(self, num_regions, source):
         layers = by_name(self.layers)
         old = layers["detections"]
         config = {
@@ -369,14 +379,14 @@ class Detector(Functional):
         boxes = convert_boxes(
             found["boxes"], old.bounding_box_format, "xyxy", old.image_size
         )
-        if "feature_pyramid" in layers:
+        if source == "map" and "feature_pyramid" in layers:
             # With a single map, Keras unwraps the list.
             last = keras.tree.flatten(layers["feature_pyramid"].input)[-1]
             stride = layers["roi_pooling"].strides[-1]
             pooled = ROIAlign(strides=[stride], name="region_pooling")(last, boxes)
             features = ops.mean(pooled, axis=(2, 3))
         else:
-            maps = keras.tree.flatten(layers["region_proposal"].input)
+            maps = layers["region_proposal"].input
             features, _, _ = box_head(layers, layers["roi_pooling"](maps, boxes))
         is_real = ops.expand_dims(found["classes"] >= 0, -1)
         kept = ("boxes", "scores", "class_distributions", "num_detections")
