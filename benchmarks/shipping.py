@@ -35,6 +35,19 @@ from keras_attn.file_writing import write_atomically
 
 # Besides the default variant of every builder in the registry.
 FURTHER = {"gpt_117m", "gpt3_small", "megatron_1p2b"}
+# What ships of models of images and texts, besides a whole CLIP and a whole SigLIP.
+PARTS = {
+    "clip_image_encoder": lambda models: models.build_clip_image_encoder(),
+    "clip_text_encoder": lambda models: models.build_clip_text_encoder(),
+    "dvae_encode": lambda models: models.build_dvae().encode_model(),
+    "dvae_decode": lambda models: models.build_dvae().decode_model(),
+    # The published caption, image and vocabularies, with the blocks of GPT-2 small.
+    "dalle_gpt2_small": lambda models: models.build_dalle(**tables.BASE),
+    "vilbert_classifier": lambda models: models.build_vilbert_classifier(),
+    "vln_bert_scorer": lambda models: models.build_vln_bert_scorer(),
+}
+# Models whose parts ship in their place; the first takes 49 GB.
+IN_PARTS = {"dalle_12b", "dvae_dalle", "vilbert_base", "vln_bert_base"}
 # 1.6 B parameters, 6.2 GB: above protobuf's limit, so a folder.
 LARGER_THAN_ONE_FILE = ("gpt2_xl", "onnx")
 # The masking noise is an input, because random masks would differ in every call; images
@@ -72,7 +85,7 @@ ERROR_CHARACTERS = 160
 
 
 def default_models():
-    """The default variant of every builder, plus the models in `FURTHER`."""
+    """The default variant of every builder, `FURTHER` and `PARTS`."""
     from keras_attn import models
     from keras_attn.models.parts import registry
 
@@ -83,14 +96,23 @@ def default_models():
         if inspect.signature(entry.builder).parameters["variant"].default
         == entry.variant
     }
-    return sorted(defaults | FURTHER)
+    return sorted((defaults - IN_PARTS) | FURTHER | set(PARTS))
+
+
+def new_model(name, small=False):
+    """The model of a row: one of `PARTS`, or of the registry."""
+    from keras_attn import models
+
+    if name in PARTS:
+        return PARTS[name](models)
+    return models.create(name, **(SMALL if small else OPTIONS).get(name, {}))
 
 
 def serve(name, format, small):
     """Child process: exports one model and prints its figures as JSON."""
-    from keras_attn import export, models
+    from keras_attn import export
 
-    model = models.create(name, **(SMALL if small else OPTIONS).get(name, {}))
+    model = new_model(name, small)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         report = export.export(model, Path(folder, FORMATS[format]), format=format)
@@ -208,7 +230,7 @@ def main():
     parser.add_argument(
         "--models",
         nargs="+",
-        help="names in `keras-attn list`; by default one variant of every model",
+        help="names in `keras-attn list` or PARTS; by default one variant of each",
     )
     parser.add_argument("--formats", nargs="+", default=[*FORMATS], choices=[*FORMATS])
     parser.add_argument("--timeout", type=float, default=1800, help="seconds per row")

@@ -37,7 +37,11 @@ from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import tasks
-from keras_attn.models.parts.computed_loss import computed_loss, mean_over_devices
+from keras_attn.models.parts.computed_loss import (
+    adds_compiled_loss,
+    computed_loss,
+    mean_over_devices,
+)
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.encoder import EncoderOptions
@@ -347,6 +351,9 @@ class DALLE(Functional):
 
         Returns:
             A scalar.
+
+        Raises:
+            ValueError: If `compile` has a loss and there are no labels.
         """
         inputs: Any = x
         losses = {
@@ -366,7 +373,7 @@ class DALLE(Functional):
         total = means["text"] + self.image_weight * means["image"]
         # Keras divides a mean, but not a scalar, among the devices that train.
         loss = computed_loss(total / (1.0 + self.image_weight))
-        if y is not None:
+        if adds_compiled_loss(self, y):
             loss += super().compute_loss(x, y, y_pred, sample_weight, training)
         return loss
 

@@ -28,7 +28,7 @@ from keras_attn.checks import check_positive
 from keras_attn.indices import known_values
 from keras_attn.layers import CodeProjection, GumbelSoftmax
 from keras_attn.models.parts import tasks
-from keras_attn.models.parts.computed_loss import computed_loss
+from keras_attn.models.parts.computed_loss import adds_compiled_loss, computed_loss
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.images import image_input
 from keras_attn.models.parts.registry import model_cards, registered
@@ -325,6 +325,9 @@ class DVAE(Functional):
 
         Returns:
             A scalar.
+
+        Raises:
+            ValueError: If `compile` has a loss and there are no labels.
         """
         # Imported only by a model that is trained, because it imports all of
         # `training`.
@@ -347,7 +350,7 @@ class DVAE(Functional):
             total = total * ops.cast(sample_weight, total.dtype)
         # Keras divides a mean, but not a scalar, among the devices that train.
         loss = computed_loss(ops.mean(total))
-        if y is not None:
+        if adds_compiled_loss(self, y):
             loss += super().compute_loss(x, y, y_pred, sample_weight, training)
         return loss
 

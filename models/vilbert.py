@@ -81,8 +81,8 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "vilbert_{variant}",
-    # With six times two dense layers that the published code never calls, 246,726,656.
-    {"base": (None, "VQA test-dev 70.55; RefCOCO+ val 72.34")},
+    # The authors' 246,726,656 less twelve dense layers that their code never calls.
+    {"base": (235_705_856, "VQA test-dev 70.55; RefCOCO+ val 72.34")},
     family="vilbert",
     title="ViLBERT {variant}: words and regions of an image",
     paper="Lu et al. 2019, arXiv:1908.02265",

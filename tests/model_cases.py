@@ -40,6 +40,7 @@ from keras_attn import models
 from keras_attn.indices import index_ranges
 from keras_attn.models import ModelCard
 from keras_attn.models.parts import registry
+from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.detection.detector import Detector
 from keras_attn.models.parts.dual_encoder import DualEncoder
 
@@ -344,7 +345,7 @@ def is_detector(model):
 
 def has_own_loss(model):
     """Whether a model is compiled without a loss: detectors, and models of pairs."""
-    return isinstance(model, Detector | DualEncoder)
+    return isinstance(model, OwnLossModel)
 
 
 def truth_for(model, batch=B) -> Any:

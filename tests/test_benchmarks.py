@@ -12,6 +12,9 @@ from pathlib import Path
 import keras
 import pytest
 
+from keras_attn import models
+from keras_attn.models.parts.keras_state import without_allocating
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = {
     path.name for path in FOLDER.glob("*.py") if "__main__" in path.read_text("utf-8")
@@ -81,6 +84,21 @@ def test_our_models_of_dense_rows_run(module):
     arguments = argparse.Namespace(small=True, folder=None)
     for row in DENSE_ROWS:
         module("dense").Dense(arguments).call("ours", row)()
+
+
+def test_what_ships_of_models_of_images_and_texts(module):
+    shipping = module("shipping")
+    names = set(shipping.default_models())
+    assert set(shipping.PARTS) <= names
+    assert set(models.list_models()) - names >= shipping.IN_PARTS
+    with without_allocating():
+        counts = {x: shipping.new_model(x).count_params() for x in shipping.PARTS}
+    towers = counts["clip_image_encoder"] + counts["clip_text_encoder"]
+    temperature = updates = 1
+    card = models.describe("clip_vit_base_patch32")
+    assert towers + temperature == card.parameters
+    halves = counts["dvae_encode"] + counts["dvae_decode"]
+    assert halves + updates == models.count_parameters("dvae_dalle")
 
 
 def test_a_contestant_whose_package_is_missing_is_skipped(module, capsys):

@@ -126,22 +126,27 @@ def test_words_and_near_pictures(modules):
 
 @pytest.mark.runs
 @pytest.mark.shipped
-def test_search_pictures(example, tmp_path):
+@pytest.mark.parametrize(
+    "build, options",
+    [(models.build_clip, {"embedding_dim": 7}), (models.build_siglip, {})],
+    ids=["clip", "siglip"],
+)
+def test_search_pictures(build, options, example, tmp_path):
     tokenizer = CLIPTokenizer.train([NAMES] * 3, vocabulary_size=540)
-    clip = models.build_clip(
+    clip = build(
         image_size=32,
         patch_size=16,
         num_layers=1,
         hidden_dim=64,
         num_heads=1,
         mlp_dim=31,
-        embedding_dim=7,
         vocabulary_size=tokenizer.vocabulary_size,
         max_sequence_length=77,
         text_num_layers=1,
         text_hidden_dim=64,
         text_num_heads=1,
         text_mlp_dim=31,
+        **options,
     )
     clip.preprocessing = {
         "image_processor_type": "CLIPImageProcessor",

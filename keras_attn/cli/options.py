@@ -83,7 +83,8 @@ Samples = Annotated[
     _OPTIONS.option(
         "Inputs to compare on, and to calibrate int8 with: an `.npz` with one array "
         "per input; for a folder with a tokenizer, a text file with one text per "
-        "line; for an image model, an image or a folder of images, with --pixels. "
+        "line; for an image model, an image or a folder of images, which are prepared "
+        "as MODEL's checkpoint says, or else with --pixels. "
         "Default: random inputs.",
         exists=True,
     ),
@@ -94,8 +95,9 @@ Pixels = Annotated[
         "Value range in which the model takes images, for --samples; `keras-attn "
         "describe` prints it for a published model. unit: [0, 1]. signed: [-1, 1]. "
         "imagenet: [0, 1], normalized by ImageNet's mean and standard deviation. "
-        "bytes: 0 to 255. Default: the range stated by the checkpoint that MODEL is, "
-        "or was loaded from."
+        "bytes: 0 to 255. The images are then squeezed to the model's size. Default: "
+        "resizing, cropping and range stated by the checkpoint that MODEL is, or was "
+        "loaded from."
     ),
 ]
 Tokenizer = Annotated[

@@ -3,7 +3,7 @@
 Legend: B batch, H and W pixels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,8 @@ def read_samples(
             of any size. Default: the longest; the size of the images.
         tokenizer: The value of `--tokenizer`; if given, the texts themselves are the
             inputs.
-        pixels: The value range of images; a key of `_NORMALIZATIONS`.
+        pixels: The value range of images; a key of `_NORMALIZATIONS`. None = the
+            model's own preprocessing.
 
     Returns:
         Arrays by input name, or the only input.
@@ -130,12 +131,14 @@ def _read_images(
     """Images at the size of the model's input and in its value range, (B, H, W, C)."""
     import numpy as np
 
+    from keras_attn.data.images.image_files import read_image
+
     height, width, channels = _image_shape(opened, shapes, length)
-    mean, deviation = _normalization(opened, pixels)
+    prepare = _preparation(opened, height, width, pixels)
     files = _image_files(path)
     images: list[np.ndarray] = []
     for file in files:
-        image = _resized(file, channels, height, width)
+        image = prepare(read_image(file, channels))
         if images and image.shape != images[0].shape:
             raise ValueError(
                 "--samples must be images of one size if MODEL takes any size; to "
@@ -144,7 +147,7 @@ def _read_images(
                 f"of {image.shape[:2]} pixels"
             )
         images.append(image)
-    return ((np.stack(images) / 255 - mean) / deviation).astype("float32")
+    return np.stack(images)
 
 
 def _image_shape(
@@ -171,34 +174,55 @@ def _image_shape(
     return height, width, shape[-1]
 
 
-def _normalization(opened: OpenedModel, pixels: str | None) -> "tuple[Any, Any]":
-    """The mean and standard deviation that the model expects, for pixels in [0, 1]."""
+def _preparation(
+    opened: OpenedModel, height: int | None, width: int | None, pixels: str | None
+) -> "Callable[[np.ndarray], np.ndarray]":
+    """A function from an image as it is in a file to an input, both (H, W, C).
+
+    It is the model's preprocessing, unless `--pixels` states a value range: then images
+    are resized to `height` and `width`, None = as in the file.
+    """
     import numpy as np
 
-    from keras_attn.file_reading import read_json
-
-    settings = opened.path / "preprocessor_config.json"
-    # A model that was loaded from a checkpoint and saved by Keras kept its fields.
-    about = getattr(opened.model, "preprocessing", None) or {}
-    if settings.is_file():
-        about = read_json(settings)
+    fields = getattr(opened.model, "preprocessing", None)
     if pixels is not None:
         mean, deviation = _NORMALIZATIONS[pixels]
-    elif about or settings.is_file():
-        mean, deviation = (about.get(name) for name in ("image_mean", "image_std"))
-        if mean is None or deviation is None:
-            raise ValueError(
-                "--pixels must be given: preprocessor_config.json has no `image_mean` "
-                f"and `image_std`. Received: {str(opened.path)!r}"
-            )
-    else:
+
+        def resize_and_normalize(image):
+            shares = _resized(image, height, width) / 255
+            return ((shares - np.asarray(mean)) / deviation).astype("float32")
+
+        return resize_and_normalize
+    if fields is None:
         raise ValueError(
             "--pixels must be the value range in which MODEL takes images: "
             f"{', '.join(_NORMALIZATIONS)}. `keras-attn describe` prints it for every "
             "published model; for your own model, use the range of its training "
             "images. Received: no --pixels"
         )
-    return np.asarray(mean, "float32"), np.asarray(deviation, "float32")
+    from keras import ops
+
+    from keras_attn.models import image_preprocessing
+
+    try:
+        layer = image_preprocessing(fields)
+    except ValueError as error:
+        raise ValueError(
+            f"--pixels must be given, because MODEL's preprocessing is unknown: {error}"
+        ) from error
+
+    def preprocess(image):
+        prepared = ops.convert_to_numpy(layer(image[None]))[0]
+        for side, found in zip((height, width), prepared.shape, strict=False):
+            if side not in (None, found):
+                raise ValueError(
+                    f"--pixels must be given for images of {height} × {width} pixels: "
+                    "the preprocessing of MODEL returns a different size. "
+                    f"Received: {prepared.shape[:2]}"
+                )
+        return prepared
+
+    return preprocess
 
 
 def _image_files(path: Path) -> list[Path]:
@@ -219,16 +243,14 @@ def _image_files(path: Path) -> list[Path]:
 
 
 def _resized(
-    file: Path, channels: int, height: int | None, width: int | None
+    image: "np.ndarray", height: int | None, width: int | None
 ) -> "np.ndarray":
-    """The pixels of a file, 0 to 255, (H, W, channels)."""
+    """Pixels 0 to 255 of this size, (H, W, C)."""
     import numpy as np
     from PIL import Image
 
-    from keras_attn.data.images.image_files import read_image
-
-    image = read_image(file, channels)  # (H, W, channels)
-    rows, columns = height or image.shape[0], width or image.shape[1]
+    rows, columns, channels = image.shape
+    rows, columns = height or rows, width or columns
     if image.shape[:2] == (rows, columns):
         return image
     picture = Image.fromarray(image[..., 0] if channels == 1 else image)

@@ -24,7 +24,7 @@ from keras_attn.layers import (
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts.computed_loss import computed_loss
+from keras_attn.models.parts.computed_loss import OwnLossModel, computed_loss
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.options import Option
@@ -193,7 +193,7 @@ def dual_encoder(
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class DualEncoder(Functional):
+class DualEncoder(OwnLossModel):
     """The model of `build_clip` and `build_siglip`: its loss, and its towers.
 
     `fit` takes pairs, a dictionary of `images` and `token_ids`, and no labels: text i

@@ -1,4 +1,4 @@
-"""`keras-attn search` and `classify`, with a tiny CLIP of our own."""
+"""`keras-attn search` and `classify`, with a tiny CLIP and a tiny SigLIP of our own."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from model_cases import build, tiny
+from model_cases import build, numpy, tiny
 from PIL import Image
 
 from keras_attn import models
@@ -25,11 +25,19 @@ pytestmark = pytest.mark.filterwarnings(
 )
 COLORS = {"red": (200, 10, 20), "green": (10, 220, 10), "blue": (5, 60, 190)}
 TEXT = "a red heart"
+PREPROCESSING = {
+    "image_processor_type": "CLIPImageProcessor",
+    "size": {"shortest_edge": 32},
+    "crop_size": {"height": 32, "width": 32},
+    "resample": 3,
+    "image_mean": [0.5] * 3,
+    "image_std": [0.5] * 3,
+}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A CLIP with its tokenizer, as a folder and as a `.keras` file; and pictures."""
+    """A CLIP as a folder and as a `.keras` file; a SigLIP as a folder; and pictures."""
     folder = tmp_path_factory.mktemp("clip")
     tokenizer = CLIPTokenizer.train([TEXT, "a photo of a green sea"] * 9, 540)
     clip = build(
@@ -38,19 +46,23 @@ def folder(tmp_path_factory):
         image_size=(32, 32),
         patch_size=16,
     )
-    clip.preprocessing = {
-        "image_processor_type": "CLIPImageProcessor",
-        "size": {"shortest_edge": 32},
-        "crop_size": {"height": 32, "width": 32},
-        "resample": 3,
-        "image_mean": [0.5] * 3,
-        "image_std": [0.5] * 3,
-    }
+    clip.preprocessing = PREPROCESSING
     models.save_checkpoint(clip, folder / "clip")
     tokenizer.save(folder / "clip")
     clip.save(folder / "clip.keras")
     clip.preprocessing = None
     clip.save(folder / "bare.keras")
+    siglip = build(
+        "siglip_base_patch16_224",
+        vocabulary_size=tokenizer.vocabulary_size,
+        image_size=(32, 32),
+        patch_size=16,
+    )
+    # Its probabilities would start near 0.
+    siglip.similarity.logit_bias.assign(0.5)
+    siglip.preprocessing = PREPROCESSING
+    models.save_checkpoint(siglip, folder / "siglip")
+    tokenizer.save(folder / "siglip")
     for name, color in COLORS.items():
         pixels = np.random.default_rng(1).integers(0, 60, (40, 35, 3))
         path = folder / "pictures" / f"{name} [x].png"
@@ -98,6 +110,52 @@ def test_search(command, folder, pictures):
     first, *rest = command.out.splitlines()
     assert first.startswith("left out bad.jpg: bad.jpg must be a complete JPEG, PNG")
     assert len(rest) == 3
+
+
+def siglip_logits(folder, files, texts):
+    """Similarities and logits of pictures and texts that are padded, both (P, Q)."""
+    siglip = models.load_checkpoint(folder / "siglip")
+    tokenizer = CLIPTokenizer.from_folder(folder / "siglip")
+    ids = tokenizer.encode_batch(texts, max_length=31, pad_to_max_length=True)
+    assert ids["token_ids"].shape == (len(texts), 31)
+    images = models.picture_encoder(siglip)([read_image(file) for file in files])
+    similar = images @ numpy(siglip.text_encoder()(ids["token_ids"])).T
+    layer = siglip.similarity
+    bias = numpy(layer.logit_bias)
+    assert bias == 0.5
+    return similar, np.exp(numpy(layer.logit_scale)) * similar + bias
+
+
+def test_search_with_siglip(command, folder, pictures):
+    options = ["search", pictures, TEXT, "--model", folder / "siglip"]
+    assert command(*options) == 0 and command.err == ""
+    files = sorted(pictures.glob("*.png"))
+    similar, _ = siglip_logits(folder, files, [TEXT])
+    order = np.argsort(-similar[:, 0])
+    found = lines_of(command)
+    assert [name for _, name in found] == [str(files[row]) for row in order]
+    np.testing.assert_allclose([x for x, _ in found], similar[order, 0], atol=5.1e-4)
+    # The index is that of one model.
+    index = pictures / ".keras-attn-search.npz"
+    written = index.stat().st_mtime_ns
+    assert command(*options) == 0 and index.stat().st_mtime_ns == written
+    assert command(*options[:-1], folder / "clip") == 0
+    assert lines_of(command) == similarities(folder, pictures)
+
+
+def test_classify_with_siglip(command, folder, pictures):
+    """Each class has a probability of its own."""
+    image, labels = pictures / "red [x].png", ["red", "green", "sea"]
+    options = ["--labels", ",".join(labels), "--template", "a {}"]
+    assert command("classify", image, *options, "--model", folder / "siglip") == 0
+    assert command.err == ""
+    found = lines_of(command)
+    _, logits = siglip_logits(folder, [image], [f"a {label}" for label in labels])
+    scores = 1 / (1 + np.exp(-logits[0]))
+    order = np.argsort(-scores)
+    assert [label for _, label in found] == [labels[row] for row in order]
+    np.testing.assert_allclose([x for x, _ in found], scores[order], atol=5.1e-4)
+    assert abs(scores.sum() - 1) > 0.05
 
 
 def test_a_name_that_is_not_text(command, folder, tmp_path):

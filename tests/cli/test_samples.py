@@ -97,24 +97,60 @@ def test_too_many_images_are_drawn_evenly(
     assert "--samples: 2 of 5 images are used." in "".join(capsys.readouterr())
 
 
-def test_the_normalization_of_a_checkpoint(photos, image_models, tmp_path):
-    model = keras.saving.load_model(image_models / "fixed.keras")
-    settings = tmp_path / "preprocessor_config.json"
-    settings.write_text('{"image_mean": [0.25, 0.5, 0.5], "image_std": [0.5, 1, 1]}')
-    opened = OpenedModel(tmp_path, model)
-    found = read_samples(photos, opened, {}, None, None, None)
+PREPROCESSING = {
+    "image_processor_type": "CLIPImageProcessor",
+    "size": {"shortest_edge": 12},
+    "crop_size": {"height": 11, "width": 7},
+    "resample": 3,
+    "image_mean": [0.25, 0.5, 0.5],
+    "image_std": [0.5, 1, 0.25],
+}
+
+
+@pytest.fixture(scope="module")
+def described(image_models):
+    """A function that gives a model of 11 × 7 pixels, or of any, a preprocessing."""
+
+    def describe(fields, name="fixed"):
+        model = keras.saving.load_model(image_models / f"{name}.keras")
+        model = Functional(model.input, model.output)
+        model.preprocessing = fields
+        return OpenedModel(image_models, model)
+
+    return describe
+
+
+def test_images_are_prepared_as_the_checkpoint_says(photos, described):
+    found = read_samples(photos, described(PREPROCESSING), {}, None, None, None)
+    expected = []
+    for file in sorted(photos.rglob("*.png")):
+        image = Image.open(file)
+        scale = min(image.size)
+        columns, rows = (12 * side // scale for side in image.size)
+        image = image.resize((columns, rows), Image.Resampling.BICUBIC)
+        left, top = (columns - 7) // 2, (rows - 11) // 2
+        expected.append(np.asarray(image.crop((left, top, left + 7, top + 11))))
+    mean, std = PREPROCESSING["image_mean"], PREPROCESSING["image_std"]
+    assert found.dtype == "float32"
+    # The pixels are Pillow's, exactly.
+    pixels = np.rint((found * std + mean) * 255)
+    np.testing.assert_array_equal(pixels, expected)
+    np.testing.assert_allclose(found, (pixels / 255 - mean) / std, atol=1e-6)
+    # A value range that is given takes precedence.
+    opened = described(PREPROCESSING)
     unit = read_samples(photos, opened, {}, None, None, "unit")
-    np.testing.assert_allclose(found[..., 0], (unit[..., 0] - 0.25) / 0.5, atol=1e-6)
-    np.testing.assert_allclose(found[..., 1], unit[..., 1] - 0.5, atol=1e-6)
-    settings.unlink()
-    scores = keras.layers.Conv2D(5, 1)
-    kept = Functional(model.input, scores(model.input))
-    kept.preprocessing = {"image_mean": [0.5], "image_std": [0.25]}
-    found = read_samples(photos, OpenedModel(tmp_path, kept), {}, None, None, None)
-    np.testing.assert_allclose(found, (unit - 0.5) / 0.25, atol=1e-6)
-    settings.write_text("{}")
-    with pytest.raises(ValueError, match="has no `image_mean` and `image_std`"):
+    other = read_samples(photos, described(None), {}, None, None, "unit")
+    np.testing.assert_array_equal(unit, other)
+
+
+def test_a_preprocessing_that_cannot_be_followed(photos, described):
+    opened = described({"image_mean": [0.5], "image_std": [0.25]})
+    with pytest.raises(ValueError, match="--pixels must be given, because.*`size` of"):
         read_samples(photos, opened, {}, None, None, None)
+    opened = described(PREPROCESSING, "any")
+    match = r"for images of 19 × 19 pixels: .* a different size. Received: \(11, 7\)"
+    with pytest.raises(ValueError, match=match):
+        read_samples(photos, opened, {}, 19, None, None)
 
 
 def test_an_int8_file_from_a_folder_of_images(command, photos, image_models):

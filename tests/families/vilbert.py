@@ -141,7 +141,6 @@ GRAPHS = [
     Graph(
         "vilbert_base",
         TINY,
-        # By the formula; 235,705,856 is also the authors' 246,726,656 less the unused.
         {"vilbert_base": vilbert()},
         heads={
             "vilbert_pretrainer": {"num_region_classes": C},

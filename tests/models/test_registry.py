@@ -224,6 +224,11 @@ def test_formulas_agree_with_counts_and_publications():
     ):
         count = pyramid_detector(*blocks, norm=0) + more
         assert count == models.describe(name).parameters
+    # Published with two layers of each co-attention that nothing calls.
+    uncalled = 6 * (dense(1024, 1024) + dense(1024, 768))
+    assert models.describe("vilbert_base").parameters == 246_726_656 - uncalled
+    assert COUNTS["vilbert_base"] == 246_726_656 - uncalled
+    assert COUNTS["vln_bert_base"] == 235_720_192
     # The published counts are rounded: "117M" and "345M" of GPT-2 leave out parts.
     for name, count in COUNTS.items():
         published = models.describe(name).parameters

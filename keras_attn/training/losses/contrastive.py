@@ -22,7 +22,12 @@ from keras_attn.checks import check_positive, check_rank, fits
 from keras_attn.kernels.loop import sequential_scan
 from keras_attn.options import described_as
 from keras_attn.precision import at_least_float32
-from keras_attn.training.losses.replicas import add_replicas, first_row, gather_rows
+from keras_attn.training.losses.replicas import (
+    add_replicas,
+    at_least_one_row,
+    first_row,
+    gather_rows,
+)
 
 # By default a chunk has 4 MB of logits, or this many rows if they are larger.
 _CHUNK_LOGITS, _MIN_CHUNK_SIZE = 2**20, 128
@@ -226,7 +231,8 @@ class _Matrix:
         self.total = ops.shape(self.texts)[0]
         self.grid = _grid(self.count, self.total, chunk_size)
         self.zero = ops.zeros((), y.dtype)
-        self._images = x
+        # The last batch may leave a replica without pairs. Its only row is padding.
+        self._images = at_least_one_row(x)
         self._scalars = scalars
 
     def over_chunks(self, step, state, output_dtype=None):
@@ -246,13 +252,14 @@ class _Matrix:
         def body(index, *state):
             place = index * size + ops.arange(size, dtype="int32")
             is_real = place < self.count
-            place = ops.minimum(place, self.count - 1)
+            place = ops.minimum(place, _maximum(self.count - 1, 0))
             images = ops.take(self._images, place, axis=0)
             images = ops.where(is_real[:, None], images, 0.0)
             # TensorFlow's optimizer makes the transposition a part of the product.
             logits = ops.matmul(images * scale, ops.transpose(self.texts))
             logits = logits + bias[0] if bias else logits
-            rows = _Rows(images, logits, self.first + place, is_real)
+            own = ops.minimum(self.first + place, self.total - 1)
+            rows = _Rows(images, logits, own, is_real)
             return step(rows, *state)
 
         dtype = output_dtype or self.texts.dtype
@@ -301,10 +308,9 @@ def _grid(count, total, chunk_size):
     """K and C for P and B, all of them tensors if the number of pairs is unknown."""
     if chunk_size is None:
         chunk_size = _maximum(_CHUNK_LOGITS // _maximum(total, 1), _MIN_CHUNK_SIZE)
-    chunks = (count + chunk_size - 1) // chunk_size
+    chunks = _maximum((count + chunk_size - 1) // chunk_size, 1)
     # Equal chunks need the least padding.
-    at_least_1 = _maximum(chunks, 1)
-    return chunks, (count + at_least_1 - 1) // at_least_1
+    return chunks, _maximum((count + chunks - 1) // chunks, 1)
 
 
 def _maximum(number, minimum):

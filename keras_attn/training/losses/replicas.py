@@ -12,7 +12,22 @@ from keras_attn.kernels.runtime import has_distribution_strategy
 def gather_rows(inputs):
     """The rows of all replicas, (P, …) -> (B, …): P may differ, B is their sum."""
     replica = _replica()
-    return inputs if replica is None else replica.all_gather(inputs, axis=0)
+    if replica is None:
+        return inputs
+    import tensorflow as tf
+
+    # A compiled step would not know the width.
+    rows = replica.all_gather(inputs, axis=0)
+    return tf.ensure_shape(rows, (None, *inputs.shape[1:]))
+
+
+def at_least_one_row(inputs):
+    """The rows of this replica, (P, E), or a row of zeros if it has none."""
+    if _replica() is None:
+        return inputs
+    count, width = ops.shape(inputs)
+    row = ops.zeros((ops.maximum(1 - count, 0), width), inputs.dtype)
+    return ops.concatenate([inputs, row])
 
 
 def add_replicas(inputs):

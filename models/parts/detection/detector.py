@@ -14,7 +14,7 @@ from keras import ops
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.layers.detection.roi_pooling import ROIAlign
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
-from keras_attn.models.parts.computed_loss import computed_loss
+from keras_attn.models.parts.computed_loss import OwnLossModel, computed_loss
 from keras_attn.models.parts.detection.detector_truth import (
     check_shapes,
     check_truth,
@@ -70,7 +70,7 @@ def mask_head(layers, pooled):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class Detector(Functional):
+class Detector(OwnLossModel):
     """A functional model from images to detections that learns from ground-truth boxes.
 
     `fit` takes `(images, truth)`, where `truth` is a dictionary of `boxes` (B, M, 4) in
