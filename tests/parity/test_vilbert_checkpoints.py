@@ -221,8 +221,9 @@ REGIONS: dict[str, Any] = {
 
 
 def test_a_model_without_a_block_of_words_is_not_written(tmp_path):
+    regions: Any = {**REGIONS, "text_co_layers": (0, 0)}
     encoder = models.build_vilbert(
-        **{**REGIONS, "text_co_layers": (0, 0)},
+        **regions,
         vocabulary_size=9,
         hidden_dim=4,
         num_layers=1,
