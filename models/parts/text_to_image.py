@@ -66,8 +66,8 @@ def generate_images(
         `GeneratedImages(images, codes, scores)`.
 
     Raises:
-        TypeError: If `dalle` or `dvae` is not such a model, or `strategy` does not
-            sample.
+        TypeError: If `dalle` or `dvae` is not such a model, `scorer` is no function,
+            or `strategy` does not sample.
         ValueError: If the caption has no token or more than the model has positions;
             there are fewer candidates than images, or more without a `scorer`; the
             models have different codes; or the scores are not N finite numbers.
@@ -140,6 +140,11 @@ def _check_candidates(count, num_images, scorer):
         raise ValueError(
             "`num_candidates` must be at least `num_images`. Received: "
             f"num_candidates={count}, num_images={num_images}"
+        )
+    if scorer is not None and not callable(scorer):
+        raise TypeError(
+            "`scorer` must be a function from images and the caption to scores. "
+            f"Received: scorer={scorer!r}"
         )
     if count > num_images and scorer is None:
         raise ValueError(

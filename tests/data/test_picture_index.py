@@ -3,12 +3,14 @@
 import json
 import os
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from keras_attn.data import default_index_file, index_pictures
+from keras_attn.data.images import picture_index
 
 COLORS = {"red": (200, 10, 20), "green": (10, 220, 10), "blue": (5, 60, 190)}
 
@@ -176,6 +178,31 @@ def test_an_interrupted_index_keeps_what_is_done(folder, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         index_pictures(folder, embed, file, on_progress=interrupt)
     assert update(folder, file).num_embedded == 7
+
+
+def test_a_killed_index_keeps_what_was_done_a_minute_before(
+    folder, tmp_path, monkeypatch
+):
+    for number in range(20):
+        save(folder / f"{number:02}.png", (number, 9, 200))
+    file, now = tmp_path / "index.npz", [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(picture_index, "time", clock)
+    sizes = []
+
+    def watch(done, total):
+        """What a process that is killed here leaves."""
+        now[0] += 30
+        if file.exists():
+            with np.load(file) as arrays:
+                sizes.append((done, len(arrays["embeddings"])))
+
+    index = index_pictures(folder, embed, file, on_progress=watch)
+    assert sizes == [(16, 16)]
+    # Nothing is written twice.
+    before = file.stat().st_ino
+    assert update(folder, file).num_embedded == 0
+    assert file.stat().st_ino == before and len(index) == 23
 
 
 def test_a_file_that_is_no_index_is_kept(folder, tmp_path):

@@ -245,6 +245,7 @@ def test_the_best_images_are_kept(painter):
             "`num_candidates` must be",
         ),
         ({"num_candidates": 4}, ValueError, "`scorer` is needed to choose.*=4"),
+        ({"scorer": "clip"}, TypeError, "`scorer` must be a function.*'clip'"),
         ({"strategy": Greedy()}, TypeError, r"`strategy` must be `Sample\(...\)`"),
         ({"dalle": "dalle"}, TypeError, "`dalle` must be a model.*dalle=str"),
         ({"dvae": "dvae"}, TypeError, "`dvae` must be a model.*dvae=str"),

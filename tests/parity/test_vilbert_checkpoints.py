@@ -220,6 +220,23 @@ REGIONS: dict[str, Any] = {
 }
 
 
+def test_a_model_without_a_block_of_words_is_not_written(tmp_path):
+    regions: Any = {**REGIONS, "text_co_layers": (0, 0)}
+    encoder = models.build_vilbert(
+        **regions,
+        vocabulary_size=9,
+        hidden_dim=4,
+        num_layers=1,
+        num_heads=2,
+        mlp_dim=5,
+        max_sequence_length=3,
+    )
+    model = models.build_vilbert_referring(encoder)
+    with pytest.raises(ValueError, match="must have a block of the words"):
+        save_checkpoint(model, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
 @pytest.mark.parametrize("case", ["bert_encoder", "bert_pretrainer"])
 @pytest.mark.parametrize("task", ["vilbert", "vilbert_pretrainer"])
 def test_the_words_start_from_a_bert(case, task):

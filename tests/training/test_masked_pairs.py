@@ -218,7 +218,8 @@ def test_errors():
     cases: Any = (
         ("region_rate", 1.0, "`region_rate`"),
         ("mismatch_rate", -0.1, "`mismatch_rate`"),
-        ("region_mask_rate", 1.1, r"`region_mask_rate` must be in \[0, 1\]"),
+        ("region_mask_rate", 1.1, "`region_mask_rate` must be a number"),
+        ("region_mask_rate", "most", "`region_mask_rate` must be a number"),
         ("masked_losses", "some", "`masked_losses` must be"),
     )
     for name, value, match in cases:

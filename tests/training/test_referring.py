@@ -64,8 +64,9 @@ def test_the_accuracy():
 def test_configurations_and_errors(cls):
     again = cls.from_config(cls(0.3, name="x").get_config())
     assert again.min_iou == 0.3 and again.name == "x"
-    with pytest.raises(ValueError, match=r"`min_iou` must be in \[0, 1\]"):
-        cls(1.5)
+    for bad in (1.5, "half", None):
+        with pytest.raises(ValueError, match="`min_iou` must be a number from 0 to 1"):
+            cls(bad)
     with pytest.raises(ValueError, match=r"must be \(batch, regions\)"):
         call = cls() if cls is ReferringCrossEntropy else cls().update_state
         call(OVERLAPS[:, :3], LOGITS)

@@ -6,6 +6,7 @@ Legend: N pictures, h and w rows and columns of a picture, E width of the embedd
 import io
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ _FORMAT = "keras_attn picture index 1"
 # A million pictures with 512 numbers each.
 _MAX_BYTES = 4096 * MIB
 _BATCH = 8
+# A killed process loses at most what it embedded in this time.
+_SECONDS_BETWEEN_WRITES = 60.0
 # Two runtimes of one model differ less, two models more.
 _SAME_MODEL = 1e-4
 
@@ -99,8 +102,8 @@ def index_pictures(
     A picture is embedded again if the size or the time of its file changed, and all are
     if `embed_pictures` gives other embeddings than the ones in the index: that is found
     out from one picture, so an exported model may continue the index of its Keras
-    model. If it is interrupted, the file keeps what is done. A photo is turned upright
-    as its camera recorded.
+    model. If it is interrupted, the file keeps what is done; if it is killed, what was
+    done until the last minute. A photo is turned upright as its camera recorded.
 
     Args:
         folder: A folder, with subfolders, or a ZIP archive.
@@ -141,6 +144,15 @@ def index_pictures(
     is_current = len(rows) == len(known) and list(rows) == list(known)
     missing = [name for name in pictures if name not in rows]
     skipped: dict[str, str] = {}
+
+    def write() -> None:
+        names = [name for name in pictures if name in rows]
+        kept = [stamps[name] for name in names]
+        if file is not None and names:
+            embeddings = np.array([rows[name] for name in names], "float32")
+            _write(Path(file), names, kept, embeddings, probe)
+
+    written = time.monotonic()
     try:
         for start in range(0, len(missing), _BATCH):
             if on_progress is not None:
@@ -149,13 +161,15 @@ def index_pictures(
             if read:
                 found = _checked(embed_pictures(list(read.values())), len(read))
                 rows.update(zip(read, found, strict=True))
+                is_current = False
+            is_due = time.monotonic() - written >= _SECONDS_BETWEEN_WRITES
+            if is_due and not is_current:
+                write()
+                written, is_current = time.monotonic(), True
     finally:
-        names = [name for name in pictures if name in rows]
-        num_embedded = len(set(names) & set(missing))
-        embeddings = np.array([rows[name] for name in names], "float32")
-        if file is not None and names and (num_embedded or not is_current):
-            kept = [stamps[name] for name in names]
-            _write(Path(file), names, kept, embeddings, probe)
+        if not is_current:
+            write()
+    names = [name for name in pictures if name in rows]
     if not names:
         name, reason = next(iter(skipped.items()))
         raise ValueError(
@@ -163,6 +177,8 @@ def index_pictures(
             f"folder={str(root)!r} with {len(skipped)} bad ones, the first {name!r}: "
             f"{reason}"
         )
+    embeddings = np.array([rows[name] for name in names], "float32")
+    num_embedded = len(set(names) & set(missing))
     return PictureIndex(names, embeddings, skipped, num_embedded)
 
 

@@ -12,7 +12,8 @@ class MaskedRegionLoss(keras.losses.Loss):
     """Mean `KL(target || softmax(logits))` over the masked regions, in nats.
 
     `Σ w·loss / Σ w` over the regions of the whole batch, where w is the sample weight:
-    1 for a masked region, else 0. A batch without a masked region has the loss 0.
+    1 for a masked region, else 0. A batch without a masked region has the loss 0. Under
+    `tf.distribute` each device has the mean of its own part of the batch, as in Keras.
 
     Args:
         reduction: `"mean_with_sample_weight"`, or any other Keras reduction.

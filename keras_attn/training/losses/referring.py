@@ -6,6 +6,8 @@ Legend: B phrases, R regions of an image, IoU intersection over union.
 import keras
 from keras import ops
 
+from keras_attn.checks import check_share
+
 
 @keras.saving.register_keras_serializable("keras_attn")
 class ReferringCrossEntropy(keras.losses.Loss):
@@ -53,7 +55,7 @@ class ReferringCrossEntropy(keras.losses.Loss):
         dtype=None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype or "float32")
-        self.min_iou = _check_iou(min_iou)
+        self.min_iou = check_share("min_iou", min_iou)
 
     def call(self, y_true, y_pred):
         """Computes the loss of each phrase, (B,)."""
@@ -99,7 +101,7 @@ class ReferringAccuracy(keras.metrics.MeanMetricWrapper):
     """
 
     def __init__(self, min_iou: float = 0.5, name="referring_accuracy", dtype=None):
-        self.min_iou = _check_iou(min_iou)
+        self.min_iou = check_share("min_iou", min_iou)
         super().__init__(self._is_right, name=name, dtype=dtype or "float32")
 
     def _is_right(self, y_true, y_pred):
@@ -112,12 +114,6 @@ class ReferringAccuracy(keras.metrics.MeanMetricWrapper):
     def get_config(self):
         """Returns the arguments of the constructor."""
         return {"min_iou": self.min_iou, "name": self.name, "dtype": self.dtype}
-
-
-def _check_iou(min_iou):
-    if not 0 <= min_iou <= 1:
-        raise ValueError(f"`min_iou` must be in [0, 1]. Received: min_iou={min_iou!r}")
-    return min_iou
 
 
 def _check_shapes(overlaps, logits):

@@ -12,7 +12,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from keras_attn.checks import check_choice, check_fraction
+from keras_attn.checks import check_choice, check_fraction, check_share
 from keras_attn.data.pipelines.epochs import Epoch, StatelessRandom, batch_seeds
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.training.masking.masked_lm import MaskedLMMasking
@@ -91,13 +91,9 @@ def mask_pairs(
     """
     require_tensorflow("`mask_pairs`")
     check_fraction("region_rate", region_rate)
+    check_share("region_mask_rate", region_mask_rate)
     check_fraction("mismatch_rate", mismatch_rate)
     check_choice("masked_losses", masked_losses, ("all", "aligned"))
-    if not 0 <= region_mask_rate <= 1:
-        raise ValueError(
-            "`region_mask_rate` must be in [0, 1]. Received: "
-            f"region_mask_rate={region_mask_rate!r}"
-        )
     if masking.max_predictions is not None:
         raise ValueError(
             "`masking` must have no `max_predictions`: ViLBERT predicts at all words. "

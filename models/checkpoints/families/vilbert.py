@@ -173,7 +173,14 @@ def _config(model) -> dict[str, Any]:
 
 def config_of(model, task) -> dict[str, Any]:
     """The fields of `config.json` of ViLBERT and VLN-BERT."""
-    layers, config = layers_of(model), bert.body_config(model)
+    layers = layers_of(model)
+    if "block_0" not in layers:
+        raise ValueError(
+            "`model` must have a block of the words to be written: no region depends "
+            "on one here, because all `text_co_layers` are 0. Write its encoder, or "
+            f"use `model.save`. Received: {model.name}"
+        )
+    config = bert.body_config(model)
     region, co = layers["region_block_0"], layers["co_attention_0"]
     config |= {
         "v_feature_size": model.input["region_features"].shape[-1],
