@@ -201,16 +201,38 @@ def read_images(path, detector, shapes, start, count):
     )
 
 
-def _detect(detector, shapes, start, count):
-    """The arrays of `Images` for some images."""
-    examples = [shapes.example(start + number) for number in range(count)]
-    pixels = np.stack([example.image for example in examples]).astype("float32") / 255
-    found = detector.region_model(NUM_REGIONS, source="head").predict_on_batch(pixels)
+def detect(detector, images, num_regions=NUM_REGIONS):
+    """The regions of images, from a detector.
+
+    Args:
+        detector: From `trained_detector`.
+        images: uint8 (B, H, W, 3).
+        num_regions: R.
+
+    Returns:
+        A dictionary of `features` (B, R, F), `boxes` (B, R, 4) as shares of the image,
+        `class_distributions` (B, R, 1 + C) and `is_real` (B, R). What is not real is
+        zero.
+    """
+    pixels = np.asarray(images, "float32") / 255
+    model = detector.region_model(num_regions, source="head")
+    found = model.predict_on_batch(pixels)
     is_real = found["scores"] > MIN_SCORE
     # A model needs one region.
     is_real[:, 0] = True
-    for name in ("features", "boxes", "class_distributions"):
-        found[name] = np.where(is_real[..., None], found[name], 0).astype("float32")
+    found["boxes"] = found["boxes"] / IMAGE_SIZE
+    names = ("features", "boxes", "class_distributions")
+    regions = {
+        name: np.where(is_real[..., None], found[name], 0).astype("float32")
+        for name in names
+    }
+    return {**regions, "is_real": is_real}
+
+
+def _detect(detector, shapes, start, count):
+    """The arrays of `Images` for some images."""
+    examples = [shapes.example(start + number) for number in range(count)]
+    found = detect(detector, np.stack([example.image for example in examples]))
     random = [np.random.default_rng([start + number, 1]) for number in range(count)]
     pairs = zip(examples, random, strict=True)
     phrases = [phrase_of(example.objects, random) for example, random in pairs]
@@ -223,10 +245,12 @@ def _detect(detector, shapes, start, count):
     answers = list(shapes.answers)
     return {
         "region_features": found["features"],
-        "region_boxes": found["boxes"] / IMAGE_SIZE,
-        "region_padding_mask": is_real.astype("int32"),
+        "region_boxes": found["boxes"],
+        "region_padding_mask": found["is_real"].astype("int32"),
         "class_distributions": found["class_distributions"],
-        "overlaps": np.asarray(pairwise_iou(found["boxes"], true[:, None]))[..., 0],
+        "overlaps": np.asarray(
+            pairwise_iou(IMAGE_SIZE * found["boxes"], true[:, None])
+        )[..., 0],
         "captions": np.array([example.caption for example in examples]),
         "questions": np.array([example.question.text for example in examples]),
         "answers": np.array([answers.index(x.question.answer) for x in examples]),

@@ -97,6 +97,12 @@ def parse_arguments():
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of the runs"
     )
+    parser.add_argument(
+        "--task-learning-rate",
+        type=float,
+        default=5e-4,
+        help="peak learning rate of the tasks",
+    )
     add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
     tiny = {"captions": 16, "images": 16, "held_out": 8, "width": 8, "seeds": [0]}
     tiny |= {"epochs": 1, "bert_epochs": 1, "batch_size": 8, "steps": [2, 2]}
@@ -292,7 +298,7 @@ def compiled(model, task, arguments):
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         metric = keras.metrics.SparseCategoricalAccuracy()
-    schedule = UpAndDown(arguments.learning_rate)
+    schedule = UpAndDown(arguments.task_learning_rate)
     optimizer = training.AdamW(schedule, weight_decay=0.01, global_clipnorm=1.0)
     model.compile(optimizer, loss, metrics=[metric], jit_compile=False)
     # Its variables, which a run resets.

@@ -14,7 +14,9 @@ import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 from options import add_training_options, new_parser, parse_with_smoke
+from shape_regions import add_detector_options, trained_detector
 from vln_bert_worlds import (
+    NUM_REGIONS,
     add_size_options,
     fit,
     masked_losses,
@@ -28,7 +30,6 @@ from vln_bert_worlds import (
 from keras_attn import data, models, training
 
 HELD_OUT = 500
-NUM_REGIONS = 2
 
 
 def parse_arguments():
@@ -36,20 +37,19 @@ def parse_arguments():
     parser = new_parser(__doc__, "runs/vln-bert/captions")
     parser.add_argument("--pictures", type=int, default=6000, help="with captions")
     add_size_options(parser)
-    add_training_options(parser, epochs=12, batch_size=64, learning_rate=1e-3)
+    add_detector_options(parser)
+    add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
     return parse_with_smoke(
         parser, pictures=8, epochs=1, batch_size=4, width=8, layers=1
     )
 
 
-def read_pictures(first, count):
+def read_pictures(detector, first, count):
     """Captions, and the inputs and class distributions of the regions of pictures."""
     shapes = new_shapes()
-    captions, rows = [], []
-    for number in range(first, first + count):
-        picture = shapes.example(number)
-        captions.append(picture.caption)
-        rows.append(picture_regions(picture))
+    pictures = [shapes.example(number) for number in range(first, first + count)]
+    captions = [picture.caption for picture in pictures]
+    rows = picture_regions(detector, pictures)
     inputs = {
         "region_features": np.zeros((count, NUM_REGIONS, rows[0].features.shape[1])),
         "region_boxes": np.zeros((count, NUM_REGIONS, 4)),
@@ -85,7 +85,8 @@ def train_captions(arguments, seed, folder):
     """
     tokenizer = picture_tokenizer()
     keras.utils.set_random_seed(seed)
-    captions, pictures = read_pictures(seed * arguments.pictures, arguments.pictures)
+    detector, count = trained_detector(arguments), arguments.pictures
+    captions, pictures = read_pictures(detector, seed * count, count)
     width = pictures["region_features"].shape[-1]
     encoder = models.build_vilbert(
         **sizes_of(arguments, tokenizer.vocabulary_size, width)
@@ -115,9 +116,9 @@ def train_captions(arguments, seed, folder):
     return model
 
 
-def right_alignments(model, count=HELD_OUT):
+def right_alignments(model, detector, count=HELD_OUT):
     """Share of held-out captions that are told from one of a different picture."""
-    captions, pictures = read_pictures(900_000, count)
+    captions, pictures = read_pictures(detector, 900_000, count)
     texts = picture_tokenizer().encode_batch([*captions, *captions[1:], captions[0]])
     inputs = {name: np.concatenate([x, x]) for name, x in pictures.items()}
     del inputs["class_distributions"]
@@ -133,7 +134,8 @@ def main():
     model = train_captions(arguments, arguments.seed, arguments.run_dir)
     print(f"{model.count_params():,} parameters")
     print(f"{time.process_time() - began:.0f} seconds of CPU time")
-    print(f"captions told from other captions: {right_alignments(model):.1%}")
+    right = right_alignments(model, trained_detector(arguments))
+    print(f"captions told from other captions: {right:.1%}")
 
 
 if __name__ == "__main__":

@@ -57,24 +57,34 @@ def parse_arguments():
     parser = new_parser(__doc__, "runs/vln-bert/rank")
     add_world_options(parser)
     parser.add_argument("--seeds", type=int, default=3, help="counted from --seed")
+    parser.add_argument(
+        "--starts",
+        nargs="+",
+        choices=("none", "masked", "captions"),
+        help="what VLN-BERT starts from; by default none and masked (words and regions "
+        "of paths) in ways, none and captions in pictures",
+    )
     parser.add_argument("--beams", type=int, default=30, help="candidates")
     parser.add_argument(
         "--instructions",
         type=int,
         nargs="+",
-        help="training instructions; by default 3000, in pictures 100, 400 and 1600",
+        help="training instructions; by default 3000, in pictures 100 and 1600",
     )
     parser.add_argument(
         "--tests", type=int, default=400, help="instructions of each validation split"
     )
     parser.add_argument(
-        "--updates", type=int, default=300, help="training steps, approximately"
+        "--updates", type=int, default=500, help="training steps, approximately"
     )
     parser.add_argument(
         "--masked-updates", type=int, default=100, help="steps of stage 3"
     )
     parser.add_argument("--pictures", type=int, default=6000, help="with captions")
-    add_training_options(parser, epochs=12, batch_size=16, learning_rate=1e-3)
+    parser.add_argument(
+        "--caption-learning-rate", type=float, default=1e-3, help="that of stage 2"
+    )
+    add_training_options(parser, epochs=16, batch_size=16, learning_rate=5e-4)
     tiny = {"seeds": 1, "beams": 4, "instructions": [4], "tests": 4, "updates": 2}
     tiny |= {"masked_updates": 1, "pictures": 8, "epochs": 1, "batch_size": 4}
     return parse_with_smoke(parser, **tiny, width=8, layers=1, min_count=1)
@@ -260,6 +270,7 @@ def run_ways(world, arguments):
     """Re-ranks the walks of a follower."""
     count = (arguments.instructions or [3000])[0]
     results = {name: {} for name in world.tests}
+    tests = chosen_tests(world, arguments)
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         train = some(world.train, count, seed)
         follower, options = trained_follower(world, arguments, seed)
@@ -267,18 +278,15 @@ def run_ways(world, arguments):
         folder.mkdir(parents=True, exist_ok=True)
         walks, _ = candidates_of(follower, options, train, folder / "train.json")
         scorers = {"bag of words": bag_of_words_scorer(world, arguments)}
-        for start in ("none", "masked paths"):
+        for start in arguments.starts or ("none", "masked"):
             keras.utils.set_random_seed(seed)
             encoder = new_encoder(world, arguments)
-            if start != "none":
+            if start == "masked":
                 batches = -(-len(train) // arguments.batch_size)
                 epochs = -(-arguments.masked_updates // batches)
                 where = folder / "masked"
                 train_masked(encoder, world, train, arguments, seed, where, epochs)
             scorers[f"VLN-BERT, start: {start}"] = models.build_vln_bert_scorer(encoder)
-        tests = {
-            name: some(test, arguments.tests, 0) for name, test in world.tests.items()
-        }
         beams = {
             name: candidates_of(follower, options, test, folder / f"{name}.json")
             for name, test in tests.items()
@@ -302,8 +310,8 @@ def run_ways(world, arguments):
             add(results[name], "the best candidate (an oracle)", best)
         for label, model in scorers.items():
             began = time.process_time()
-            name = label.replace(" ", "_").replace(",", "").replace(":", "")
-            train_ranking(model, world, train, walks, arguments, seed, folder / name)
+            where = folder / file_name(label)
+            train_ranking(model, world, train, walks, arguments, seed, where)
             print(
                 f"{label}: {time.process_time() - began:.0f} s of CPU time", flush=True
             )
@@ -367,7 +375,7 @@ def random_candidates(split, count, seed):
 def run_pictures(world, arguments):
     """With and without captions, from a few instructions and from many."""
     results = {name: {} for name in world.tests}
-    tests = {name: some(test, arguments.tests, 0) for name, test in world.tests.items()}
+    tests = chosen_tests(world, arguments)
     found = {
         name: random_candidates(test, arguments.beams, 0)
         for name, test in tests.items()
@@ -382,12 +390,15 @@ def run_pictures(world, arguments):
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         folder = arguments.run_dir / f"pictures_{seed}"
         options = SimpleNamespace(**vars(arguments))
-        options.batch_size = min(64, arguments.pictures // 2)
-        captions = train_captions(options, seed, folder / "captions")
-        for count in arguments.instructions or (100, 400, 1600):
+        options.batch_size = min(32, arguments.pictures // 2)
+        options.learning_rate = arguments.caption_learning_rate
+        starts = {name: None for name in arguments.starts or ("none", "captions")}
+        if "captions" in starts:
+            starts["captions"] = train_captions(options, seed, folder / "captions")
+        for count in arguments.instructions or (100, 1600):
             train = some(world.train, count, seed)
             scorers = {"bag of words": bag_of_words_scorer(world, arguments)}
-            for start, lent in (("none", None), ("captions", captions)):
+            for start, lent in starts.items():
                 keras.utils.set_random_seed(seed)
                 encoder = new_encoder(world, arguments, lent)
                 batches = -(-len(train) // arguments.batch_size)

@@ -6,8 +6,8 @@ a viewpoint are the ways from it (`data.way_regions`).
 "pictures" are the same buildings and paths, but a picture of colored shapes hangs at
 each viewpoint, and an instruction names one object of each picture on the path, as in
 "start at the small red circle then pass the large blue star and stop at the large green
-ring". The regions of a viewpoint are the objects of its picture: their boxes are the
-true ones, and their features are their pixels, 8 by 8 with red, green and blue.
+ring". The regions of a viewpoint are what the detector of `shape_regions.py` finds in
+its picture.
 """
 
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import keras
 import numpy as np
 from options import add_data_dir
+from shape_regions import IMAGE_SIZE, add_detector_options, detect, trained_detector
 from walk_buildings import read_splits
 
 from keras_attn import data, models, training
@@ -23,7 +24,7 @@ WORLDS = ("ways", "pictures")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_TOKENS = 60
 MAX_PATH = 8
-PATCH = 8  # Height and width of the features of an object, in pixels.
+NUM_REGIONS = 3  # Of a picture, at most.
 PICTURES_OF_BUILDINGS = 1_000_000  # Number of the first; captions have smaller numbers.
 VIEW = np.pi / 3  # Width and height of a picture, in radians.
 SAID = (
@@ -55,6 +56,7 @@ def add_world_options(parser):
     add_data_dir(parser, "r2r", f"folder with {content}")
     parser.add_argument("--world", choices=WORLDS, default="ways", help="see above")
     add_size_options(parser)
+    add_detector_options(parser)
     parser.add_argument("--min-count", type=int, default=5, help="of a word")
 
 
@@ -64,7 +66,7 @@ def add_size_options(parser):
     parser.add_argument(
         "--layers",
         type=int,
-        default=2,
+        default=3,
         help="of the words; at most one less of regions",
     )
 
@@ -84,13 +86,14 @@ def read_world(arguments):
         tokenizer = data.WordPieceTokenizer.train(texts, vocabulary_size=2000)
         paths = data.PathRegions(regions, max_path_length=MAX_PATH)
         return World(train, tests, paths, tokenizer)
+    detector = trained_detector(arguments)
     shapes = new_shapes()
     regions, objects = {}, {}
     number = PICTURES_OF_BUILDINGS
     for name in sorted(buildings):
         count = len(buildings[name].viewpoints)
         pictures = [shapes.example(number + index) for index in range(count)]
-        regions[name] = [picture_regions(each) for each in pictures]
+        regions[name] = picture_regions(detector, pictures)
         objects[name] = [[words_of(x) for x in each.objects] for each in pictures]
         number += count
     splits = {
@@ -103,7 +106,7 @@ def read_world(arguments):
 
 def new_shapes():
     """Pictures of one or two objects."""
-    return data.Shapes(image_size=48, num_objects=(1, 2))
+    return data.Shapes(image_size=IMAGE_SIZE, num_objects=(1, 2), noise=8.0)
 
 
 def picture_tokenizer():
@@ -117,26 +120,26 @@ def words_of(thing):
     return f"{thing.size} {thing.color} {thing.shape}"
 
 
-def picture_regions(picture):
-    """The objects of a picture as the regions of a viewpoint, in a fixed direction."""
-    height, width = picture.image.shape[:2]
-    pixels = []
-    for left, top, right, bottom in picture.boxes:
-        rows = np.linspace(top, bottom - 1, PATCH).round().astype(int)
-        columns = np.linspace(left, right - 1, PATCH).round().astype(int)
-        pixels.append(picture.image[np.ix_(rows, columns)].ravel())
-    boxes = picture.boxes / [width, height, width, height]
-    middles = (boxes[:, :2] + boxes[:, 2:]) / 2 - 0.5
-    shapes = new_shapes()
-    colors = [list(shapes.colors).index(each.color) for each in picture.objects]
-    classes = np.array(colors) * len(shapes.shapes) + picture.classes
-    return data.ViewpointRegions(
-        (np.array(pixels) - 128) / 64,
-        boxes,
-        VIEW * middles[:, 0],
-        -VIEW * middles[:, 1],
-        np.eye(len(shapes.colors) * len(shapes.shapes))[classes],
-    )
+def picture_regions(detector, pictures):
+    """What a detector finds in pictures, each the only view from its viewpoint."""
+    found = []
+    for first in range(0, len(pictures), 100):
+        part = [each.image for each in pictures[first : first + 100]]
+        detected = detect(detector, np.stack(part), NUM_REGIONS)
+        for row, is_real in enumerate(detected.pop("is_real")):
+            arrays = {name: x[row, is_real] for name, x in detected.items()}
+            boxes = arrays["boxes"]
+            middles = (boxes[:, :2] + boxes[:, 2:]) / 2 - 0.5
+            found.append(
+                data.ViewpointRegions(
+                    arrays["features"],
+                    boxes,
+                    VIEW * middles[:, 0],
+                    -VIEW * middles[:, 1],
+                    arrays["class_distributions"],
+                )
+            )
+    return found
 
 
 def told(examples, objects):

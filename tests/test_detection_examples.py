@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from conftest import EXAMPLES
 
-from keras_attn import models
-
 pytestmark = pytest.mark.runs
 
 OPTIONS = "--epochs 1 --batch-size 2 --width 4 --blocks 1 1 --image-size 48 64".split()
@@ -79,29 +77,3 @@ def test_errors_are_counted(monkeypatch):
 
     _, errors = score(Model(), [(np.zeros((1, 10, 50, 3)), truth)], ["a", "b"])
     assert errors.tolist() == [[[1, 0, 2], [1, 1, 0]]]
-
-
-# The encoder of a task has no head, and a BERT knows no regions.
-@pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
-@pytest.mark.filterwarnings("ignore:Gradients do not exist for variables:UserWarning")
-def test_vilbert_shapes(example, tmp_path):
-    detector = models.build_faster_rcnn(
-        num_classes=48,
-        image_size=(64, 64),
-        num_blocks=(1, 1),
-        stem_dim=4,
-        num_frozen=0,
-        pyramid_dim=8,
-        head_dim=16,
-        anchor_sizes=(8, 16, 32),
-        num_proposals=10,
-    )
-    (tmp_path / "detector").mkdir()
-    detector.save(tmp_path / "detector" / "model.keras")
-    options = ("--smoke", "--detector-dir", tmp_path / "detector")
-    printed = example("vilbert_shapes", *options, "--run-dir", tmp_path)
-    figures = r" \| ".join(2 * [r"[01]\.\d{3} ± 0\.000"])
-    table = re.findall(rf"^\| (\w+) \| (\w+) \| {figures} \|$", printed, re.M)
-    assert table == [("questions", "bert_captions"), ("phrases", "bert_captions")]
-    # A finished run is in a file.
-    assert len(list(tmp_path.glob("*_bert_captions_0.json"))) == 2
