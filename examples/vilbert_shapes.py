@@ -29,6 +29,7 @@ import time
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
+from matplotlib.figure import Figure
 from options import add_image_counts, add_training_options, new_parser, parse_with_smoke
 from shape_regions import (
     LENGTHS,
@@ -40,7 +41,7 @@ from shape_regions import (
     trained_detector,
 )
 
-from keras_attn import data, models, training
+from keras_attn import data, models, training, viz
 
 TASKS = ("questions", "phrases")
 # What a model starts from: a BERT for its words, and pre-training on captions.
@@ -395,6 +396,31 @@ def run_seed(seed, parts, vocabulary, answers, traced, arguments):
     return scores
 
 
+def plot_scores(scores, baselines, arguments):
+    """A figure: what is right of held-out images by the number of labels.
+
+    Args:
+        scores: For each seed, (task, start, share) to accuracy.
+        baselines: For each task, the accuracy without learning from images.
+        arguments: Command-line arguments.
+    """
+    figure = Figure(figsize=(9, 3.2), dpi=100, layout="constrained")
+    labels = [round(share * arguments.images) for share in arguments.shares]
+    for place, task in zip(figure.subplots(1, len(TASKS)), TASKS, strict=True):
+        for start in arguments.starts:
+            each = [
+                [found[task, start, share] for share in arguments.shares]
+                for found in scores
+            ]
+            mean, spread = np.mean(each, axis=0), np.std(each, axis=0)
+            name = start.replace("_", " and ")
+            place.errorbar(labels, mean, spread, marker="o", capsize=3, label=name)
+        place.axhline(baselines[task], color="gray", linestyle=":", label="no learning")
+        place.set(xscale="log", xlabel="labels", ylabel="right", title=task)
+    place.legend(title="pre-training")
+    return figure
+
+
 def main():
     """Trains from every start, and compares what is learned from few labels."""
     arguments = parse_arguments()
@@ -408,7 +434,8 @@ def main():
         parts.append(read_images(path, detector, shapes, first, count))
         first += count
     vocabulary, answers = shapes.vocabulary, shapes.answers
-    for name, score in constants(*parts[1:]).items():
+    without = constants(*parts[1:])
+    for name, score in without.items():
         print(f"{name}: {score:.3f}", flush=True)
     traced: dict = {}
     scores = [
@@ -423,6 +450,13 @@ def main():
                 each = [found[task, start, share] for found in scores]
                 cells.append(f"{np.mean(each):.3f} ± {np.std(each):.3f}")
             print(f"| {task} | {start} | {' | '.join(cells)} |", flush=True)
+    # Of each task the first one.
+    baselines = {
+        task: next(score for name, score in without.items() if name.startswith(task))
+        for task in TASKS
+    }
+    figure = plot_scores(scores, baselines, arguments)
+    viz.save_figure(figure, arguments.run_dir / "labels.png")
 
 
 if __name__ == "__main__":

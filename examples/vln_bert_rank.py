@@ -27,6 +27,7 @@ import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 from keras import ops
+from matplotlib.figure import Figure
 from options import add_training_options, new_parser, parse_with_smoke
 from vln_bert_captions import train_captions
 from vln_bert_paths import train_masked
@@ -45,6 +46,7 @@ from walk_buildings import instructions_of, new_model
 
 from keras_attn import data, models, training
 from keras_attn.decoding import Beam, walk, walk_candidates
+from keras_attn.viz import save_figure
 
 SENSE = "look_ahead"
 WEIGHTS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)  # Of a scorer in an ensemble.
@@ -211,11 +213,29 @@ def report(results):
     """Prints means and standard deviations over seeds, a line for each method."""
     for name, runs in results.items():
         success, error = np.array(runs).T
-        spread = np.std(success, ddof=1) if len(success) > 1 else 0.0
+        spread = np.std(success)
         print(
             f"{name:<44} success {100 * success.mean():5.1f} ± {100 * spread:.1f} %  "
             f"error {error.mean():5.2f} m"
         )
+
+
+def plot_success(results):
+    """A figure: the success of each method in seen and unseen buildings."""
+    names = list(next(iter(results.values())))
+    figure = Figure(figsize=(8, 1 + 0.4 * len(names)), dpi=100, layout="constrained")
+    place = figure.subplots()
+    for number, (split, of_split) in enumerate(results.items()):
+        success = [100 * np.array(of_split[name])[:, 0] for name in names]
+        mean, spread = ([f(x) for x in success] for f in (np.mean, np.std))
+        rows = np.arange(len(names)) + 0.4 * number
+        label = f"{split} buildings"
+        place.barh(rows, mean, 0.4, xerr=spread, capsize=2, label=label)
+    place.set(yticks=np.arange(len(names)) + 0.2, yticklabels=names)
+    place.set_xlabel("% of instructions whose walk ends less than 3 m from the goal")
+    place.invert_yaxis()
+    place.legend()
+    return figure
 
 
 def trained_follower(world, arguments, seed):
@@ -431,6 +451,8 @@ def main():
         print(f"\n{name} buildings, {arguments.tests} instructions")
         report(of_split)
     print(f"\n{time.process_time() - began:.0f} seconds of CPU time in this process")
+    figure = plot_success(results)
+    save_figure(figure, arguments.run_dir / f"{arguments.world}.png")
     path = arguments.run_dir / f"{arguments.world}.json"
     path.write_text(json.dumps(results, indent=1, default=list), "utf-8")
 
