@@ -133,6 +133,21 @@ def test_bad_arguments_of_heads_are_refused():
         models.build_vln_bert_scorer(3)
 
 
+def test_heads_of_single_regions_refuse_the_other_kind_of_encoder():
+    """Their first region is the whole image in one, and part of the path in the other.
+
+    Without the error, the first region of a path would get no logits.
+    """
+    path, image = tiny("vln_bert_base"), tiny("vilbert_base")
+    match = "from `build_vilbert`; for masked regions .*`build_vln_bert_pretrainer`"
+    for head in (models.build_vilbert_referring, models.build_vilbert_pretrainer):
+        with pytest.raises(ValueError, match=match):
+            head(path)
+    match = "from `build_vln_bert`; for masked regions .*`build_vilbert_pretrainer`"
+    with pytest.raises(ValueError, match=match):
+        models.build_vln_bert_pretrainer(image)
+
+
 def test_an_image_or_path_without_a_region_is_named():
     for name in ("vilbert_referring", "vln_bert_scorer"):
         model = tiny(name)
