@@ -141,8 +141,9 @@ def check_rows(name: str, mask, minimum: int = 1) -> None:
     if not short:
         return
     if minimum == 1:
+        position = "region" if "region_padding_mask" in name else "token"
         raise ValueError(
-            f"`{name}` must have at least one real token in every row. "
+            f"`{name}` must have at least one real {position} in every row. "
             f"Received: only padding in rows {short}"
         )
     raise ValueError(

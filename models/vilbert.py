@@ -50,6 +50,7 @@ from keras_attn.models.parts.tasks import PADDING_MASK
 from keras_attn.models.parts.two_streams import (
     Fusion,
     TwoStreamOptions,
+    as_region_encoder,
     check_co_layers,
     masked_region_logits,
     pair_of,
@@ -198,11 +199,15 @@ def build_vilbert_pretrainer(
         (B, T, V); `masked_regions` (B, R, C), without the region of the whole image;
         and `alignment` (B, 2), where class 0 means that the text describes the image.
 
+    Raises:
+        ValueError: If `encoder` is a model from `build_vln_bert`, which has no region
+            of the whole image.
+
     Reference:
         Lu et al. 2019, section 2.2, "Training Tasks and Objectives", and figure 3
         (arXiv:1908.02265).
     """
-    encoder = as_encoder(encoder, build_vilbert)
+    encoder = as_region_encoder(encoder, build_vilbert)
     check_positive("num_region_classes", num_region_classes)
     words = heads.masked_lm(encoder, transform=True, name="masked_lm")
     regions = encoder.output["region_output"][:, 1:]
@@ -298,11 +303,15 @@ def build_vilbert_referring(
         (`training.ReferringCrossEntropy`). Keras warns in training that the words of
         the last co-attention get no gradient: no region depends on them.
 
+    Raises:
+        ValueError: If `encoder` is a model from `build_vln_bert`, which has no region
+            of the whole image.
+
     Reference:
         Lu et al. 2019, section 3.2, "Grounding Referring Expressions"
         (arXiv:1908.02265).
     """
-    encoder = as_encoder(encoder, build_vilbert)
+    encoder = as_region_encoder(encoder, build_vilbert)
     check_fraction("dropout", dropout)
     regions = encoder.output["region_output"][:, 1:]
     regions = Dropout(dropout, name="referring_dropout")(regions)

@@ -51,6 +51,7 @@ from keras_attn.models.parts.tasks import PADDING_MASK
 from keras_attn.models.parts.two_streams import (
     Fusion,
     TwoStreamOptions,
+    as_region_encoder,
     check_co_layers,
     masked_region_logits,
     pair_of,
@@ -262,10 +263,14 @@ def build_vln_bert_pretrainer(
         A model from the encoder's inputs to a dictionary of logits: `masked_lm`
         (B, T, V), `masked_regions` (B, R, C) and `score` (B, 1).
 
+    Raises:
+        ValueError: If `encoder` is a model from `build_vilbert`, whose first region is
+            the whole image.
+
     Reference:
         Majumdar et al. 2020, section 4.2 (arXiv:2004.14973).
     """
-    encoder = as_encoder(encoder, build_vln_bert)
+    encoder = as_region_encoder(encoder, build_vln_bert)
     check_positive("num_region_classes", num_region_classes)
     words = heads.masked_lm(encoder, transform=True, name="masked_lm")
     regions = encoder.output["region_output"]

@@ -10,9 +10,10 @@ from PIL import Image
 
 pytest.importorskip("tokenizers", reason="the extra `text` is not installed")
 pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
+pytest.importorskip("sentencepiece", reason="`sentencepiece` is not installed")
 
 from keras_attn import models  # noqa: E402
-from keras_attn.data import CLIPTokenizer  # noqa: E402
+from keras_attn.data import CLIPTokenizer, SentencePieceTokenizer  # noqa: E402
 
 NAMES = "red heart, blue heart, red sun, blue sun, green sea, green heart, white cat"
 HEADER = "hexcode\tname\tkeywords\tgroup\tsubgroup\tname_de\tname_fr\n"
@@ -127,12 +128,16 @@ def test_words_and_near_pictures(modules):
 @pytest.mark.runs
 @pytest.mark.shipped
 @pytest.mark.parametrize(
-    "build, options",
-    [(models.build_clip, {"embedding_dim": 7}), (models.build_siglip, {})],
+    "build, tokenizer_options, options",
+    [
+        (models.build_clip, (CLIPTokenizer, 540), {"embedding_dim": 7}),
+        (models.build_siglip, (SentencePieceTokenizer, 40, "siglip"), {}),
+    ],
     ids=["clip", "siglip"],
 )
-def test_search_pictures(build, options, example, tmp_path):
-    tokenizer = CLIPTokenizer.train([NAMES] * 3, vocabulary_size=540)
+def test_search_pictures(build, tokenizer_options, options, example, tmp_path):
+    kind, *settings = tokenizer_options
+    tokenizer = kind.train([NAMES] * 3, *settings)
     clip = build(
         image_size=32,
         patch_size=16,

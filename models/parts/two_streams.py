@@ -33,7 +33,7 @@ from keras_attn.models.parts.encoder import (
     first_token,
     normalized_embeddings,
 )
-from keras_attn.models.parts.heads import INITIALIZER, logits_layer
+from keras_attn.models.parts.heads import INITIALIZER, as_encoder, logits_layer
 from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.options import Option
 
@@ -207,6 +207,30 @@ def _through(blocks, hidden, padding_mask):
 def _pooler(name, units):
     """A dense layer with ReLU for the features of a first position, (B, P)."""
     return Dense(units, activation="relu", kernel_initializer=INITIALIZER, name=name)
+
+
+def as_region_encoder(encoder, build):
+    """`as_encoder`, for heads of the single regions.
+
+    Args:
+        encoder: A model with the outputs of `two_streams`, or the name of a variant.
+        build: `build_vilbert`, whose first region is the whole image, or
+            `build_vln_bert`, whose first region is one of the path.
+
+    Raises:
+        ValueError: If `encoder` is a model from the other builder, or a name that is
+            not among the variants.
+        TypeError: If `encoder` is neither a model nor a name.
+    """
+    encoder = as_encoder(encoder, build)
+    kind = "vln_bert" if "viewpoint_ids" in encoder.input else "vilbert"
+    if build.__name__ != f"build_{kind}":
+        raise ValueError(
+            f"`encoder` must be a model from `{build.__name__}`; for masked regions of "
+            f"a model from `build_{kind}` call `build_{kind}_pretrainer`. "
+            f"Received: encoder={encoder!r}"
+        )
+    return encoder
 
 
 def pair_of(encoder, fusion, dropout):

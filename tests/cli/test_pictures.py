@@ -16,8 +16,9 @@ from keras_attn.data.images.image_files import read_image
 
 pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
 pytest.importorskip("tokenizers", reason="the extra `text` is not installed")
+pytest.importorskip("sentencepiece", reason="`sentencepiece` is not installed")
 
-from keras_attn.data import CLIPTokenizer  # noqa: E402
+from keras_attn.data import CLIPTokenizer, SentencePieceTokenizer  # noqa: E402
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = pytest.mark.filterwarnings(
@@ -52,6 +53,8 @@ def folder(tmp_path_factory):
     clip.save(folder / "clip.keras")
     clip.preprocessing = None
     clip.save(folder / "bare.keras")
+    texts = [TEXT, "a photo of a green sea"] * 9
+    tokenizer = SentencePieceTokenizer.train(texts, 40, "siglip")
     siglip = build(
         "siglip_base_patch16_224",
         vocabulary_size=tokenizer.vocabulary_size,
@@ -115,9 +118,10 @@ def test_search(command, folder, pictures):
 def siglip_logits(folder, files, texts):
     """Similarities and logits of pictures and texts that are padded, both (P, Q)."""
     siglip = models.load_checkpoint(folder / "siglip")
-    tokenizer = CLIPTokenizer.from_folder(folder / "siglip")
+    tokenizer = SentencePieceTokenizer.from_folder(folder / "siglip", "siglip")
     ids = tokenizer.encode_batch(texts, max_length=31, pad_to_max_length=True)
     assert ids["token_ids"].shape == (len(texts), 31)
+    assert (ids["token_ids"][:, -20:] == 1).all()
     images = models.picture_encoder(siglip)([read_image(file) for file in files])
     similar = images @ numpy(siglip.text_encoder()(ids["token_ids"])).T
     layer = siglip.similarity
@@ -127,7 +131,7 @@ def siglip_logits(folder, files, texts):
 
 
 def test_search_with_siglip(command, folder, pictures):
-    options = ["search", pictures, TEXT, "--model", folder / "siglip"]
+    options = ["search", pictures, "A red, heart!", "--model", folder / "siglip"]
     assert command(*options) == 0 and command.err == ""
     files = sorted(pictures.glob("*.png"))
     similar, _ = siglip_logits(folder, files, [TEXT])
@@ -139,7 +143,8 @@ def test_search_with_siglip(command, folder, pictures):
     index = pictures / ".keras-attn-search.npz"
     written = index.stat().st_mtime_ns
     assert command(*options) == 0 and index.stat().st_mtime_ns == written
-    assert command(*options[:-1], folder / "clip") == 0
+    options[2:] = [TEXT, "--model", folder / "clip"]
+    assert command(*options) == 0
     assert lines_of(command) == similarities(folder, pictures)
 
 

@@ -14,7 +14,8 @@ from keras_attn.data.text.sentencepiece import SentencePieceTokenizer
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.data.text.wordpiece import WordPieceTokenizer
 
-KINDS = ["wordpiece", "t5", "xlnet", "xlm_roberta", "gpt2", "roberta", "clip"]
+KINDS = ["wordpiece", "t5", "xlnet", "xlm_roberta", "siglip"]
+KINDS += ["gpt2", "roberta", "clip"]
 
 
 def make(kind):
@@ -167,11 +168,11 @@ def test_a_saved_folder_loads_as_its_kind(tmp_path, kind):
     assert type(loaded) is type(tokenizer)
     assert loaded.convention == tokenizer.convention
     assert loaded._tokenize(CASES[:31]) == tokenizer._tokenize(CASES[:31])
-    # By its files alone, which are of one name for T5 and XLNet.
+    # By its files alone, which are of one name for T5, XLNet and SigLIP.
     (tmp_path / "tokenizer_config.json").unlink()
     loaded = load_text_tokenizer(tmp_path)
     assert type(loaded) is type(tokenizer)
-    if kind != "t5":
+    if kind not in ("t5", "siglip"):
         assert loaded.convention == tokenizer.convention
 
 
@@ -185,6 +186,7 @@ def test_a_saved_folder_loads_as_its_kind(tmp_path, kind):
         ("t5", "t5", "t5"),
         ("xlm-roberta", "xlm_roberta", "xlm_roberta"),
         ("clip", "clip", None),
+        ("siglip", "siglip", "siglip"),
     ],
 )
 def test_model_type_gives_the_kind_if_the_settings_do_not(

@@ -131,3 +131,45 @@ def test_bad_arguments_of_heads_are_refused():
         models.build_vln_bert_scorer(encoder, dropout=1.0)
     with pytest.raises(TypeError, match="`encoder` must be the name of a variant"):
         models.build_vln_bert_scorer(3)
+
+
+def test_heads_of_single_regions_refuse_the_other_kind_of_encoder():
+    """Their first region is the whole image in one, and part of the path in the other.
+
+    Without the error, the first region of a path would get no logits.
+    """
+    path, image = tiny("vln_bert_base"), tiny("vilbert_base")
+    match = "from `build_vilbert`; for masked regions .*`build_vln_bert_pretrainer`"
+    for head in (models.build_vilbert_referring, models.build_vilbert_pretrainer):
+        with pytest.raises(ValueError, match=match):
+            head(path)
+    match = "from `build_vln_bert`; for masked regions .*`build_vilbert_pretrainer`"
+    with pytest.raises(ValueError, match=match):
+        models.build_vln_bert_pretrainer(image)
+
+
+def test_an_image_or_path_without_a_region_is_named():
+    for name in ("vilbert_referring", "vln_bert_scorer"):
+        model = tiny(name)
+        inputs = inputs_for(model)
+        inputs["region_padding_mask"][1] = False
+        match = r"`region_padding_mask` .* one real region in every row.*in rows \[1\]"
+        for call in (model, model.predict):
+            with pytest.raises(ValueError, match=match):
+                call(inputs)
+
+
+def test_an_image_without_a_region_may_fill_up_a_batch():
+    features = np.full((1, 3, 5), 7, "float32")
+    boxes, mask = np.ones((1, 3, 4), "float32"), np.zeros((1, 3), bool)
+    outputs = [numpy(output) for output in GlobalRegion()(features, boxes, mask)]
+    assert not outputs[0][0, 0].any()
+    assert outputs[1][0, 0].tolist() == [0, 0, 1, 1, 1]
+    assert outputs[2].tolist() == [[True, False, False, False]]
+    model = build("vilbert_scorer")
+    inputs = inputs_for(model)
+    inputs["region_padding_mask"][1] = False
+    model.compile("sgd", "mse", jit_compile=False)
+    loss = model.train_on_batch(inputs, np.ones((len(inputs["token_ids"]), 1)))
+    assert np.isfinite(loss)
+    assert all(np.isfinite(numpy(weight)).all() for weight in model.weights)

@@ -31,6 +31,7 @@ _BY_NAME = {
     "xlnet": (SentencePieceTokenizer, {"convention": "xlnet"}),
     "t5": (SentencePieceTokenizer, {"convention": "t5"}),
     "xlmroberta": (SentencePieceTokenizer, {"convention": "xlm_roberta"}),
+    "siglip": (SentencePieceTokenizer, {"convention": "siglip"}),
 }
 # Generic classes, which do not reveal the kind.
 _GENERIC = ("pretrainedtokenizer", "tokenizersbackend", "")

@@ -1,4 +1,4 @@
-"""SentencePiece, the tokenizer of XLNet, on tensorflow-text."""
+"""SentencePiece, the tokenizer of T5, XLNet, XLM-R and SigLIP, on tensorflow-text."""
 
 import functools
 import io
@@ -67,11 +67,20 @@ CONVENTIONS = {
         single=(("start", 0), ("A", 0), ("end", 0)),
         pair=(("start", 0), ("A", 0), ("end", 0), ("end", 0), ("B", 0), ("end", 0)),
     ),
+    # T5's rows, padded with </s>.
+    "siglip": Convention(
+        tokens={"pad": "</s>", "unknown": "<unk>", "end": "</s>"},
+        single=(("A", 0), ("end", 0)),
+        pair=(("A", 0), ("end", 0), ("B", 0), ("end", 0)),
+    ),
 }
+# Whether published models lower-case text; the others cannot.
+_LOWER_CASE = {"xlnet": False, "siglip": True}
 _HUGGING_FACE = {
     "t5": ("T5Tokenizer", "spiece.model"),
     "xlnet": ("XLNetTokenizer", "spiece.model"),
     "xlm_roberta": ("XLMRobertaTokenizer", "sentencepiece.bpe.model"),
+    "siglip": ("SiglipTokenizer", "spiece.model"),
 }
 _BLANKS = (
     r"[\x{9}-\x{D}\x{1C}-\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}"
@@ -94,13 +103,18 @@ class SentencePieceTokenizer(GraphTokenizer):
       after a digit is a separate piece, as in pretraining.
     - `"xlm_roberta"`: `<s> A </s>`, or `<s> A </s></s> B </s>`. The ids are fairseq's,
       not the model's: `<s> <pad> </s> <unk>`, then the model's, then `<mask>`.
+    - `"siglip"`: as `"t5"`, but padded with `</s>`. Text is lower-cased, and loses the
+      punctuation of ASCII. SigLIP attends to the padding, and needs all of its 64
+      tokens: `encode_batch` and `pack` pad to them with `pad_to_max_length=True`,
+      `export` with `sequence_length=64`.
 
     Needs the extra `text`; `train` also needs the library `sentencepiece`.
 
     Args:
         model: The content of a `.model` file.
-        convention: "t5", "xlnet" or "xlm_roberta".
-        lower_case: Whether text is lower-cased first; for "xlnet" only.
+        convention: "t5", "xlnet", "xlm_roberta" or "siglip".
+        lower_case: Whether text is lower-cased first; for "xlnet" (default: False) and
+            "siglip" (default: True) only.
 
     Example:
         ```python
@@ -113,13 +127,20 @@ class SentencePieceTokenizer(GraphTokenizer):
         tokenizer", 2018, arXiv:1808.06226.
     """
 
-    def __init__(self, model: bytes, convention: str = "t5", lower_case: bool = False):
+    def __init__(
+        self,
+        model: bytes,
+        convention: str = "t5",
+        lower_case: bool | None = None,
+    ):
         check_choice("convention", convention, CONVENTIONS)
-        if lower_case and convention != "xlnet":
+        if lower_case is None:
+            lower_case = _LOWER_CASE.get(convention, False)
+        if lower_case and convention not in _LOWER_CASE:
             raise ValueError(
-                '`lower_case` is for the convention "xlnet" only; other models lower-'
-                f"case text themselves. Received: convention={convention!r}, "
-                "lower_case=True"
+                '`lower_case` is for the conventions "xlnet" and "siglip" only; other '
+                "models lower-case text themselves. Received: "
+                f"convention={convention!r}, lower_case=True"
             )
         splitter, model_pieces = _load(model)
         fairseq = convention == "xlm_roberta"
@@ -165,6 +186,9 @@ class SentencePieceTokenizer(GraphTokenizer):
         corpus = training_corpus(texts)
         check_positive("vocabulary_size", vocabulary_size)
         check_choice("convention", convention, CONVENTIONS)
+        if convention == "siglip":
+            canonical = _canonicalize(tf.constant(corpus), lower_case=True)
+            corpus = training_corpus(text.decode() for text in canonical.numpy())
         if not 0.98 <= character_coverage <= 1.0:
             raise ValueError(
                 "`character_coverage` must be in [0.98, 1]. Received: "
@@ -210,7 +234,7 @@ class SentencePieceTokenizer(GraphTokenizer):
 
         Args:
             folder: A folder in the Hugging Face layout.
-            convention: "t5", "xlnet" or "xlm_roberta"; None takes it from
+            convention: "t5", "xlnet", "xlm_roberta" or "siglip"; None takes it from
                 `tokenizer_config.json`, otherwise XLM-R's for
                 `sentencepiece.bpe.model`, XLNet's for a model with "<sep>" and "<cls>",
                 and T5's for any other.
@@ -224,8 +248,6 @@ class SentencePieceTokenizer(GraphTokenizer):
         if convention is None:
             of_class = {known: name for name, (known, _) in _HUGGING_FACE.items()}
             convention = of_class.get(kind)
-        if lower_case is None:
-            lower_case = convention == "xlnet" and bool(settings.get("do_lower_case"))
         model = read_bytes(path, MAX_VOCABULARY_BYTES)
         if convention is None and "bpe" in path.name:
             convention = "xlm_roberta"
@@ -233,6 +255,8 @@ class SentencePieceTokenizer(GraphTokenizer):
             # The file contains its pieces as plain bytes.
             is_xlnet = b"<sep>" in model and b"<cls>" in model
             convention = "xlnet" if is_xlnet else "t5"
+        if lower_case is None and convention in _LOWER_CASE:
+            lower_case = settings.get("do_lower_case")
         with files.errors_name(path):
             tokenizer = cls(model, convention, lower_case)
         return tokenizer._with_settings(settings)
@@ -244,17 +268,17 @@ class SentencePieceTokenizer(GraphTokenizer):
         write_atomically(Path(folder) / name, self.model)
         tokens = self.convention.tokens
         options = self._kept_settings()
+        if self._name in _LOWER_CASE:
+            options["do_lower_case"] = self.lower_case
         if self._name == "xlnet":
-            options |= {
-                "do_lower_case": self.lower_case,
-                "keep_accents": False,
-                "remove_space": True,
-            }
+            options |= {"keep_accents": False, "remove_space": True}
         files.write_settings(folder, kind, tokens, **options)
 
     def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._name == "xlnet":
             texts = self._normalize(texts)
+        if self._name == "siglip":
+            texts = _canonicalize(texts, self.lower_case)
         ids = self._splitter.tokenize(texts)
         if self._is_identity:
             return ids
@@ -267,7 +291,7 @@ class SentencePieceTokenizer(GraphTokenizer):
         texts = library.normalize_utf8(texts, "NFKD")
         texts = tf.strings.regex_replace(texts, _accents_pattern(), "")
         if self.lower_case:
-            texts = tf.strings.lower(texts, encoding="utf-8")
+            texts = _lower(texts)
         return tf.strings.regex_replace(texts, _BLANKS, " ")
 
     def _split_comma(self, index: int, piece: str) -> list[int]:
@@ -291,6 +315,25 @@ class SentencePieceTokenizer(GraphTokenizer):
             ids = [index - 1 for index in ids]
         text = self._splitter.detokenize(tf.constant(ids, tf.int32))
         return text.numpy().decode(errors="replace")
+
+
+def _canonicalize(texts: tf.Tensor, lower_case: bool) -> tf.Tensor:
+    """The normalization of SigLIP's tokenizer, before its model."""
+    replace = tf.strings.regex_replace
+    texts = replace(texts, "▁", " ")
+    if lower_case:
+        texts = _lower(texts)
+    texts = replace(texts, "[[:punct:]]", "")
+    texts = replace(replace(texts, _BLANKS, " "), " $", "")
+    # The reference keeps a blank at the start, behind the one that the model adds.
+    return replace(texts, "^ ", "▁")
+
+
+def _lower(texts: tf.Tensor) -> tf.Tensor:
+    # TensorFlow would end a text at NUL, which to models is an unknown character, as is
+    # this one.
+    texts = tf.strings.regex_replace(texts, r"\x{0}", "\U0010fe00")
+    return tf.strings.lower(texts, encoding="utf-8")
 
 
 @functools.cache
@@ -331,6 +374,6 @@ def _control_tokens(convention: str) -> dict:
     if convention == "xlnet":
         named = ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>"]
         return {"control_symbols": named, "user_defined_symbols": ["<eop>"]}
-    if convention == "t5":
+    if convention in ("t5", "siglip"):
         return {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
     return {}

@@ -31,7 +31,10 @@ class GlobalRegion(BaseLayer):
 
     Returns:
         Features (B, 1 + R, F), locations (B, 1 + R, 5), and the mask (B, 1 + R), bool,
-        in which the first region is real even if no other is.
+        in which the first region is real even if no other is: then its features are
+        zeros. So an example that only fills up a batch in training does no harm; to
+        predict, a model of `build_vilbert` refuses an image without regions, because
+        its answer would follow from the words alone.
 
     Raises:
         ValueError: If `features` or `boxes` does not have 3 axes.
