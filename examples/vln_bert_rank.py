@@ -71,7 +71,7 @@ def parse_arguments():
         "--instructions",
         type=int,
         nargs="+",
-        help="training instructions; by default 3000, in pictures 100 and 1600",
+        help="training instructions; by default 1500, in pictures 100 and 1600",
     )
     parser.add_argument(
         "--tests", type=int, default=400, help="instructions of each validation split"
@@ -288,7 +288,7 @@ def candidates_of(follower, options, split, path):
 
 def run_ways(world, arguments):
     """Re-ranks the walks of a follower."""
-    count = (arguments.instructions or [3000])[0]
+    count = (arguments.instructions or [1500])[0]
     results = {name: {} for name in world.tests}
     tests = chosen_tests(world, arguments)
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):

@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
 from keras_attn.export.formats import Format
 from keras_attn.export.signatures import SERVE, Signature, signatures_of
+from keras_attn.models.parts.pair_encoders import attends_to_padding
 
 SERVE_PAIR = "serve_pair"
 TEXT, TEXT_PAIR = "text", "text_pair"
@@ -33,8 +34,8 @@ def with_tokenizer(
         tokenizer: The tokenizer that the model was trained with.
         format: The format to export to.
         sequence_length: Number of tokens that every row is truncated and padded to.
-            None pads to the longest row of a batch, and truncates to the model's
-            positions.
+            None pads to the longest row of a batch, for SigLIP's text tower to all
+            positions, and truncates to the model's positions.
 
     Returns:
         `serve`, which takes `text` (B,); and if the model has `segment_ids`,
@@ -55,7 +56,7 @@ def with_tokenizer(
     if "segment_ids" in serve.inputs:
         texts.append((SERVE_PAIR, (TEXT, TEXT_PAIR)))
     _check_max_length(tokenizer, len(texts), max_length)
-    pad = sequence_length is not None
+    pad = sequence_length is not None or attends_to_padding(model)
     return [
         _tokenizing(serve, name, inputs, tokenizer, max_length, pad)
         for name, inputs in texts

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_attn.checks import check_positive
 from keras_attn.models.parts.dual_encoder import DualEncoder
+from keras_attn.models.parts.functional import by_name
 from keras_attn.models.parts.preprocessing import image_preprocessing
 
 
@@ -82,8 +83,7 @@ def caption_encoder(
     check_positive("batch_size", batch_size)
     encoder = clip.text_encoder()
     max_length = encoder.get_layer("text_position_embedding").max_sequence_length
-    # SigLIP attends to the padding, and was trained with all of it.
-    pads = clip.similarity.logit_bias is not None
+    pads = attends_to_padding(encoder)
 
     def encode(captions):
         token_ids = _tokenize(tokenizer, list(captions), max_length, pads)
@@ -94,6 +94,15 @@ def caption_encoder(
         return _joined(found, encoder)
 
     return encode
+
+
+def attends_to_padding(encoder: keras.Model) -> bool:
+    """Whether this is SigLIP's text tower, which was trained on texts of full length.
+
+    CLIP's tower is causal and read at the end token, so that it never sees the padding.
+    """
+    names = by_name(encoder.layers)
+    return "text_position_embedding" in names and "text_pooling" not in names
 
 
 def check_pairs_model(clip: Any) -> None:

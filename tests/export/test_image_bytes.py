@@ -15,7 +15,7 @@ skip_module_without_tensorflow("exporters need TensorFlow")
 
 from PIL import Image  # noqa: E402
 
-from keras_attn.data import CLIPTokenizer  # noqa: E402
+from keras_attn.data import CLIPTokenizer, SentencePieceTokenizer  # noqa: E402
 from keras_attn.export import ExportError, export, load_runner, verify  # noqa: E402
 
 pytestmark = pytest.mark.shipped
@@ -102,6 +102,22 @@ def test_texts_become_vectors(tmp_path):
     packed = tokenizer.encode_batch(texts, max_length=length)
     expected = np.asarray(encoder(packed["token_ids"]))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_texts_of_siglip_have_full_length(tmp_path):
+    # It attends to the padding.
+    texts = ["a red heart", "a photo of a small blue sea"]
+    tokenizer = SentencePieceTokenizer.train(texts * 9, 40, "siglip")
+    sizes = {"vocabulary_size": tokenizer.vocabulary_size, "max_sequence_length": 32}
+    siglip = create("siglip_base_patch16_224", **sizes)
+    export(siglip.text_encoder(), tmp_path / "text", tokenizer=tokenizer)
+    found = only(load_runner(tmp_path / "text")({"text": texts}))
+    expected = models.caption_encoder(siglip, tokenizer)(texts)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    packed = tokenizer.encode_batch(texts)["token_ids"]
+    assert packed.shape[1] < 32
+    short = np.asarray(siglip.text_encoder()(packed))
+    assert np.abs(short - expected).max() > 1e-4
 
 
 def test_a_zero_shot_classifier_reads_files(clip, tmp_path):
