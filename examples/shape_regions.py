@@ -105,7 +105,7 @@ def trained_detector(arguments):
     shapes, count = new_shapes(arguments.seed), arguments.detector_images
     names = [f"{color} {shape}" for color in shapes.colors for shape in shapes.shapes]
     train = _objects(shapes, FIRST_DETECTOR_IMAGE, count)
-    held_out = _objects(shapes, FIRST_DETECTOR_IMAGE + count, max(count // 20, 8))
+    held_out: Any = _objects(shapes, FIRST_DETECTOR_IMAGE + count, max(count // 20, 8))
     backup = BackupAndResume(folder / "backup", delete_checkpoint=False)
     dataset = data.shuffled_dataset(train, seed=arguments.seed, epoch=backup.epoch)
     dataset = dataset.batch(8, drop_remainder=True).map(_as_float)
@@ -130,7 +130,7 @@ def trained_detector(arguments):
         verbose=2,
         callbacks=[backup],
     )
-    batches = tf.data.Dataset.from_tensor_slices(held_out).batch(100).map(_as_float)
+    batches = tf.data.Dataset.from_tensors(held_out).map(_as_float)
     scores, _ = detectors.score(model, list(batches), names)
     print(
         f"detector: {model.count_params():,} parameters, mAP@0.5 "

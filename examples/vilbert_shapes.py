@@ -406,7 +406,8 @@ def plot_scores(scores, baselines, arguments):
     """
     figure = Figure(figsize=(9, 3.2), dpi=100, layout="constrained")
     labels = [round(share * arguments.images) for share in arguments.shares]
-    for place, task in zip(figure.subplots(1, len(TASKS)), TASKS, strict=True):
+    places = figure.subplots(1, len(TASKS))
+    for place, task in zip(places, TASKS, strict=True):
         for start in arguments.starts:
             each = [
                 [found[task, start, share] for share in arguments.shares]
@@ -417,7 +418,7 @@ def plot_scores(scores, baselines, arguments):
             place.errorbar(labels, mean, spread, marker="o", capsize=3, label=name)
         place.axhline(baselines[task], color="gray", linestyle=":", label="no learning")
         place.set(xscale="log", xlabel="labels", ylabel="right", title=task)
-    place.legend(title="pre-training")
+    places[-1].legend(title="pre-training")
     return figure
 
 

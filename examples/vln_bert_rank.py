@@ -412,7 +412,7 @@ def run_pictures(world, arguments):
         options = SimpleNamespace(**vars(arguments))
         options.batch_size = min(32, arguments.pictures // 2)
         options.learning_rate = arguments.caption_learning_rate
-        starts = {name: None for name in arguments.starts or ("none", "captions")}
+        starts: dict = dict.fromkeys(arguments.starts or ("none", "captions"))
         if "captions" in starts:
             starts["captions"] = train_captions(options, seed, folder / "captions")
         for count in arguments.instructions or (100, 1600):

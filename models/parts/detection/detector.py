@@ -123,7 +123,7 @@ class Detector(OwnLossModel):
         return {}
 
     @functools.cached_property
-    def _region_models(self) -> dict[int, keras.Model]:
+    def _region_models(self) -> dict[tuple[int, str], keras.Model]:
         return {}
 
     def call(self, inputs, training=None, mask=None):
