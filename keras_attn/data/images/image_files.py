@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from keras_attn.file_reading import MIB, read_bytes, read_text, shown
 
@@ -280,9 +280,12 @@ def _open(path: Path | ZippedFile) -> Image.Image:
         if pixels <= _MAX_PIXELS and frames == 1:
             image.load()
     except Exception as error:  # Pillow's decoders raise errors of many types.
+        # Pillow would name the bytes as an object in memory.
+        is_unknown = isinstance(error, UnidentifiedImageError)
+        reason = "no image of these formats" if is_unknown else error
         raise ValueError(
             f"{path.name} must be a complete JPEG, PNG, BMP or TIFF file. Received: "
-            f"{str(path)!r}, {len(content)} bytes: {error}"
+            f"{str(path)!r}, {len(content)} bytes: {reason}"
         ) from error
     if frames != 1:
         raise ValueError(
