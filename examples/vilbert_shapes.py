@@ -13,7 +13,32 @@ both. Then it learns a task from 1%, 10% and 100% of 4,000 labels, in 100, 300 a
 steps, as many from every start. Each finished run is kept in a file, and a run that was
 killed resumes.
 
-RESULTS
+Results on one thread of an AMD EPYC (AVX-512 and VNNI, no AMX) with two cores, beside
+other work: 10 minutes of CPU time for the detector, mAP@0.5 0.990, and about 17 for
+each of three seeds. Percent of 500 held-out questions that are answered right, and of
+phrases whose best region overlaps the object by at least half (IoU); means and standard
+deviations:
+
+                                       40 labels   400 labels   4,000 labels
+    questions   nothing               11.3 ± 1.2   44.2 ± 1.3    47.3 ± 1.0
+                BERT                  31.9 ± 3.1   48.1 ± 1.7    47.7 ± 1.8
+                captions              16.5 ± 4.4   48.9 ± 3.0    74.7 ± 3.4
+                BERT and captions     16.9 ± 2.3   45.4 ± 4.1    66.6 ± 1.7
+                most frequent answer to the kind of question: 33.2
+    phrases     nothing               41.7 ± 1.7   71.5 ± 2.1    92.1 ± 0.8
+                BERT                  40.9 ± 2.2   54.7 ± 5.4    73.8 ± 9.7
+                captions              61.1 ± 4.5   89.3 ± 0.1    94.2 ± 0.3
+                BERT and captions     57.9 ± 4.4   88.3 ± 2.4    93.2 ± 0.3
+                a random region: 41.4, the best region: 99.8
+
+Captions help phrases by 18 to 19 points from few labels; it stops at 4,000 labels, which
+make up for all but 2 points of it. They help questions by 27 points from 4,000 labels,
+by 5 from 400, and from 40 no start is better than the most frequent answer. BERT's start
+gets questions there, 21 points above nothing, and no further; with captions it adds
+nothing. For phrases it costs 17 and 18 points. Perhaps it needs another rate or more
+steps than the others: with twice the rate it did not learn phrases from 4,000 labels at
+all (52%, one seed), and with 4e-4 its score still rose at the end. The settings were
+chosen by a few runs of seed 0.
 """
 
 import json
@@ -411,7 +436,8 @@ def plot_scores(scores, baselines, arguments):
             place.errorbar(labels, mean, spread, marker="o", capsize=3, label=name)
         place.axhline(baselines[task], color="gray", linestyle=":", label="no learning")
         place.set(xscale="log", xlabel="labels", ylabel="right", title=task)
-    places[-1].legend(title="pre-training")
+    handles, names = places[-1].get_legend_handles_labels()
+    figure.legend(handles, names, title="pre-training", loc="outside right center")
     return figure
 
 
