@@ -31,14 +31,14 @@ deviations:
                 BERT and captions     57.9 ± 4.4   88.3 ± 2.4    93.2 ± 0.3
                 a random region: 41.4, the best region: 99.8
 
-Captions help phrases by 18 to 19 points from few labels; it stops at 4,000 labels, which
-make up for all but 2 points of it. They help questions by 27 points from 4,000 labels,
-by 5 from 400, and from 40 no start is better than the most frequent answer. BERT's start
-gets questions there, 21 points above nothing, and no further; with captions it adds
-nothing. For phrases it costs 17 and 18 points. Perhaps it needs another rate or more
-steps than the others: with twice the rate it did not learn phrases from 4,000 labels at
-all (52%, one seed), and with 4e-4 its score still rose at the end. The settings were
-chosen by a few runs of seed 0.
+Captions help phrases by 18 to 19 points from few labels; it stops at 4,000 labels,
+which make up for all but 2 points of it. They help questions by 27 points from 4,000
+labels, by 5 from 400, and from 40 no start is better than the most frequent answer.
+BERT's start gets questions there, 21 points above nothing, and no further; with
+captions it adds nothing. For phrases it costs 17 and 18 points. Perhaps it needs
+another rate or more steps than the others: with twice the rate it did not learn phrases
+from 4,000 labels at all (52%, one seed), and with 4e-4 its score still rose at the end.
+The settings were chosen by a few runs of seed 0.
 """
 
 import json
