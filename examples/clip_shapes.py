@@ -263,7 +263,8 @@ def main():
     train = read_images(known, arguments.images)
     tests = [
         read_images(known, arguments.held_out, start=arguments.images),
-        read_images(new, arguments.held_out),
+        # Images of one number have one background, place and size.
+        read_images(new, arguments.held_out, start=2 * arguments.images),
     ]
     print(
         f"{len(known_pairs)} known and {len(new_pairs)} new pairs; chance "

@@ -26,7 +26,11 @@ IMAGE_SIZE = 64
 # √(w h) of anchors as a share of the image, from small shapes to large ones.
 ANCHOR_SHARES = (0.15, 0.22, 0.31, 0.42)
 MAX_OBJECTS = 10
-FIRST_DETECTOR_IMAGE = 1_000_000  # Other images than all that follow.
+# Images of other numbers than all that follow: those of one number are alike.
+FIRST_DETECTOR_IMAGE = 1_000_000
+DETECTOR_DIR = Path("runs/shape-detector")
+# For `--smoke`.
+TINY_DETECTOR = {"detector_images": 16, "detector_epochs": 1, "detector_width": 4}
 NUM_REGIONS = 5
 MIN_SCORE = 0.3  # Of a region's best class.
 NUM_OBJECTS = (2, 3)
@@ -67,10 +71,10 @@ class Images:
         return {**words, **regions}
 
 
-def new_shapes(seed, **options):
+def new_shapes(seed):
     """The images."""
     return data.Shapes(
-        image_size=IMAGE_SIZE, num_objects=NUM_OBJECTS, noise=8.0, seed=seed, **options
+        image_size=IMAGE_SIZE, num_objects=NUM_OBJECTS, noise=8.0, seed=seed
     )
 
 
@@ -79,8 +83,8 @@ def add_detector_options(parser):
     parser.add_argument(
         "--detector-dir",
         type=Path,
-        default=Path("runs/shape-detector"),
-        help="folder of the detector, which is trained if it is not there",
+        help="folder of the detector, which is trained if it is not there; by default "
+        f"{DETECTOR_DIR}, with --smoke in the folder of the run",
     )
     parser.add_argument(
         "--detector-images", type=int, default=4000, help="its training images"
@@ -95,9 +99,12 @@ def trained_detector(arguments):
     """Reads the detector, or trains it and prints how well it detects.
 
     Args:
-        arguments: `seed` and the options of `add_detector_options`.
+        arguments: `seed`, `smoke`, `run_dir` and the options of
+            `add_detector_options`.
     """
     folder = arguments.detector_dir
+    if folder is None:
+        folder = arguments.run_dir / "detector" if arguments.smoke else DETECTOR_DIR
     if (folder / "model.keras").is_file():
         return keras.saving.load_model(folder / "model.keras", compile=False)
     start = time.process_time()

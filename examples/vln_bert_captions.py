@@ -14,7 +14,7 @@ import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import numpy as np
 from options import add_training_options, new_parser, parse_with_smoke
-from shape_regions import add_detector_options, trained_detector
+from shape_regions import TINY_DETECTOR, add_detector_options, trained_detector
 from vln_bert_worlds import (
     NUM_REGIONS,
     add_size_options,
@@ -39,9 +39,8 @@ def parse_arguments():
     add_size_options(parser)
     add_detector_options(parser)
     add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
-    return parse_with_smoke(
-        parser, pictures=8, epochs=1, batch_size=4, width=8, layers=1
-    )
+    tiny = {"pictures": 8, "epochs": 1, "batch_size": 4, "width": 8, "layers": 1}
+    return parse_with_smoke(parser, **tiny, **TINY_DETECTOR)
 
 
 def read_pictures(detector, first, count):

@@ -13,6 +13,7 @@ import time
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 from options import add_training_options, new_parser, parse_with_smoke
+from shape_regions import TINY_DETECTOR
 from vln_bert_worlds import (
     MAX_TOKENS,
     add_world_options,
@@ -32,7 +33,7 @@ def parse_arguments():
     add_world_options(parser)
     add_training_options(parser, epochs=2, batch_size=32, learning_rate=1e-3)
     tiny = {"epochs": 1, "batch_size": 2, "width": 8, "layers": 1}
-    return parse_with_smoke(parser, **tiny, min_count=1)
+    return parse_with_smoke(parser, **tiny, min_count=1, **TINY_DETECTOR)
 
 
 def masked_batches(world, split, batch_size, seed, epoch, same_each_epoch=False):

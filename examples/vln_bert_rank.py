@@ -50,6 +50,7 @@ import numpy as np
 from keras import ops
 from matplotlib.figure import Figure
 from options import add_training_options, new_parser, parse_with_smoke
+from shape_regions import TINY_DETECTOR
 from vln_bert_captions import train_captions
 from vln_bert_paths import train_masked
 from vln_bert_worlds import (
@@ -72,6 +73,7 @@ from keras_attn.viz import save_figure
 SENSE = "look_ahead"
 WEIGHTS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)  # Of a scorer in an ensemble.
 MAX_STEPS = MAX_PATH - 1
+STARTS = {"ways": ("none", "masked"), "pictures": ("none", "captions")}
 WALK_BATCH = 128
 
 
@@ -83,9 +85,8 @@ def parse_arguments():
     parser.add_argument(
         "--starts",
         nargs="+",
-        choices=("none", "masked", "captions"),
-        help="what VLN-BERT starts from; by default none and masked (words and regions "
-        "of paths) in ways, none and captions in pictures",
+        help="what VLN-BERT starts from: none, or masked (words and regions of paths) "
+        "in ways, captions in pictures; by default both",
     )
     parser.add_argument("--beams", type=int, default=30, help="candidates")
     parser.add_argument(
@@ -105,12 +106,21 @@ def parse_arguments():
     )
     parser.add_argument("--pictures", type=int, default=6000, help="with captions")
     parser.add_argument(
-        "--caption-learning-rate", type=float, default=1e-3, help="that of stage 2"
+        "--caption-learning-rate",
+        type=float,
+        default=1e-3,
+        help="peak learning rate of stage 2",
     )
     add_training_options(parser, epochs=16, batch_size=16, learning_rate=5e-4)
     tiny = {"seeds": 1, "beams": 4, "instructions": [4], "tests": 4, "updates": 2}
     tiny |= {"masked_updates": 1, "pictures": 8, "epochs": 1, "batch_size": 4}
-    return parse_with_smoke(parser, **tiny, width=8, layers=1, min_count=1)
+    tiny |= {"width": 8, "layers": 1, "min_count": 1}
+    arguments = parse_with_smoke(parser, **tiny, **TINY_DETECTOR)
+    known = STARTS[arguments.world]
+    arguments.starts = arguments.starts or known
+    if not set(arguments.starts) <= set(known):
+        parser.error(f"--starts in {arguments.world} must be of {', '.join(known)}")
+    return arguments
 
 
 def some(split, count, seed):
@@ -234,9 +244,9 @@ def report(results):
     """Prints means and standard deviations over seeds, a line for each method."""
     for name, runs in results.items():
         success, error = np.array(runs).T
-        spread = np.std(success)
         print(
-            f"{name:<44} success {100 * success.mean():5.1f} ± {100 * spread:.1f} %  "
+            f"{name:<44} success {100 * success.mean():5.1f} ± "
+            f"{100 * success.std():.1f} %  "
             f"error {error.mean():5.2f} m"
         )
 
@@ -319,7 +329,7 @@ def run_ways(world, arguments):
         folder.mkdir(parents=True, exist_ok=True)
         walks, _ = candidates_of(follower, options, train, folder / "train.json")
         scorers = {"bag of words": bag_of_words_scorer(world, arguments)}
-        for start in arguments.starts or ("none", "masked"):
+        for start in arguments.starts:
             keras.utils.set_random_seed(seed)
             encoder = new_encoder(world, arguments)
             if start == "masked":
@@ -433,7 +443,7 @@ def run_pictures(world, arguments):
         options = SimpleNamespace(**vars(arguments))
         options.batch_size = min(32, arguments.pictures // 2)
         options.learning_rate = arguments.caption_learning_rate
-        starts: dict = dict.fromkeys(arguments.starts or ("none", "captions"))
+        starts: dict = dict.fromkeys(arguments.starts)
         if "captions" in starts:
             starts["captions"] = train_captions(options, seed, folder / "captions")
         for count in arguments.instructions or (100, 1600):
@@ -469,7 +479,8 @@ def main():
     run = run_ways if arguments.world == "ways" else run_pictures
     results = run(world, arguments)
     for name, of_split in results.items():
-        print(f"\n{name} buildings, {arguments.tests} instructions")
+        count = len(chosen_tests(world, arguments)[name])
+        print(f"\n{name} buildings, {count} instructions")
         report(of_split)
     print(f"\n{time.process_time() - began:.0f} seconds of CPU time in this process")
     figure = plot_success(results)

@@ -25,7 +25,8 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_TOKENS = 60
 MAX_PATH = 8
 NUM_REGIONS = 3  # Of a picture, at most.
-PICTURES_OF_BUILDINGS = 1_000_000  # Number of the first; captions have smaller numbers.
+# Number of the first; captions and the detector's images have smaller numbers.
+PICTURES_OF_BUILDINGS = 2_000_000
 VIEW = np.pi / 3  # Width and height of a picture, in radians.
 SAID = (
     *("start at the", "go to the", "then pass the", "walk past the"),

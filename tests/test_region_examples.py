@@ -1,12 +1,14 @@
 """The examples of ViLBERT and VLN-BERT, with the regions of a tiny detector."""
 
+import contextlib
+import io
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
+from conftest import EXAMPLES
 from walk_cases import write_r2r
-
-from keras_attn import models
 
 pytestmark = pytest.mark.runs
 
@@ -21,19 +23,19 @@ def r2r(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("detector")
-    model = models.build_faster_rcnn(
-        num_classes=48,
-        image_size=(64, 64),
-        num_blocks=(1, 1),
-        stem_dim=4,
-        num_frozen=0,
-        pyramid_dim=8,
-        head_dim=16,
-        anchor_sizes=(8, 16, 32),
-        num_proposals=10,
-    )
-    model.save(folder / "model.keras")
+    """Options of a run with a tiny detector, which is trained here."""
+    folder, printed = tmp_path_factory.mktemp("detector"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        from shape_regions import (  # pyright: ignore[reportMissingImports]
+            TINY_DETECTOR,
+            trained_detector,
+        )
+
+        arguments = SimpleNamespace(seed=0, detector_dir=folder, **TINY_DETECTOR)
+        with contextlib.redirect_stdout(printed):
+            trained_detector(arguments)
+    assert re.search(r"mAP@0\.5 [01]\.\d{3}, \d+ s", printed.getvalue())
     return "--smoke", "--detector-dir", folder
 
 
@@ -42,6 +44,9 @@ def detector(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore:Gradients do not exist for variables:UserWarning")
 def test_vilbert_shapes(example, detector, tmp_path):
     printed = example("vilbert_shapes", *detector, "--run-dir", tmp_path)
+    assert re.search(
+        r"^detector: [\d,]+ parameters, mAP@0.5 [01]\.\d{3}", printed, re.M
+    )
     figures = r" \| ".join(2 * [r"[01]\.\d{3} ± 0\.000"])
     table = re.findall(rf"^\| (\w+) \| (\w+) \| {figures} \|$", printed, re.M)
     assert table == [("questions", "bert_captions"), ("phrases", "bert_captions")]
@@ -77,3 +82,10 @@ def test_ranking(example, r2r, detector, tmp_path, world, start):
         ((success, error),) = runs[label]
         assert 0 <= success <= 1 and error >= 0
     assert printed.count(label) >= 2
+
+
+def test_a_start_of_the_other_world(example, r2r, tmp_path, capsys):
+    options = ("--world", "ways", "--starts", "captions", "--data-dir", r2r)
+    with pytest.raises(SystemExit):
+        example("vln_bert_rank", *options, "--run-dir", tmp_path)
+    assert "--starts in ways must be of none, masked" in capsys.readouterr().err

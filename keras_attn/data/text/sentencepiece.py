@@ -105,8 +105,8 @@ class SentencePieceTokenizer(GraphTokenizer):
       not the model's: `<s> <pad> </s> <unk>`, then the model's, then `<mask>`.
     - `"siglip"`: as `"t5"`, but padded with `</s>`. Text is lower-cased, and loses the
       punctuation of ASCII. SigLIP attends to the padding, and needs all of its 64
-      tokens: `encode_batch` and `pack` pad to them with `pad_to_max_length=True`,
-      `export` with `sequence_length=64`.
+      tokens: `export` pads to them, `encode_batch` and `pack` do with
+      `pad_to_max_length=True`.
 
     Needs the extra `text`; `train` also needs the library `sentencepiece`.
 
