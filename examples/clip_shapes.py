@@ -15,9 +15,9 @@ pairs and 1,000 of new ones. Percent of images whose pair is right among all 48,
 of three seeds with their standard deviations, and CPU time of a run:
 
                                    CPU   known pairs    new pairs   new among new
-    CLIP, zero-shot               94 s   94.3 ± 0.8    80.2 ± 2.3   100.0 ± 0.0
-    color and shape, two heads    64 s   94.3 ± 1.2    19.4 ± 7.3    99.6 ± 0.1
-    pairs, one head               68 s   92.3 ± 1.0     0.0 ± 0.0     7.7 ± 1.7
+    CLIP, zero-shot              103 s   94.3 ± 0.8    81.3 ± 2.2   100.0 ± 0.0
+    color and shape, two heads    74 s   94.3 ± 1.2    19.1 ± 6.4    99.4 ± 0.3
+    pairs, one head               72 s   92.3 ± 1.0     0.0 ± 0.0     7.8 ± 1.1
     chance                                 2.1           2.1          8.3
 
 The text tower puts a color and a shape together that it never saw together. Two heads
