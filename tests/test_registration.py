@@ -119,7 +119,7 @@ print(json.dumps([outputs, named, registered("keras_attn>Nothing")]))
     )
     found, wrong, unknown = json.loads(found.splitlines()[-1])
     for name, output in found.items():
-        np.testing.assert_allclose(output, outputs[name], rtol=1e-6)
+        np.testing.assert_allclose(output, outputs[name], rtol=1e-6, atol=1e-7)
     assert sorted(found) == ["plain", "vit"]
     assert wrong == []
     assert unknown is None
@@ -142,7 +142,7 @@ print(json.dumps([load(name) for name in sys.argv[2:]]))
         *names,
     )
     for name, output in zip(names, json.loads(found.splitlines()[-1]), strict=True):
-        np.testing.assert_allclose(output, outputs[name], rtol=1e-6)
+        np.testing.assert_allclose(output, outputs[name], rtol=1e-6, atol=1e-7)
 
 
 def test_an_old_module_path_does_not_matter(files, tmp_path):

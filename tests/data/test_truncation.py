@@ -42,8 +42,10 @@ def test_rows_are_truncated_to_the_length_of_the_folder(kind, side, tmp_path):
     if theirs.pad_token is None:
         theirs.pad_token = theirs.eos_token
     firsts = texts()
-    seconds, batch = firsts[::-1], {}
-    for others in (None, seconds):
+    seconds = firsts[::-1]
+    # SigLIP takes single texts. Its tokenizer there is written in Python, and gives a
+    # place that is left over to the first text of a pair; all others to the second.
+    for others in (None,) if kind == "siglip" else (None, seconds):
         batch = ours.encode_batch(firsts, others)
         expected = theirs(
             firsts, others, truncation=True, padding=True, return_tensors="np"
@@ -55,6 +57,7 @@ def test_rows_are_truncated_to_the_length_of_the_folder(kind, side, tmp_path):
             batch["token_ids"][real], expected["input_ids"][real]
         )
     if isinstance(ours, GraphTokenizer):
+        batch = ours.encode_batch(firsts, seconds)
         packed = ours.pack(tf.constant(firsts), tf.constant(seconds))
         for name, array in batch.items():
             np.testing.assert_array_equal(packed[name], array)

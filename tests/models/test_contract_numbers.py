@@ -152,8 +152,10 @@ def test_half_precision_matches_float32_up_to_rounding(case, dtype_policy):
         unpools = any(getattr(x, "is_discontinuous", False) for x in model.layers)
         share = 0.999 if unpools else 1.0
         difference = np.quantile(difference, share)
-        # A sum of many residuals has a larger rounding error.
-        assert 0 < difference < tolerance * max(1, expected[name].std()), name
+        # The error is relative to the values, which a sum of residuals or a product
+        # of features makes large. Two scores may be large and nearly equal.
+        size = np.sqrt(np.mean(np.square(expected[name])))
+        assert 0 < difference < tolerance * max(1, size), name
 
 
 @pytest.mark.compiled

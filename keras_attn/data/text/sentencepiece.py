@@ -106,7 +106,8 @@ class SentencePieceTokenizer(GraphTokenizer):
     - `"siglip"`: as `"t5"`, but padded with `</s>`. Text is lower-cased, and loses the
       punctuation of ASCII. SigLIP attends to the padding, and needs all of its 64
       tokens: `export` pads to them, `encode_batch` and `pack` do with
-      `pad_to_max_length=True`.
+      `pad_to_max_length=True`. It takes single texts: a pair that is too long is
+      truncated as for "t5", in Hugging Face's tokenizer by a token differently.
 
     Needs the extra `text`; `train` also needs the library `sentencepiece`.
 
