@@ -15,10 +15,10 @@ PUBLIC = {
         "data decoding export layers models ops tiling training translator viz"
     ),
     "keras_attn.data": (
-        "Building ByteLevelBPETokenizer CLIPTokenizer CharacterTokenizer "
-        "DetectionData DetectionExample ElasticDeformation FONTS FoundPicture "
-        "ImageTextData ImageTextExample PathRegions PictureIndex RandomColors "
-        "RandomMirror RandomQuarterTurns RandomScaleAndCrop RegionData RenderedWords "
+        "Building ByteLevelBPETokenizer CLIPTokenizer CharacterTokenizer DetectionData "
+        "DetectionExample ElasticDeformation FONTS FoundPicture GlueData ImageTextData "
+        "ImageTextExample PathRegions PictureIndex RandomColors RandomMirror "
+        "RandomQuarterTurns RandomScaleAndCrop RegionData RenderedWords "
         "SegmentationData SentencePieceTokenizer Shapes ShapesExample SocialScene "
         "StreamDecoder SubwordTokenizer TextTokenizer Tokenizer VQAData VQAExample "
         "ViewpointRegions Walk WalkData WalkExample WalkSimulator Waveforms "
@@ -29,11 +29,11 @@ PUBLIC = {
         "make_dates next_sentence_dataset next_sentence_pairs normalize_answer "
         "pack_documents pad_waveforms parallel_dataset path_choice_dataset "
         "path_pair_dataset random_words read_building read_coco read_coco_captions "
-        "read_image_texts read_named_pictures read_parallel read_r2r read_regions "
-        "read_segmentation read_voc read_vqa read_wav read_waveforms region_dataset "
-        "sample_languages segmentation_dataset shuffled_dataset split_dates "
-        "three_augment_dataset to_keras_cv translation_lm_dataset vqa_dataset "
-        "walk_dataset way_regions"
+        "read_glue read_image_texts read_named_pictures read_parallel read_r2r "
+        "read_regions read_segmentation read_voc read_vqa read_wav read_waveforms "
+        "region_dataset sample_languages segmentation_dataset shuffled_dataset "
+        "split_dates three_augment_dataset to_keras_cv translation_lm_dataset "
+        "vqa_dataset walk_dataset way_regions"
     ),
     "keras_attn.decoding": (
         "Beam Candidate Generated Greedy IncrementalPair Sample Walked generate "

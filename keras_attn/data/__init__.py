@@ -80,6 +80,7 @@ from keras_attn.data.text.base_tokenizer import Tokenizer
 from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
 from keras_attn.data.text.causal_lm import causal_lm_dataset, pack_documents
 from keras_attn.data.text.clip_tokenizer import CLIPTokenizer
+from keras_attn.data.text.glue import GlueData, read_glue
 from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.text.next_sentence import (
     next_sentence_dataset,
@@ -110,6 +111,7 @@ __all__ = [
     "ElasticDeformation",
     "FONTS",
     "FoundPicture",
+    "GlueData",
     "ImageTextData",
     "ImageTextExample",
     "PathRegions",
@@ -168,6 +170,7 @@ __all__ = [
     "read_building",
     "read_coco",
     "read_coco_captions",
+    "read_glue",
     "read_image_texts",
     "read_named_pictures",
     "read_parallel",
