@@ -71,10 +71,16 @@ from keras_attn.training.scores.attention_inside import (
     named_objects,
     word_objects,
 )
+from keras_attn.training.scores.classes import MatthewsCorrelation, SparseF1Score
+from keras_attn.training.scores.correlation import (
+    PearsonCorrelation,
+    SpearmanCorrelation,
+)
 from keras_attn.training.scores.detection import (
     DetectionScoreLogger,
     DetectionScores,
 )
+from keras_attn.training.scores.glue import GlueScores, evaluate_glue, glue_metrics
 from keras_attn.training.scores.navigation import navigation_scores
 from keras_attn.training.scores.perplexity import Perplexity
 from keras_attn.training.scores.segmentation import (
@@ -97,12 +103,15 @@ __all__ = [
     "DeepQ",
     "DetectionScoreLogger",
     "DetectionScores",
+    "GlueScores",
     "GreedyPolicy",
     "InverseSquareRootSchedule",
     "LinearWarmup",
     "MaskedLMMasking",
     "MaskedPatchLoss",
     "MaskedRegionLoss",
+    "MatthewsCorrelation",
+    "PearsonCorrelation",
     "PermutationLMMasking",
     "Perplexity",
     "PlayEpisodes",
@@ -112,6 +121,8 @@ __all__ = [
     "SegmentationScores",
     "SmoothedCrossEntropy",
     "SoftAnswerCrossEntropy",
+    "SparseF1Score",
+    "SpearmanCorrelation",
     "TranslationScore",
     "VQAAccuracy",
     "attention_inside",
@@ -123,9 +134,11 @@ __all__ = [
     "check_boxes",
     "check_labels",
     "clip_loss",
+    "evaluate_glue",
     "exact_match",
     "fit_translator",
     "foreground_rand_scores",
+    "glue_metrics",
     "hinge_discriminator_loss",
     "hinge_generator_loss",
     "language_probabilities",
