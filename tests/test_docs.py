@@ -12,7 +12,7 @@ import pytest
 from data.image_sets import write_coco, write_voc
 from walk_cases import write_r2r
 
-from keras_attn import decoding, export, models
+from keras_attn import data, decoding, export, models
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
@@ -49,6 +49,36 @@ def test_images(tmp_path, monkeypatch):
     assert names["maps"]["stage_1"].shape == (1, 12, 8, 32)
     for artefact in ("vit.tflite", "vit.onnx", "vit/saved_model.pb"):
         assert (tmp_path / artefact).is_file()
+
+
+@pytest.mark.runs
+def test_sentences(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("tensorflow_text")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "glue" / "MRPC").mkdir(parents=True)
+    for split in ("train", "dev"):
+        rows = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        rows += [f'{i % 2}\t{i}\t{i}\tHe said " {i} .\tHe said .' for i in range(10)]
+        path = tmp_path / "glue" / "MRPC" / f"{split}.tsv"
+        path.write_text("\n".join(rows) + "\n", "utf-8")
+    (tmp_path / "checkpoint").mkdir()
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *'."0123456789',
+        "he",
+        "said",
+    ]
+    data.WordPieceTokenizer(pieces).save(tmp_path / "checkpoint")
+    names = run_recipes("sentences.md")
+    assert len(names["train"]) == len(names["dev"]) == 10
+    assert set(names["scores"].metrics["MRPC"]) == {"f1_score", "accuracy"}
+    logged = names["model"].history.history["val_f1_score"][-1]
+    assert names["scores"].metrics["MRPC"]["f1_score"] == pytest.approx(logged)
+    assert "(of 1 of 9 tasks)" in capsys.readouterr().out
 
 
 @pytest.mark.runs

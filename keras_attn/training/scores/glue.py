@@ -78,7 +78,7 @@ def glue_metrics(task: str, max_samples: int = 16_384) -> list[keras.metrics.Met
     """New metrics that score a task as GLUE does, for `model.compile`.
 
     Args:
-        task: As for `data.read_glue`.
+        task: Name of a task of `data.read_glue`, such as "CoLA".
         max_samples: Maximum number of examples of an epoch of STS-B; see
             `SpearmanCorrelation`.
 
