@@ -81,8 +81,8 @@ class SpearmanCorrelation(keras.metrics.Metric):
     times; with weight 0 it has no rank.
 
     A rank depends on all examples, so they are kept, in a buffer of fixed size: a
-    compiled step has no other. They are sorted whenever the result is asked for, and
-    `fit` asks in every step: 2 · `max_samples` numbers.
+    compiled step has no other. The whole buffer is sorted whenever the result is asked
+    for, and `fit` asks in every step. The default holds STS-B's 5,749 examples.
 
     Args:
         max_samples: Maximum number of examples of an epoch, counting those of weight 0.
@@ -107,7 +107,7 @@ class SpearmanCorrelation(keras.metrics.Metric):
 
     def __init__(
         self,
-        max_samples: int = 16_384,
+        max_samples: int = 8_192,
         name: str = "spearman_correlation",
         dtype=None,
     ):

@@ -74,7 +74,7 @@ class GlueScores:
         )
 
 
-def glue_metrics(task: str, max_samples: int = 16_384) -> list[keras.metrics.Metric]:
+def glue_metrics(task: str, max_samples: int = 8_192) -> list[keras.metrics.Metric]:
     """New metrics that score a task as GLUE does, for `model.compile`.
 
     Args:
