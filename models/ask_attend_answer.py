@@ -21,11 +21,13 @@ Layers: those above, and `backbone`, `places`, `places_dropout`, `answer_dropout
 
 import keras
 from keras import ops
-from keras.layers import Activation, Add, Dense, Embedding
+from keras.layers import Activation, Add
 
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.layers import (
+    Dense,
     DotProductAttention,
+    Embedding,
     PositionWeightedSum,
     WordGuidedAttention,
 )

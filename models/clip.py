@@ -26,13 +26,12 @@ import functools
 from collections.abc import Sequence
 from typing import Unpack
 
-from keras.layers import Dense
-
 from keras_attn.argument_types import Activation
 from keras_attn.checks import check_pair
 from keras_attn.layers import (
     AttentionPooling,
     ClassToken,
+    Dense,
     EndTokenPooling,
     SimilarityLogits,
 )

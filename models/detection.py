@@ -29,10 +29,12 @@ helper.
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict, Unpack
 
-from keras.layers import Conv2D, Conv2DTranspose, Dense, ZeroPadding2D
+from keras.layers import Conv2DTranspose, ZeroPadding2D
 
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.layers import (
+    Conv2D,
+    Dense,
     Dropout,
     FeaturePyramid,
     RegionProposal,

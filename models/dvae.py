@@ -22,11 +22,11 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras.layers import Conv2D, MaxPooling2D, UpSampling2D
+from keras.layers import MaxPooling2D, UpSampling2D
 
 from keras_attn.checks import check_positive
 from keras_attn.indices import known_values
-from keras_attn.layers import CodeProjection, GumbelSoftmax
+from keras_attn.layers import CodeProjection, Conv2D, GumbelSoftmax
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.computed_loss import adds_compiled_loss, computed_loss
 from keras_attn.models.parts.functional import Functional, by_name, numbered

@@ -19,11 +19,11 @@ from typing import Any, Unpack
 
 import keras
 from keras import ops
-from keras.layers import Conv2D, ZeroPadding2D
+from keras.layers import ZeroPadding2D
 
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
-from keras_attn.layers import CropLike, ResizeLike, TransposedConv2D
+from keras_attn.layers import Conv2D, CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.parts import tasks

@@ -16,12 +16,12 @@ Layers: as in `build_vit`, with `masking` after `position_embedding`; then
 import functools
 
 import keras
-from keras.layers import Dense
 
 from keras_attn.argument_types import Activation
 from keras_attn.checks import check_pair
 from keras_attn.layers import (
     ClassToken,
+    Dense,
     HiddenPatches,
     LearnedPositionEmbedding,
     PatchEmbedding,

@@ -25,11 +25,16 @@ Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
 from typing import Literal, Unpack
 
 import keras
-from keras.layers import Bidirectional, Dense
+from keras.layers import Bidirectional
 
 from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import AdditiveAttention, AttentionRNN, DotProductAttention
+from keras_attn.layers import (
+    AdditiveAttention,
+    AttentionRNN,
+    Dense,
+    DotProductAttention,
+)
 from keras_attn.layers.attention.dot_product_attention import SCORES, Score
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.decoders import recurrent

@@ -19,9 +19,8 @@ import functools
 from typing import Unpack
 
 from keras import ops
-from keras.layers import Embedding
 
-from keras_attn.layers import LearnedPositionEmbedding
+from keras_attn.layers import Embedding, LearnedPositionEmbedding
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.parts import heads, tasks

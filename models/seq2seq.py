@@ -23,10 +23,10 @@ from typing import Unpack
 
 import keras
 from keras import ops
-from keras.layers import Dense, LSTMCell
+from keras.layers import LSTMCell
 
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import AttentionRNN, DotProductAttention
+from keras_attn.layers import AttentionRNN, Dense, DotProductAttention
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered

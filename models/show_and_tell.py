@@ -27,11 +27,11 @@ from typing import Literal
 
 import keras
 from keras import ops
-from keras.layers import Dense, Embedding, GlobalAveragePooling1D, LSTMCell
+from keras.layers import GlobalAveragePooling1D, LSTMCell
 
 from keras_attn.checks import check_fraction
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import Dropout
+from keras_attn.layers import Dense, Dropout, Embedding
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.pair_builders import recurrent_pair

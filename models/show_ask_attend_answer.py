@@ -17,18 +17,10 @@ Layers: those above, and `word_dropout`, `flat_glimpses`, `evidence`,
 """
 
 import keras
-from keras.layers import (
-    Activation,
-    Concatenate,
-    Dense,
-    Embedding,
-    LSTMCell,
-    Reshape,
-    UnitNormalization,
-)
+from keras.layers import Activation, Concatenate, LSTMCell, Reshape, UnitNormalization
 
 from keras_attn.checks import check_positive
-from keras_attn.layers import GlimpseAttention
+from keras_attn.layers import Dense, Embedding, GlimpseAttention
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.feature_grid import places_and_text

@@ -33,10 +33,10 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-from keras.layers import Conv2D, LSTMCell, ZeroPadding2D
+from keras.layers import LSTMCell, ZeroPadding2D
 
 from keras_attn.checks import check_pair, check_positive
-from keras_attn.layers import AdditiveAttention, FrameAttentionRNN, PerFrame
+from keras_attn.layers import AdditiveAttention, Conv2D, FrameAttentionRNN, PerFrame
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.registry import model_cards, registered

@@ -26,11 +26,11 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras.layers import Embedding, LSTMCell, MaxPooling2D
+from keras.layers import LSTMCell, MaxPooling2D
 
 from keras_attn.checks import check_positive
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import AdditiveAttention2D, ColumnMask
+from keras_attn.layers import AdditiveAttention2D, ColumnMask, Embedding
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
 from keras_attn.models.parts.decoders.recurrent import (

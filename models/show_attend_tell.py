@@ -33,14 +33,16 @@ from typing import Any, Literal
 
 import keras
 from keras import ops
-from keras.layers import Add, Dense, Embedding, GlobalAveragePooling1D, LSTMCell
+from keras.layers import Add, GlobalAveragePooling1D, LSTMCell
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import (
     AdditiveAttention,
     AttentionObjective,
     AttentionRNN,
+    Dense,
     Dropout,
+    Embedding,
 )
 from keras_attn.layers.recurrent.attention_rnn import Inference
 from keras_attn.models.parts import tasks

@@ -17,10 +17,8 @@ Layers: as in `build_clip`, with `probe_pooling` instead of `class_token` and
 import functools
 from typing import Unpack
 
-from keras.layers import Dense
-
 from keras_attn.argument_types import Activation
-from keras_attn.layers import ProbePooling, SimilarityLogits
+from keras_attn.layers import Dense, ProbePooling, SimilarityLogits
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import tasks

@@ -26,11 +26,15 @@ from typing import Any, Unpack
 
 import keras
 from keras import ops
-from keras.layers import Dense, Rescaling, Reshape
+from keras.layers import Rescaling, Reshape
 
 from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
+from keras_attn.layers import (
+    Dense,
+    LearnedPositionEmbedding,
+    SinusoidalPositionEmbedding,
+)
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal

@@ -21,17 +21,12 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras.layers import (
-    Concatenate,
-    Conv2D,
-    MaxPooling2D,
-    ReLU,
-    UpSampling2D,
-)
+from keras.layers import Concatenate, MaxPooling2D, ReLU, UpSampling2D
 
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.layers import (
+    Conv2D,
     CropLike,
     MinimumImageSize,
     TransposedConv2D,

@@ -11,10 +11,11 @@ None, `minimum_image_size` comes first.
 from collections.abc import Sequence
 
 from keras import ops
-from keras.layers import Dense, Flatten
+from keras.layers import Flatten
 
 from keras_attn.argument_types import AnySize
 from keras_attn.checks import check_positive
+from keras_attn.layers import Dense
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.models.parts import tasks

@@ -30,10 +30,9 @@ from typing import Unpack
 
 import keras
 from keras import ops
-from keras.layers import Dense
 
 from keras_attn.checks import check_fraction, check_positive
-from keras_attn.layers import GlobalRegion
+from keras_attn.layers import Dense, GlobalRegion
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import heads

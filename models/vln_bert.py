@@ -34,9 +34,9 @@ from typing import Unpack
 
 import keras
 from keras import ops
-from keras.layers import Dense, Embedding
 
 from keras_attn.checks import check_positive
+from keras_attn.layers import Dense, Embedding
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs

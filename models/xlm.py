@@ -19,9 +19,8 @@ Layers: `token_embedding`, `position_embedding`, `language_embedding`,
 from typing import Unpack
 
 from keras import ops
-from keras.layers import Embedding
 
-from keras_attn.layers import LearnedPositionEmbedding, TokenEmbedding
+from keras_attn.layers import Embedding, LearnedPositionEmbedding, TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
 from keras_attn.models.parts import heads, tasks

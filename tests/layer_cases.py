@@ -3,6 +3,7 @@
 import image_layer_cases
 import image_text_layer_cases
 import keras
+import keras_layer_cases
 from layer_contract import (
     CACHE,
     HEADS,
@@ -102,6 +103,7 @@ ADDITIVE = layers.AdditiveAttention
 CASES = {
     **image_layer_cases.CASES,
     **image_text_layer_cases.CASES,
+    **keras_layer_cases.CASES,
     "AdditiveAttention": {
         "plain": Case(lambda: ADDITIVE(UNITS), {"query": QUERY, "value": VALUE}),
         "key_bias_padding_scores": Case(

@@ -82,6 +82,15 @@ def test_sentences(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.runs
+def test_finetuning(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("finetuning.md")
+    assert "2 × block_*/attention/query" in capsys.readouterr().out
+    assert names["base"].shape == (8, 3)
+    assert len(names["model"].trainable_variables) == len(names["model"].weights)
+
+
+@pytest.mark.runs
 def test_captions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_recipes("captions.md")

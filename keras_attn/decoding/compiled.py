@@ -108,9 +108,13 @@ _compilations = weakref.WeakKeyDictionary()
 
 def compilations_of(model) -> Compilations:
     """The compilations kept for a Keras model or pair; none for anything else."""
-    if isinstance(model, (keras.Model, IncrementalPair)):
-        return _compilations.setdefault(model, Compilations())
-    return Compilations()
+    if not isinstance(model, (keras.Model, IncrementalPair)):
+        return Compilations()
+    # Kernels may have been replaced since, as by `training.enable_lora`.
+    version = getattr(model, "kernels_version", 0)
+    if model not in _compilations or _compilations[model][0] != version:
+        _compilations[model] = (version, Compilations())
+    return _compilations[model][1]
 
 
 def rounded_length(length: int, limit: int | None) -> int:

@@ -1,5 +1,6 @@
 """Attention layers, one idea per file, on the pure functions of `keras_attn.ops`."""
 
+from keras_attn.layers.adaptation.keras_layers import Conv2D, Dense, Embedding
 from keras_attn.layers.attention.additive_attention import AdditiveAttention
 from keras_attn.layers.attention.additive_attention_2d import AdditiveAttention2D
 from keras_attn.layers.attention.attention_pooling import (
@@ -103,9 +104,12 @@ __all__ = [
     "CodeProjection",
     "ColumnMask",
     "ConditionalBatchNormalization",
+    "Conv2D",
     "CropLike",
+    "Dense",
     "DotProductAttention",
     "Dropout",
+    "Embedding",
     "EndTokenPooling",
     "FeaturePyramid",
     "FeedForward",

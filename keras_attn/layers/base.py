@@ -6,6 +6,8 @@ from typing import Any, TypedDict
 
 import keras
 
+from keras_attn.layers.adaptation.adaptable import RestoresKernels
+
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -19,7 +21,7 @@ class LayerArguments(TypedDict, total=False):
     activity_regularizer: Any
 
 
-class BaseLayer(keras.layers.Layer):
+class BaseLayer(RestoresKernels):
     """A Keras layer with one attribute per constructor argument, of the same name.
 
     So `get_config` needs no list of the arguments. A subclass with an argument that is

@@ -13,6 +13,7 @@ import math
 from keras import ops
 
 from keras_attn.kernels.bias import add_bias
+from keras_attn.ops.kernels import convolution, product
 from keras_attn.precision import at_least_float32
 
 # Added to a masked score: finite, so that no row becomes NaN, and low enough that the
@@ -28,17 +29,17 @@ def project(inputs, kernel, bias=None):
 
     Args:
         inputs: (..., D).
-        kernel: (D, E).
+        kernel: (D, E); as for `ops.product`.
         bias: (E,), or None.
 
     Returns:
         (..., E).
     """
     shape = ops.shape(inputs)
-    outputs = ops.matmul(ops.reshape(inputs, (-1, shape[-1])), kernel)
+    outputs = product(ops.reshape(inputs, (-1, shape[-1])), kernel)
     if bias is not None:
         outputs = add_bias(outputs, bias)
-    return ops.reshape(outputs, (*shape[:-1], ops.shape(kernel)[-1]))
+    return ops.reshape(outputs, (*shape[:-1], kernel.shape[-1]))
 
 
 def project_neighborhoods(inputs, kernel, bias=None):
@@ -56,7 +57,11 @@ def project_neighborhoods(inputs, kernel, bias=None):
     Returns:
         (B, H, W, E).
     """
-    outputs = ops.conv(inputs, kernel, padding="same", data_format="channels_last")
+
+    def convolve(inputs, kernel):
+        return ops.conv(inputs, kernel, padding="same", data_format="channels_last")
+
+    outputs = convolution(convolve, inputs, kernel)
     return outputs if bias is None else add_bias(outputs, bias)
 
 

@@ -27,6 +27,13 @@ from keras_attn.training.feedback.episodes import (
     PlayEpisodes,
     play_episodes,
 )
+from keras_attn.training.lora import (
+    LoRAReport,
+    adapters_off,
+    enable_lora,
+    merge_lora,
+    set_adapters,
+)
 from keras_attn.training.losses.adversarial import (
     AdversarialTrainer,
     hinge_discriminator_loss,
@@ -160,6 +167,11 @@ __all__ = [
     "translation_lm_dataset",
     "vqa_accuracy",
     "word_objects",
+    "LoRAReport",
+    "adapters_off",
+    "enable_lora",
+    "merge_lora",
+    "set_adapters",
 ]
 
 

@@ -28,6 +28,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attn.layers.adaptation.low_rank import LowRankKernel
+from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.folder import FILES, Files, preview
@@ -75,8 +77,8 @@ class Weight:
 
     Attributes:
         keys: Keys of the tensors, with the prefix that a model with a head gives them.
-        variable: Our variable, or several that are joined; for a layer with Keras'
-            LoRA, a tensor, which can only be written.
+        variable: Our variable, or several that are joined; a kernel with low-rank
+            updates or of integers can only be written.
         read: Maps the tensors, in the order of `keys`, to the variable's value.
         write: Maps the variable's value to the tensors.
         accepts: Whether `read` can also use a single tensor of a given other shape.
@@ -109,12 +111,11 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
         ValueError: If variables have no key; the message names them.
     """
     mapped = [id(each) for weight in weights for each in variables_of(weight)]
-    known, adapted = set(mapped), _adapted(model)
-    kinds = (keras.Variable, Joined)
-    tensors = [each for each in weights if not isinstance(each.variable, kinds)]
-    if len(tensors) == len(adapted):
-        # The kernel of such a layer is a tensor, the sum of its variables.
-        known.update(id(variable) for layer in adapted for variable in layer.weights)
+    known = set(mapped)
+    for weight in weights:
+        for kernel in variables_of(weight):
+            if isinstance(kernel, LowRankKernel | QuantizedKernel):
+                known.update(id(variable) for variable in kernel.all_weights)
     missing = [
         variable.path
         for variable in model.weights
@@ -127,12 +128,6 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
             "its family. Received: "
             + (f"no key for {preview(missing)}" if missing else "two keys for a weight")
         )
-
-
-def _adapted(model: keras.Model) -> list:
-    """The layers with Keras' LoRA."""
-    layers = model._flatten_layers()
-    return [layer for layer in layers if getattr(layer, "lora_enabled", False)]
 
 
 def same(key: str, variable) -> Weight:

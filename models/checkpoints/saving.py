@@ -13,6 +13,7 @@ from keras_attn.models.checkpoints.families import WRITTEN, WRITTEN_BY_DEFAULT
 from keras_attn.models.checkpoints.folder import write_folder
 from keras_attn.models.checkpoints.mapping import check_complete, variables_of
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
+from keras_attn.ops.kernels import kernel_value
 
 
 def save_checkpoint(
@@ -44,8 +45,9 @@ def save_checkpoint(
     lacks, such as DeiT III, use timm's naming:
     `timm.create_model("local-dir:my-folder", pretrained=True)`.
 
-    `model.class_names` and `model.preprocessing` are written as well. Weights adapted
-    by Keras' LoRA (`layer.enable_lora`) are merged with what LoRA has learned.
+    `model.class_names` and `model.preprocessing` are written as well. Kernels with
+    low-rank updates (`training.enable_lora`) are written with what they have learned,
+    kernels of integers as the numbers that they stand for.
 
     Files are written to a temporary folder and renamed once all are complete, so a
     failure leaves everything unchanged. The config and weights of a previous checkpoint
@@ -118,6 +120,7 @@ def _family_of(model, library):
 
 
 def _array(weight, index) -> np.ndarray:
-    arrays = [keras.ops.convert_to_numpy(each) for each in variables_of(weight)]
+    kernels = map(kernel_value, variables_of(weight))
+    arrays = [keras.ops.convert_to_numpy(each) for each in kernels]
     array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
     return weight.write(array)[index]

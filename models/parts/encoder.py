@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from typing import Annotated, TypedDict, Unpack
 
 from keras import ops
-from keras.layers import Dense, Embedding
 
 from keras_attn.argument_types import Activation
-from keras_attn.layers import LearnedPositionEmbedding, TransformerEncoderBlock
+from keras_attn.layers import (
+    Dense,
+    Embedding,
+    LearnedPositionEmbedding,
+    TransformerEncoderBlock,
+)
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import TokenPooling

@@ -10,9 +10,9 @@ Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 
 import keras
 from keras import ops
-from keras.layers import Dense
 
 from keras_attn.checks import check_boolean, check_fraction, check_positive
+from keras_attn.layers import Dense
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.layers.embeddings.token_pooling import TokenPooling

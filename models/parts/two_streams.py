@@ -20,10 +20,9 @@ from itertools import islice
 from typing import Annotated, Literal, get_args
 
 import keras
-from keras.layers import Dense
 
 from keras_attn.checks import check_choice, check_fraction
-from keras_attn.layers import CoAttentionBlock, TransformerEncoderBlock
+from keras_attn.layers import CoAttentionBlock, Dense, TransformerEncoderBlock
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization

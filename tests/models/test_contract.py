@@ -8,6 +8,7 @@ compiled, so what was compiled before cannot change a message.
 
 import copy
 import json
+import math
 import os
 import re
 import subprocess
@@ -35,6 +36,7 @@ from model_cases import (
     given,
     initial_weights,
     inputs_for,
+    is_detector,
     numpy,
     outputs_of,
     seeded,
@@ -45,6 +47,7 @@ from model_contract import calls_of, close, every_case
 from keras_attn import models
 from keras_attn.decoding import generate, walk
 from keras_attn.indices import index_ranges, length_ranges
+from keras_attn.training import adapters_off, enable_lora, merge_lora
 
 # Inputs that options and heads add to those of the card.
 FURTHER_INPUTS = {
@@ -213,6 +216,32 @@ def test_an_error_names_the_input_with_an_index_out_of_range(case):
                     call(given(model, {**inputs, name: changed}))
 
 
+# Kernels of these are divided by their norms.
+WITHOUT_UPDATES = {"sagan_generator_128", "sagan_discriminator_128"}
+ADAPTED = [case for case in CASES if case not in WITHOUT_UPDATES]
+
+
+def assert_takes_updates(model, inputs, expected):
+    """Checks low-rank updates of all kernels of a model; merges them."""
+    report = enable_lora(model, 1, targets="all")
+    assert report.adapted
+    close(outputs_of(model, inputs), expected, 0)
+    trained = model.trainable_variables
+    assert report.num_trained == sum(math.prod(weight.shape) for weight in trained)
+    rng = np.random.default_rng(3)
+    for weight in trained:
+        assert re.fullmatch(r"[ab]_\d+", weight.name)
+        weight.assign(rng.normal(0, 0.2, weight.shape))
+    adapted = outputs_of(model, inputs)
+    with adapters_off(model):
+        close(outputs_of(model, inputs), expected, 0)
+    merge_lora(model)
+    if not is_detector(model):
+        # Rounding changes the order of detections.
+        close(outputs_of(model, inputs), adapted, 1e-4, rtol=1e-4)
+        assert any((adapted[x] != expected[x]).any() for x in expected)
+
+
 def plain(config):
     """A configuration as JSON holds it: a tuple becomes a list."""
     return json.loads(json.dumps(config))
@@ -226,7 +255,12 @@ def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     assert type(loaded) is type(model)
     assert plain(loaded.get_config()) == plain(model.get_config())
-    close(outputs_of(loaded, inputs), outputs_of(model, inputs), 0)
+    expected = outputs_of(model, inputs)
+    close(outputs_of(loaded, inputs), expected, 0)
+    if case in ADAPTED:
+        # On a model of its own.
+        assert_takes_updates(loaded, inputs, expected)
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
     if case not in DECODERS:
         return
     # The decoder finds its layers by name, so it must decode as before.

@@ -7,6 +7,7 @@ import keras
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import additive_scores, project
@@ -15,7 +16,7 @@ from keras_attn.options import described_as
 
 @keras.saving.register_keras_serializable("keras_attn")
 @described_as(ScoredAttention)
-class AdditiveAttention(ScoredAttention):
+class AdditiveAttention(Adaptable, ScoredAttention):
     """Scores by a feed-forward network: `e_ts = vᵀ tanh(W q_t + U k_s)`.
 
     `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
@@ -42,6 +43,8 @@ class AdditiveAttention(ScoredAttention):
         Bahdanau, Cho, Bengio 2015, "Neural Machine Translation by Jointly Learning
         to Align and Translate", section 3.1 and A.1.2 (arXiv:1409.0473).
     """
+
+    kernel_names = ("query_kernel", "key_kernel")
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from keras import ops
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_matches, check_pair, check_positive, check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.output_specs import caches_output_specs
@@ -26,7 +27,7 @@ _AXES = "(batch, rows, columns, channels)"
 
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
-class AdditiveAttention2D(BaseLayer):
+class AdditiveAttention2D(Adaptable, BaseLayer):
     """Additive attention over a map; a location's score also depends on its neighbors.
 
         e_ij = wᵀ tanh(Σ_pq U_pq v_{i+p, j+q} + W q_t)
@@ -77,6 +78,8 @@ class AdditiveAttention2D(BaseLayer):
     Reference:
         Li et al. 2019, "Show, Attend and Read", equations 3 to 5 (arXiv:1811.00751).
     """
+
+    kernel_names = ("query_kernel", "key_kernel")
 
     def __init__(
         self,

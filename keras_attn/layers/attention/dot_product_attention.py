@@ -11,9 +11,11 @@ from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_choice
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import dot_scores, project
+from keras_attn.ops.kernels import kernel_value
 from keras_attn.options import described_as
 
 Score = Literal["dot", "scaled_dot", "general", "linear"]
@@ -22,7 +24,7 @@ SCORES = get_args(Score)
 
 @keras.saving.register_keras_serializable("keras_attn")
 @described_as(ScoredAttention)
-class DotProductAttention(ScoredAttention):
+class DotProductAttention(Adaptable, ScoredAttention):
     """Scores computed by one of four products.
 
     | `score`      | `e_ts`             | weights | widths of query and key |
@@ -50,6 +52,8 @@ class DotProductAttention(ScoredAttention):
         Luong, Pham, Manning 2015, section 3.1 (arXiv:1508.04025);
         Vaswani et al. 2017, section 3.2.1 (arXiv:1706.03762).
     """
+
+    kernel_names = ("kernel",)
 
     def __init__(
         self,
@@ -91,16 +95,16 @@ class DotProductAttention(ScoredAttention):
     def project_key(self, key):
         """`W k` (B, S, Dq), `w · k` (B, S, 1), or the key itself."""
         if self.score == "general":
-            return project(key, ops.transpose(self.kernel))
+            return project(key, ops.transpose(kernel_value(self.kernel)))
         if self.score == "linear":
-            return project(key, self.kernel[-key.shape[-1] :])
+            return project(key, kernel_value(self.kernel)[-key.shape[-1] :])
         return key
 
     @described_as(ScoredAttention.scores)
     def scores(self, query, projected_key):
         """`e_ts` of the table above, (B, T, S)."""
         if self.score == "linear":
-            query_part = project(query, self.kernel[: query.shape[-1]])
+            query_part = project(query, kernel_value(self.kernel)[: query.shape[-1]])
             return ops.add(query_part, ops.swapaxes(projected_key, 1, 2))
         scaled = self.score == "scaled_dot"
         scale = 1.0 / math.sqrt(query.shape[-1]) if scaled else 1.0

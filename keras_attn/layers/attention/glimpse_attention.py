@@ -10,6 +10,7 @@ from keras import ops
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
 from keras_attn.layers.blocks.output_specs import caches_output_specs
@@ -19,7 +20,7 @@ from keras_attn.ops import attention_weights, glimpse_scores, project
 
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
-class GlimpseAttention(BaseLayer):
+class GlimpseAttention(Adaptable, BaseLayer):
     """`e_cs = v_cᵀ relu(W [φ_s; q] + b)`, `x_c = Σ_s softmax(e_c)_s φ_s`.
 
     These are the paper's two 1 × 1 convolutions over the locations, the first of which
@@ -55,6 +56,8 @@ class GlimpseAttention(BaseLayer):
         Kazemi and Elqursh 2017, "Show, Ask, Attend, and Answer: A Strong Baseline For
         Visual Question Answering", section 3 (arXiv:1704.03162).
     """
+
+    kernel_names = ("query_kernel", "value_kernel", "score_kernel")
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import dot_scores, project
@@ -16,7 +17,7 @@ from keras_attn.options import described_as
 
 @keras.saving.register_keras_serializable("keras_attn")
 @described_as(ScoredAttention)
-class MLPDotAttention(ScoredAttention):
+class MLPDotAttention(Adaptable, ScoredAttention):
     """Scores `e_ts = ⟨φ(q_t), ψ(k_s)⟩`, with `φ(q) = tanh(W q + b)`, and ψ likewise.
 
     `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
@@ -36,6 +37,8 @@ class MLPDotAttention(ScoredAttention):
     Reference:
         Chan et al. 2016, "Listen, Attend and Spell", section 3.2 (arXiv:1508.01211).
     """
+
+    kernel_names = ("query_kernel", "key_kernel")
 
     def __init__(
         self,

@@ -7,11 +7,13 @@ H key size of a head, V value size of a head, D width.
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.attention_checks import (
     check_attention_mask,
     check_cache,
@@ -60,7 +62,7 @@ class Attended(NamedTuple):
 
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
-class MultiHeadAttention(BaseLayer):
+class MultiHeadAttention(Adaptable, BaseLayer):
     """`concat(head_1 … head_N) W^O`, `head_i = softmax(q_i k_iᵀ / √H) v_i`.
 
     The first call fixes self- or cross-attention. With only a query it is
@@ -135,6 +137,8 @@ class MultiHeadAttention(BaseLayer):
         (arXiv:1706.03762); grouped heads: Ainslie et al. 2023 (arXiv:2305.13245).
     """
 
+    kernel_names = ("query_kernel", "key_kernel", "value_kernel", "output_kernel")
+
     def __init__(
         self,
         num_heads: int,
@@ -188,6 +192,17 @@ class MultiHeadAttention(BaseLayer):
             self.num_key_value_heads * self.key_dim,
             self.num_key_value_heads * self.value_dim,
         )
+
+    def kernel_parts(self):
+        """Of the fused kernel, the queries, keys and values."""
+        parts = super().kernel_parts()
+        if self.is_self_attention:
+            names, ends = ("query", "key", "value"), np.cumsum(self.projection_dims)
+            starts = [0, *ends[:-1]]
+            columns = zip(map(int, starts), map(int, ends), strict=True)
+            fused = dict(zip(names, columns, strict=True))
+            parts = {"query_key_value_kernel": fused, **parts}
+        return parts
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         self.is_self_attention = value_shape is None

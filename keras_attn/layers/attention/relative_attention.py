@@ -20,6 +20,7 @@ from keras_attn.checks import (
     check_rank,
 )
 from keras_attn.layers import recorder
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.attention_checks import (
     check_attention_mask,
     check_padding_mask,
@@ -41,7 +42,7 @@ from keras_attn.precision import at_least_float32_dtype
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RelativeMultiHeadAttention(BaseLayer):
+class RelativeMultiHeadAttention(Adaptable, BaseLayer):
     """Multi-head self-attention with relative positions, for one of two streams.
 
     The content stream is standard self-attention. The query stream predicts tokens: the
@@ -98,6 +99,14 @@ class RelativeMultiHeadAttention(BaseLayer):
         and segments: Yang et al. 2019, "XLNet", sections 2.3 to 2.5
         (arXiv:1906.08237).
     """
+
+    kernel_names = (
+        "query_kernel",
+        "key_kernel",
+        "value_kernel",
+        "position_kernel",
+        "output_kernel",
+    )
 
     def __init__(
         self,

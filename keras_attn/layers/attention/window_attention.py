@@ -11,6 +11,7 @@ from keras import ops
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
 from keras_attn.layers.initializers import fork, fork_fused
@@ -26,7 +27,7 @@ from keras_attn.precision import at_least_float32
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class WindowAttention(BaseLayer):
+class WindowAttention(Adaptable, BaseLayer):
     """`softmax(q kᵀ / √H + b) v` in each window, with relative position biases b.
 
     Shifted windows connect neighboring windows of the previous layer: the feature map
@@ -66,6 +67,8 @@ class WindowAttention(BaseLayer):
         Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using
         Shifted Windows", section 3.2 (arXiv:2103.14030).
     """
+
+    kernel_names = ("output_kernel",)
 
     def __init__(
         self,
@@ -126,6 +129,13 @@ class WindowAttention(BaseLayer):
             shape=((2 * self.window_size - 1) ** 2, heads),
             initializer=keras.initializers.TruncatedNormal(stddev=0.02),
         )
+
+    def kernel_parts(self):
+        """Of the fused kernel, the queries, keys and values."""
+        width = self.output_kernel.shape[0]
+        names = enumerate(("query", "key", "value"))
+        fused = {name: (i * width, (i + 1) * width) for i, name in names}
+        return {"query_key_value_kernel": fused, **super().kernel_parts()}
 
     def grid(self, size):
         """How windows partition a feature map.

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive
+from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 
@@ -61,7 +62,7 @@ class FeaturePyramid(BaseLayer):
         check_maps(inputs_shape)
 
         def convolution(size, name):
-            return keras.layers.Conv2D(
+            return Conv2D(
                 self.units,
                 size,
                 padding="same",

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_pair, check_positive, check_same_length, check_share
+from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.convolution.feature_pyramid import check_maps
 from keras_attn.layers.initializers import fork, normal
@@ -145,7 +146,7 @@ class RegionProposal(BaseLayer):
         (per_place,) = counts
 
         def convolution(units, size, name, activation=None):
-            layer = keras.layers.Conv2D(
+            layer = Conv2D(
                 units,
                 size,
                 padding="same",

@@ -9,13 +9,15 @@ from keras import ops
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_positive
 from keras_attn.indices import check_indices
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import project
+from keras_attn.ops.kernels import kernel_rows
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class CodeProjection(BaseLayer):
+class CodeProjection(Adaptable, BaseLayer):
     """`E[code] + b` for codes, `Σ_v w_v E[v] + b` for weights of codes.
 
     Both are the same for a one-hot w, but codes take no product with V rows.
@@ -36,6 +38,8 @@ class CodeProjection(BaseLayer):
         ValueError: If a size is not a positive integer, or, in an eager call, a code is
             out of range.
     """
+
+    kernel_names = ("kernel",)
 
     def __init__(
         self,
@@ -69,7 +73,7 @@ class CodeProjection(BaseLayer):
         if not _are_codes(inputs):
             return project(inputs, self.kernel, self.bias)
         check_indices("inputs", inputs, self.index_ranges["inputs"])
-        return ops.add(ops.take(self.kernel, inputs, axis=0), self.bias)
+        return ops.add(kernel_rows(self.kernel, inputs), self.bias)
 
     def compute_output_spec(self, inputs):
         shape = inputs.shape if _are_codes(inputs) else inputs.shape[:-1]

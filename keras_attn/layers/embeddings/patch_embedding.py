@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_choice, check_pair, check_positive, check_rank
+from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
@@ -105,7 +106,7 @@ class PatchEmbedding(BaseLayer):
             ]
 
     def _new_convolution(self, name, filters, kernel_size, **options):
-        return keras.layers.Conv2D(
+        return Conv2D(
             filters,
             kernel_size,
             kernel_initializer=fork(self.kernel_initializer, name),

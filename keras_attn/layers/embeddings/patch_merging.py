@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_rank
+from keras_attn.layers.adaptation.keras_layers import Dense
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
@@ -55,7 +56,7 @@ class PatchMerging(BaseLayer):
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="norm"
         )
         self.norm.build(merged)
-        self.reduction = keras.layers.Dense(
+        self.reduction = Dense(
             self.output_dim or 2 * width,
             use_bias=False,
             kernel_initializer=fork(self.kernel_initializer),

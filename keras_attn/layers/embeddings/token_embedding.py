@@ -8,14 +8,16 @@ from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.indices import check_indices
+from keras_attn.layers.adaptation.keras_layers import SavedByNumber
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
+from keras_attn.ops.kernels import kernel_rows, transposed_product
 from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 @described_as(keras.layers.ReversibleEmbedding)
-class TokenEmbedding(keras.layers.ReversibleEmbedding):
+class TokenEmbedding(SavedByNumber, keras.layers.ReversibleEmbedding):
     """One vector per token id; with `reverse=True`, one logit per token id.
 
     The same as Keras' `ReversibleEmbedding`, except that the reverse pass is one
@@ -42,14 +44,27 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         (arXiv:1608.05859).
     """
 
+    kernel_names = ("_embeddings",)
+
     def call(self, inputs, reverse=False):
         if not reverse:
             check_indices("inputs", inputs, (0, self.input_dim))
-            return super().call(inputs)
+            return self._embed(inputs)
         # Flattened: a batched product with one shared matrix is slower.
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        logits = ops.cast(super().call(flat, reverse=True), "float32")
+        logits = ops.cast(self._reversed(flat), "float32")
         return ops.reshape(logits, (*ops.shape(inputs)[:-1], self.input_dim))
+
+    def _embed(self, token_ids):
+        if isinstance(self._embeddings, keras.Variable):
+            return super().call(token_ids)
+        rows = kernel_rows(self._embeddings, token_ids)
+        return ops.cast(rows, self.compute_dtype)
+
+    def _reversed(self, features):
+        if isinstance(self._embeddings, keras.Variable):
+            return super().call(features, reverse=True)
+        return transposed_product(features, self._embeddings)
 
     def compute_output_spec(self, inputs, reverse=False):
         spec = super().compute_output_spec(inputs, reverse=reverse)

@@ -11,6 +11,7 @@ from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.indices import check_indices
 from keras_attn.kernels.lstm import LoopLSTM, has_fast_lstm
 from keras_attn.layers import recorder
+from keras_attn.layers.adaptation.keras_layers import Dense, Embedding
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.attention.mlp_dot_attention import MLPDotAttention
 from keras_attn.layers.base import BaseLayer
@@ -108,7 +109,7 @@ class AttentionSpeller(BaseLayer):
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         policy = self.dtype_policy
-        self.embedding = keras.layers.Embedding(
+        self.embedding = Embedding(
             vocabulary_size, embedding_dim, dtype=policy, name="token_embedding"
         )
         self.cells = [
@@ -116,13 +117,11 @@ class AttentionSpeller(BaseLayer):
             for index in range(num_layers)
         ]
         self.attention = MLPDotAttention(attention_dim, dtype=policy, name="attention")
-        self.readout = keras.layers.Dense(
+        self.readout = Dense(
             readout_dim, activation="tanh", dtype=policy, name="readout"
         )
         # A softmax follows.
-        self.logits = keras.layers.Dense(
-            vocabulary_size, dtype="float32", name="logits"
-        )
+        self.logits = Dense(vocabulary_size, dtype="float32", name="logits")
 
     @property
     def index_ranges(self):

@@ -17,9 +17,7 @@ Reference:
 
 from typing import Unpack
 
-from keras.layers import Dense
-
-from keras_attn.layers import LearnedPositionEmbedding
+from keras_attn.layers import Dense, LearnedPositionEmbedding
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import EncoderOptions, text_encoder

@@ -16,14 +16,13 @@ from typing import Annotated, Any, Literal, TypedDict
 from keras import ops
 from keras.layers import (
     AveragePooling2D,
-    Conv2D,
     GroupNormalization,
     MaxPooling2D,
     ZeroPadding2D,
 )
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.layers import BatchNormalization, StandardizedConv2D
+from keras_attn.layers import BatchNormalization, Conv2D, StandardizedConv2D
 from keras_attn.layers.initializers import he_normal_fan_out
 from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.options import Option

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from keras import ops
-from keras.layers import Conv2D
 
 from keras_attn.checks import check_positive, check_same_length
 from keras_attn.layers import (
     BatchNormalization,
+    Conv2D,
     MaxPoolWithIndices,
     MaxUnpool2D,
     TransposedConv2D,

@@ -6,9 +6,10 @@ Layers: `stage_0_conv_0`, `stage_0_conv_1`, …, `stage_0_pooling`.
 
 from typing import Any
 
-from keras.layers import Conv2D, MaxPooling2D
+from keras.layers import MaxPooling2D
 
 from keras_attn.checks import check_positive, check_same_length
+from keras_attn.layers import Conv2D
 from keras_attn.layers.initializers import he_normal_fan_out
 
 # Simonyan and Zisserman 2015, table 1, column D: its convolutions, and all of it.

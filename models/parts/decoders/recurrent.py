@@ -7,10 +7,10 @@ memory, U units, V target vocabulary.
 import functools
 from typing import Annotated, Any, TypedDict
 
-from keras.layers import Concatenate, Dense, Embedding, GRUCell
+from keras.layers import Concatenate, GRUCell
 
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import Maxout
+from keras_attn.layers import Dense, Embedding, Maxout
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Recurrent
 from keras_attn.models.parts.decoders.pair_builders import build_pair, recurrent_pair

@@ -1,0 +1,279 @@
+"""Layers whose kernels take low-rank updates and integers, and are saved with them."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from keras_attn.checks import check_positive
+from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
+from keras_attn.layers.adaptation.quantized import QuantizedKernel
+from keras_attn.layers.adaptation.tracking import unlocked
+
+# The entry of a build config.
+_KEY = "kernels"
+
+
+class RestoresKernels(keras.layers.Layer):
+    """A layer that is loaded with the kernels that it, and layers inside it, had."""
+
+    def get_build_config(self):
+        """The shapes of the inputs, and which kernels are no plain weights."""
+        config = super().get_build_config()
+        kernels = _describe_kernels(self) if self.built else None
+        return {**(config or {}), _KEY: kernels} if kernels else config
+
+    def build_from_config(self, config):
+        """Builds the layer, then its kernels as they were."""
+        super().build_from_config(config)
+        if config and _KEY in config:
+            _restore_kernels(self, config[_KEY])
+
+
+class Adaptable(RestoresKernels):
+    """A layer with kernels that may have low-rank updates or be integers.
+
+    It computes with its kernels by the functions of `ops.kernels`.
+
+    Attributes:
+        kernel_names: The attributes of the kernels; a layer need not have all of them.
+    """
+
+    kernel_names: tuple[str, ...] = ("kernel",)
+
+    def kernel_parts(self) -> Mapping[str, Mapping[str, Columns]]:
+        """Attribute of each kernel to its parts: name to columns.
+
+        A part is a target of LoRA by its path, `<path of the layer>/<name>`. The path
+        of a part without a name is the layer's. Needs a layer that is built.
+        """
+        parts = {}
+        for attribute in self.kernel_names:
+            kernel = getattr(self, attribute, None)
+            if kernel is not None:
+                # Keras' layers have one kernel, in a private attribute.
+                name = attribute.removesuffix("kernel").rstrip("_")
+                name = "" if attribute.startswith("_") else name
+                parts[attribute] = {name: (0, kernel.shape[-1])}
+        return parts
+
+    def enable_lora(
+        self,
+        rank: int,
+        lora_alpha: float | None = None,
+        a_initializer=None,
+        b_initializer="zeros",
+    ) -> None:
+        """Gives each kernel a low-rank update, as `enable_lora` of Keras' layers does.
+
+        Then the kernels are fixed, the updates and the biases train. For a whole model
+        use `training.enable_lora`.
+
+        Args:
+            rank: r.
+            lora_alpha: α of the scale α/r. Default: r.
+            a_initializer: Initializer of A. Default: Kaiming's uniform numbers with
+                a = √5.
+            b_initializer: Initializer of B.
+
+        Raises:
+            ValueError: If the layer is not built or has an update already, or `rank`
+                is not a positive integer or is above a side of a kernel.
+        """
+        if not self.built:
+            raise ValueError(f"Build the layer {self.name!r} before `enable_lora`.")
+        for attribute in self.kernel_parts():
+            update = LowRankUpdate(
+                rank,
+                (rank if lora_alpha is None else lora_alpha) / rank,
+                a_initializer=a_initializer,
+                b_initializer=b_initializer,
+                dtype=self.dtype_policy,
+                name="default",
+            )
+            add_update(self, attribute, update)
+
+
+def adaptable_layers(layer: keras.layers.Layer) -> list[Adaptable]:
+    """The layer or model itself and all layers inside it that are `Adaptable`."""
+    return [each for each in layer._flatten_layers() if isinstance(each, Adaptable)]
+
+
+def kernels_changed(model: keras.Model) -> None:
+    """Makes a model forget what was compiled with the kernels that it had before.
+
+    It must be compiled again before it is fitted: an optimizer keeps the variables that
+    it was built for.
+    """
+    model.compiled = False
+    model.train_function = model.test_function = model.predict_function = None
+    model.__dict__["kernels_version"] = model.__dict__.get("kernels_version", 0) + 1
+
+
+def check_update(layer: Adaptable, attribute: str, rank: int, name: str) -> None:
+    """Raises unless `add_update` accepts an update of this rank and name."""
+    kernel = getattr(layer, attribute)
+    where = f"{tuple(kernel.shape)} in {layer.path or layer.name!r}"
+    if check_positive("rank", rank) > min(kernel.shape[-2:]):
+        raise ValueError(
+            "`rank` must be at most the smaller side of the kernel. Received: "
+            f"rank={rank}, and a kernel of shape {where}"
+        )
+    if isinstance(kernel, LowRankKernel) and name in kernel.updates:
+        raise ValueError(
+            "`name` must be new: use another, or merge the updates first. Received: "
+            f"name={name!r}, which the kernel of shape {where} has already"
+        )
+
+
+def add_update(layer: Adaptable, attribute: str, update: LowRankUpdate) -> None:
+    """Adds a low-rank update to a kernel, which is fixed from now on.
+
+    Args:
+        layer: The layer, which is built.
+        attribute: Name of the kernel's attribute.
+        update: The update.
+
+    Raises:
+        ValueError: If the kernel has an update of this name, or the rank is above a
+            side of the kernel.
+    """
+    check_update(layer, attribute, update.rank, update.name)
+    kernel = getattr(layer, attribute)
+    if not isinstance(kernel, LowRankKernel):
+        if isinstance(kernel, keras.Variable):
+            kernel.trainable = False
+        low_rank = LowRankKernel(kernel, dtype=layer.dtype_policy, name="low_rank")
+        _replace(layer, attribute, low_rank)
+        kernel = low_rank
+    # Paths of its weights begin with that of the kernel.
+    with contextlib.ExitStack() as scopes:
+        for name in (*(layer.path or layer.name).split("/"), attribute.strip("_")):
+            scopes.enter_context(keras.name_scope(name, deduplicate=False))
+        kernel.add(update)
+
+
+def quantize_kernel(
+    layer: Adaptable, attribute: str, mode: str, block_size: int | None = None
+) -> bool:
+    """Replaces a kernel by integers; its low-rank updates stay.
+
+    Args:
+        layer: The layer, which is built.
+        attribute: Name of the kernel's attribute.
+        mode: "int8" or "int4".
+        block_size: As for `QuantizedKernel`.
+
+    Returns:
+        Whether the kernel was a variable, and not integers already.
+    """
+    holder, name, kernel = layer, attribute, getattr(layer, attribute)
+    if isinstance(kernel, LowRankKernel):
+        holder, name, kernel = kernel, "base", kernel.base
+    if isinstance(kernel, QuantizedKernel):
+        return False
+    quantized = QuantizedKernel(
+        kernel.shape, mode, block_size, dtype=layer.dtype_policy, name="quantized"
+    )
+    quantized.assign(keras.ops.convert_to_numpy(kernel))
+    layer._untrack_variable(kernel)
+    _replace(holder, name, quantized)
+    return True
+
+
+def restore_kernel(layer: Adaptable, attribute: str) -> None:
+    """Replaces whatever a kernel consists of by one variable, with its value.
+
+    Args:
+        layer: The layer.
+        attribute: Name of the kernel's attribute.
+    """
+    kernel = getattr(layer, attribute)
+    if isinstance(kernel, keras.Variable):
+        return
+    value = keras.ops.convert_to_numpy(kernel.value_as_tensor())
+    base = kernel.base if isinstance(kernel, LowRankKernel) else kernel
+    if isinstance(base, QuantizedKernel):
+        with unlocked(layer):
+            base = layer.add_weight(
+                name=attribute.strip("_"), shape=kernel.shape, initializer="zeros"
+            )
+    base.assign(value)
+    _replace(layer, attribute, base)
+    base.trainable = True
+
+
+def _replace(holder, attribute, kernel):
+    """Sets an attribute that Keras tracks, in a layer that is built."""
+    before = getattr(holder, attribute)
+    with unlocked(holder):
+        if isinstance(before, keras.layers.Layer):
+            holder._tracker.untrack(before)
+        holder.__dict__.pop(attribute, None)
+        setattr(holder, attribute, kernel)
+
+
+def _describe_kernels(layer) -> dict[str, Any] | None:
+    """What `_restore_kernels` needs, for JSON; None if all kernels are variables."""
+    layers = {}
+    for index, each in enumerate(adaptable_layers(layer)):
+        kernels = {
+            attribute: _describe_kernel(getattr(each, attribute))
+            for attribute in each.kernel_parts()
+            if not isinstance(getattr(each, attribute), keras.Variable)
+        }
+        if kernels:
+            layers[str(index)] = kernels
+    if not layers:
+        return None
+    return {
+        "layers": layers,
+        # By number among all weights, and among all layers inside.
+        "fixed": [i for i, x in enumerate(layer.weights) if not x.trainable],
+        "not_trainable": [
+            i for i, x in enumerate(layer._flatten_layers()) if not x.trainable
+        ],
+    }
+
+
+def _describe_kernel(kernel):
+    updates = {}
+    if isinstance(kernel, LowRankKernel):
+        for name, update in kernel.updates.items():
+            updates[name] = {
+                "rank": update.rank,
+                "scale": update.initial_scale,
+                "columns": [list(columns) for columns in update.columns],
+                "dropout": update.dropout,
+                "seed": update.seed,
+            }
+        kernel = kernel.base
+    quantized = None
+    if isinstance(kernel, QuantizedKernel):
+        quantized = {"mode": kernel.mode, "block_size": kernel.block_size}
+    return {"quantized": quantized, "updates": updates}
+
+
+def _restore_kernels(layer, description):
+    layers = adaptable_layers(layer)
+    for index, kernels in description["layers"].items():
+        each = layers[int(index)]
+        for attribute, kernel in kernels.items():
+            if kernel["quantized"]:
+                quantize_kernel(each, attribute, **kernel["quantized"])
+            for name, options in kernel["updates"].items():
+                columns = tuple(tuple(pair) for pair in options["columns"])
+                update = LowRankUpdate(
+                    **{**options, "columns": columns},
+                    dtype=each.dtype_policy,
+                    name=name,
+                )
+                add_update(each, attribute, update)
+    inside = list(layer._flatten_layers())
+    for index in description["not_trainable"]:
+        inside[index].trainable = False
+    fixed = set(description["fixed"])
+    for index, variable in enumerate(layer.weights):
+        if index in fixed:
+            variable.trainable = False

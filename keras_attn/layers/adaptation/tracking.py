@@ -1,0 +1,23 @@
+"""State of a layer that is built already."""
+
+import contextlib
+from collections.abc import Iterator
+
+import keras
+
+
+@contextlib.contextmanager
+def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
+    """Lets a layer that is built take further weights and layers."""
+    was_locked = layer._tracker.locked
+    layer._tracker.unlock()
+    try:
+        yield
+    finally:
+        if was_locked:
+            layer._lock_state()
+
+
+def set_untracked(layer: keras.layers.Layer, name: str, value) -> None:
+    """Sets an attribute that Keras neither counts among the weights nor saves."""
+    layer.__dict__[name] = value

@@ -1,0 +1,437 @@
+"""LoRA on whole models: low-rank updates of chosen kernels, everything else fixed."""
+
+import contextlib
+import math
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import keras
+
+from keras_attn.checks import check_fraction, check_positive
+from keras_attn.layers.adaptation import keras_layers
+from keras_attn.layers.adaptation.adaptable import (
+    Adaptable,
+    adaptable_layers,
+    add_update,
+    check_update,
+    kernels_changed,
+    restore_kernel,
+)
+from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
+from keras_attn.layers.adaptation.quantized import QuantizedKernel
+
+
+class LoRAReport(NamedTuple):
+    """What `enable_lora` reached.
+
+    Attributes:
+        adapted: Path of each part that has an update now.
+        also_trained: Path of each layer that trains as a whole.
+        passed_over: Path of each layer with a kernel that can't have an update, and
+            why.
+        num_trained: How many numbers train.
+        num_fixed: How many don't.
+    """
+
+    adapted: tuple[str, ...]
+    also_trained: tuple[str, ...]
+    passed_over: dict[str, str]
+    num_trained: int
+    num_fixed: int
+
+    def __str__(self) -> str:
+        total = self.num_trained + self.num_fixed
+        share = self.num_trained / max(1, total)
+        lines = [
+            f"{self.num_trained:,} of {total:,} numbers train ({share:.2%}): updates "
+            f"of {_grouped(self.adapted)}"
+        ]
+        if self.also_trained:
+            lines.append(f"trained as a whole: {_grouped(self.also_trained)}")
+        reasons = {}
+        for path, reason in self.passed_over.items():
+            reasons.setdefault(reason, []).append(path)
+        for reason, paths in reasons.items():
+            lines.append(f"passed over: {_grouped(paths)}: {reason}")
+        return "\n".join(lines)
+
+
+class KernelPart(NamedTuple):
+    """Columns of a kernel, or all of them.
+
+    Attributes:
+        path: Path that targets are compared with.
+        layer: The layer with the kernel.
+        attribute: The kernel's attribute of the layer.
+        columns: First column, and the one after the last.
+        is_whole: Whether this is a kernel of which other entries are parts.
+    """
+
+    path: str
+    layer: Adaptable
+    attribute: str
+    columns: Columns
+    is_whole: bool = False
+
+
+def enable_lora(
+    model: keras.Model,
+    rank: int = 8,
+    *,
+    alpha: float | None = None,
+    dropout: float = 0.0,
+    targets: str | Sequence[str] = ("query", "value"),
+    also_train: str | Sequence[str] = (),
+    rslora: bool = False,
+    name: str = "default",
+    seed: int | None = None,
+) -> LoRAReport:
+    """Gives kernels of a model low-rank updates; only these train from now on.
+
+    A kernel W becomes `W + s A B`, with A of `rank` columns and B, which starts at
+    zero, of `rank` rows. `x W + s (x A) B` is computed without the sum, so that there
+    is no gradient of W. Then compile the model, and `fit`. The updates are saved with
+    the model apart from W, in a `.keras` file and in the files of weights.
+
+    A second call with another `name` adds further updates on the same kernels or on
+    others, which train instead of the first; `set_adapters` switches.
+
+    Args:
+        model: The model, which is built. It must be compiled afterwards.
+        rank: r, at most the smaller side of each kernel.
+        alpha: α of the scale s = α/r. Default: r, as in Keras.
+        dropout: Probability in [0, 1) of dropping an input of A in training.
+        targets: Which kernels: names or ends of paths, such as "query", "value",
+            "output", "feed_forward/expand" or "block_0/attention/query", and regular
+            expressions for a whole path; "query_key_value" is one update for all three
+            parts, as in PEFT's for GPT-2. "all" is every part of every kernel.
+        also_train: Names of layers that train as a whole, such as "classifier", a head
+            that is new.
+        rslora: Whether s is α/√r.
+        name: Name of the updates.
+        seed: Seed of A and of the dropout. None = from `keras.utils.set_random_seed`.
+
+    Returns:
+        What was reached, what not, and how many numbers train; `print` it.
+
+    Raises:
+        ValueError: If an argument is out of range, a target matches nothing or a layer
+            that can't have an update, or a kernel has an update of this name already.
+
+    Example:
+        ```python
+        print(enable_lora(classifier, rank=8, also_train="classifier"))
+        classifier.compile("adamw", keras.losses.SparseCategoricalCrossentropy(True))
+        classifier.fit(train)
+        ```
+
+    Reference:
+        Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models"
+        (arXiv:2106.09685); `rslora`: Kalajdzievski 2023 (arXiv:2312.03732).
+    """
+    check_positive("rank", rank)
+    check_fraction("dropout", dropout)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+        raise ValueError(
+            "`name` must consist of letters, digits, '_', '.' and '-'. Received: "
+            f"name={name!r}"
+        )
+    alpha = rank if alpha is None else alpha
+    if not alpha > 0:
+        raise ValueError(f"`alpha` must be above 0. Received: alpha={alpha}")
+    whole = _layers_named(model, also_train)
+    inside = {id(each) for layer in whole for each in layer._flatten_layers()}
+    passed_over = without_updates(model)
+    found = [
+        part
+        for part in find_parts(model, targets, passed_over)
+        if id(part.layer) not in inside
+    ]
+    if targets == "all":
+        for part in [each for each in found if _sides(each)[-1] < rank]:
+            passed_over[part.path] = f"a side of its kernel is less than rank {rank}"
+            found.remove(part)
+    if not found:
+        raise ValueError(
+            "The model has no kernel that can have an update of this rank. Received: "
+            f"rank={rank}, and a model with {_grouped(passed_over)}"
+        )
+    for part in found:
+        check_update(part.layer, part.attribute, rank, name)
+    add_updates(
+        found,
+        name,
+        rank=rank,
+        scale=alpha / (math.sqrt(rank) if rslora else rank),
+        dropout=dropout,
+        seed=seed,
+    )
+    _fix_all_but(model, {id(layer) for layer in whole})
+    set_adapters(model, name)
+    kernels_changed(model)
+    trained = sum(math.prod(x.shape) for x in model.trainable_variables)
+    return LoRAReport(
+        tuple(part.path for part in found),
+        tuple(layer.path or layer.name for layer in whole),
+        passed_over if targets == "all" else {},
+        trained,
+        sum(math.prod(x.shape) for x in model.weights) - trained,
+    )
+
+
+def set_adapters(model: keras.Model, names: str | Sequence[str] | None) -> None:
+    """Switches the low-rank updates of these names on, and all others off.
+
+    Those that are on train, and their sum is added to each kernel. Functions that are
+    compiled already follow; compile the model again before `fit`.
+
+    Args:
+        model: A model after `enable_lora`.
+        names: One name or several. None = none: the model is its base.
+
+    Raises:
+        ValueError: If the model has no update of a name.
+    """
+    chosen = _as_tuple(names or ())
+    updates = _updates(model)
+    known = sorted({update.name for update in updates})
+    for name in chosen:
+        if name not in known:
+            raise ValueError(
+                f"`names` must be names of low-rank updates of this model, {known}. "
+                f"Received: names={names!r}"
+            )
+    for update in updates:
+        is_on = update.name in chosen
+        update.scale.assign(update.initial_scale if is_on else 0.0)
+        for kernel in (*update.a_kernels, *update.b_kernels):
+            kernel.trainable = is_on
+
+
+@contextlib.contextmanager
+def adapters_off(model: keras.Model) -> Iterator[None]:
+    """Within this block the model is its base, without any low-rank update.
+
+    Args:
+        model: A model after `enable_lora`.
+
+    Example:
+        ```python
+        with adapters_off(policy):
+            reference = policy.predict(batch)
+        ```
+    """
+    scales = [update.scale for update in _updates(model)]
+    before = [keras.ops.convert_to_numpy(scale) for scale in scales]
+    for scale in scales:
+        scale.assign(0.0)
+    try:
+        yield
+    finally:
+        for scale, value in zip(scales, before, strict=True):
+            scale.assign(value)
+
+
+def merge_lora(model: keras.Model) -> None:
+    """Adds the low-rank updates that are on to their kernels, and removes all.
+
+    The model then is as before `enable_lora`: same layers, files and speed, and all of
+    it trains. Kernels of integers with updates become float kernels.
+
+    Args:
+        model: A model after `enable_lora`. Compile it before the next `fit`.
+    """
+    for layer in adaptable_layers(model):
+        for attribute in layer.kernel_parts():
+            if isinstance(getattr(layer, attribute), LowRankKernel):
+                restore_kernel(layer, attribute)
+    for layer in model._flatten_layers():
+        # Keras ignores a value that the layer has already, whatever those inside have.
+        layer.trainable = False
+        layer.trainable = True
+    kernels_changed(model)
+
+
+def find_parts(
+    model: keras.Model, targets: str | Sequence[str], passed_over: dict[str, str]
+) -> list[KernelPart]:
+    """The parts of kernels that targets name.
+
+    Args:
+        model: The model.
+        targets: As for `enable_lora`.
+        passed_over: From `without_updates`.
+
+    Raises:
+        ValueError: If a target names nothing, or a layer that can't have an update.
+    """
+    parts = [part for part in kernel_parts(model) if part.path not in passed_over]
+    if targets == "all":
+        return [part for part in parts if not part.is_whole]
+    found = {}
+    for target in _as_tuple(targets):
+        matches = [part for part in parts if _matches(target, part.path)]
+        if not matches:
+            for path, reason in passed_over.items():
+                if _matches(target, path):
+                    raise ValueError(
+                        f"`targets` must not name {path!r}: {reason}. Received: "
+                        f"targets={targets!r}"
+                    )
+            names = sorted({part.path.rsplit("/", 1)[-1] for part in parts})
+            raise ValueError(
+                "Each of `targets` must be the name or the end of the path of a kernel "
+                f"or of a part of one; this model has {', '.join(names)}. Received: "
+                f"targets={targets!r}, and {target!r} matches none"
+            )
+        found.update({part.path: part for part in matches})
+    return list(found.values())
+
+
+def kernel_parts(model: keras.Model) -> list[KernelPart]:
+    """Every part of every kernel, and each kernel that consists of several parts."""
+    found = []
+    for layer in adaptable_layers(model):
+        for attribute, parts in layer.kernel_parts().items():
+            if len(parts) > 1:
+                whole = f"{layer.path}/{attribute.removesuffix('_kernel')}"
+                width = getattr(layer, attribute).shape[-1]
+                found.append(KernelPart(whole, layer, attribute, (0, width), True))
+            for name, columns in parts.items():
+                path = f"{layer.path}/{name}" if name else layer.path
+                found.append(KernelPart(path, layer, attribute, columns))
+    return found
+
+
+def add_updates(
+    parts: Sequence[KernelPart], name: str, *, seed: int | None = None, **options
+) -> None:
+    """Gives each kernel one update, with an A and a B for each of the parts.
+
+    Args:
+        parts: The parts.
+        name: Name of the updates.
+        seed: Each update gets a seed of its own, from this one and its path.
+        **options: `rank`, `scale` and `dropout`, as for `LowRankUpdate`.
+    """
+    kernels: dict[tuple[int, str], list[KernelPart]] = {}
+    for part in parts:
+        kernels.setdefault((id(part.layer), part.attribute), []).append(part)
+    for together in kernels.values():
+        layer, attribute = together[0].layer, together[0].attribute
+        update = LowRankUpdate(
+            columns=tuple(part.columns for part in together),
+            seed=None if seed is None else _seed_of(seed, layer, attribute),
+            dtype=layer.dtype_policy,
+            name=name,
+            **options,
+        )
+        add_update(layer, attribute, update)
+
+
+def without_updates(model: keras.Model) -> dict[str, str]:
+    """Path of each layer with a kernel that can't have an update, and why."""
+    reasons = {}
+    for layer in model._flatten_layers():
+        if isinstance(layer, LowRankKernel | LowRankUpdate | QuantizedKernel):
+            continue
+        own = layer._trainable_variables
+        kind = type(layer).__name__
+        if not isinstance(layer, Adaptable) and all(len(x.shape) < 2 for x in own):
+            continue
+        if getattr(layer, "groups", 1) > 1:
+            reason = "groups of channels have kernels of their own"
+        elif getattr(layer, "data_format", None) == "channels_first":
+            reason = "an update needs channels in the last axis"
+        elif isinstance(layer, Adaptable):
+            continue
+        elif hasattr(layer, "recurrent_kernel"):
+            reason = "the kernels of recurrent cells stay fixed"
+        elif hasattr(keras_layers, kind):
+            reason = f"it is a layer of Keras; use keras_attn.layers.{kind}"
+        else:
+            reason = f"the weights of {kind} are not kernels of products"
+        reasons[layer.path or layer.name] = reason
+    return reasons
+
+
+def _seed_of(seed, layer, attribute):
+    return (seed + zlib.crc32(f"{layer.path}/{attribute}".encode())) % 2**31
+
+
+def _matches(target: str, path: str) -> bool:
+    if path == target or path.endswith(f"/{target}"):
+        return True
+    try:
+        return re.fullmatch(target, path) is not None
+    except re.error as error:
+        raise ValueError(
+            "`targets` must be names, ends of paths or regular expressions. Received: "
+            f"{target!r} ({error})"
+        ) from None
+
+
+def _sides(part):
+    """The larger and the smaller side of the kernel of a part."""
+    inner = getattr(part.layer, part.attribute).shape[-2]
+    start, stop = part.columns
+    return sorted((inner, stop - start), reverse=True)
+
+
+def _layers_named(model, names):
+    """The layers of a model, or of a model that is one of its layers, by name."""
+    layers = {}
+    for each in model._flatten_layers():
+        if isinstance(each, keras.Model):
+            layers.update({layer.name: layer for layer in each.layers})
+    for name in _as_tuple(names):
+        if name not in layers:
+            raise ValueError(
+                "`also_train` must be names of layers of the model: "
+                f"{', '.join(layers)}. Received: {name!r}"
+            )
+    return [layers[name] for name in _as_tuple(names)]
+
+
+def _fix_all_but(model, whole):
+    """Lets only low-rank updates train, and the layers whose ids are given."""
+    for layer in model.layers:
+        if id(layer) in whole:
+            layer.trainable = True
+        elif isinstance(layer, keras.Model):
+            _fix_all_but(layer, whole)
+        elif not _updates(layer):
+            layer.trainable = False
+        else:
+            _fix_base(layer)
+
+
+def _fix_base(layer):
+    """Fixes all of a layer but the updates inside it."""
+    mine = {id(weight) for update in _updates(layer) for weight in update.weights}
+    for each in layer._flatten_layers():
+        # Its moving statistics would change in training.
+        if isinstance(each, keras.layers.BatchNormalization):
+            each.trainable = False
+    for weight in layer.weights:
+        if id(weight) not in mine:
+            weight.trainable = False
+
+
+def _updates(layer) -> list[LowRankUpdate]:
+    return [x for x in layer._flatten_layers() if isinstance(x, LowRankUpdate)]
+
+
+def _as_tuple(names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _grouped(paths) -> str:
+    """Paths with the numbers of blocks left out, and how many there are of each."""
+    counts = {}
+    for path in paths:
+        name = re.sub(r"_\d+", "_*", path)
+        counts[name] = counts.get(name, 0) + 1
+    return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in counts.items())

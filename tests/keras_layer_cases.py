@@ -1,0 +1,45 @@
+"""Test cases of Keras' layers whose kernels may be adapted."""
+
+from layer_contract import UNITS, B, Case, D, E, S, T
+
+from keras_attn import layers
+
+MAP = (B, T, S, D)
+
+CASES = {
+    "Dense": {
+        "plain": Case(lambda: layers.Dense(UNITS), {"inputs": (B, T, D)}),
+        "activation_no_bias": Case(
+            lambda: layers.Dense(
+                UNITS,
+                activation="tanh",
+                use_bias=False,
+                kernel_initializer="he_normal",
+            ),
+            {"inputs": (B, D)},
+        ),
+    },
+    "Conv2D": {
+        "plain": Case(lambda: layers.Conv2D(UNITS, 3), {"inputs": MAP}),
+        "strides_same_activation": Case(
+            lambda: layers.Conv2D(
+                UNITS,
+                (3, 2),
+                strides=2,
+                padding="same",
+                activation="relu",
+                kernel_initializer="he_normal",
+            ),
+            {"inputs": MAP},
+        ),
+        "dilated_no_bias": Case(
+            lambda: layers.Conv2D(UNITS, 2, dilation_rate=2, use_bias=False),
+            {"inputs": MAP},
+        ),
+    },
+    "Embedding": {
+        "plain": Case(
+            lambda: layers.Embedding(E, UNITS), {"inputs": (B, T)}, ids_below=E
+        ),
+    },
+}

@@ -1,0 +1,172 @@
+"""Layers with low-rank updates and kernels of integers."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from layer_cases import ALL
+from layer_contract import assert_close, built, flat, functional, randomize, tensors
+
+from keras_attn.layers.adaptation.adaptable import (
+    adaptable_layers,
+    add_update,
+    quantize_kernel,
+    restore_kernel,
+)
+from keras_attn.layers.adaptation.low_rank import LowRankUpdate
+from keras_attn.layers.adaptation.quantized import QuantizedKernel
+
+RANK = 2
+
+
+def kernels(layer):
+    """Layer and attribute of every kernel."""
+    return [
+        (each, attribute)
+        for each in adaptable_layers(layer)
+        for attribute in each.kernel_parts()
+    ]
+
+
+def adapt(layer, names=("first",), seed=0):
+    """Gives each kernel an update of each name, with random numbers."""
+    for name in names:
+        for each, attribute in kernels(layer):
+            update = LowRankUpdate(
+                min(RANK, *getattr(each, attribute).shape[-2:]), 0.5, name=name
+            )
+            add_update(each, attribute, update)
+    draw_updates(layer, seed)
+
+
+def updates(layer):
+    return [x for x in layer._flatten_layers() if isinstance(x, LowRankUpdate)]
+
+
+def draw_updates(layer, seed=0):
+    rng = np.random.default_rng(seed)
+    for update in updates(layer):
+        for kernel in (*update.a_kernels, *update.b_kernels):
+            kernel.assign(rng.normal(0, 0.3, kernel.shape))
+
+
+# Layers whose weights take neither an update nor integers, and why.
+REFUSED = {
+    "CaptionEmbedding": "tables of a few positions",
+    "ClassToken": "one vector a token",
+    "ConditionalBatchNormalization": "a factor and a summand a class",
+    "ImageCodeEmbedding": "tables of a few rows and columns",
+    "LearnedPositionEmbedding": "a table of positions",
+    "PatchUnmasking": "one vector a token",
+    "PerFrame": "has the layer that it is given",
+    "PositionWeightedSum": "weights of single numbers",
+    "PyramidalBLSTM": "recurrent cells",
+    "SelfAttention2D": "its layers may be divided by their spectral norm",
+    "SpectralNormalization": "divides a kernel by its norm before use",
+    "StandardizedConv2D": "normalizes its kernel before use",
+    "TargetEmbedding": "one vector",
+    "TransposedConv2D": "the last axis of its kernel is that of the inputs",
+}
+ADAPTABLE = [
+    (name, case)
+    for name, case in ALL
+    if name.split("-")[0]
+    in set(
+        """
+    AdditiveAttention AdditiveAttention2D AttentionPooling AttentionRNN AttentionSpeller
+    CoAttentionBlock CodeProjection Conv2D Dense DotProductAttention Embedding
+    FeaturePyramid FeedForward FrameAttentionRNN GlimpseAttention MLPDotAttention
+    MultiHeadAttention PatchEmbedding PatchMerging ProbePooling RegionProposal
+    RelativeMultiHeadAttention SwinBlock TokenEmbedding TransformerDecoderBlock
+    TransformerEncoderBlock WindowAttention XLNetBlock
+""".split()
+    )
+]
+every_case = pytest.mark.parametrize(
+    "case", [case for _, case in ADAPTABLE], ids=[name for name, _ in ADAPTABLE]
+)
+# What does not depend on the options of a layer.
+FIRST = {name.split("-")[0]: case for name, case in ADAPTABLE[::-1]}
+each_layer = pytest.mark.parametrize("case", FIRST.values(), ids=FIRST.keys())
+
+
+def test_each_layer_with_kernels_is_adaptable_or_refused_with_a_reason():
+    adaptable = {name for name, _ in ADAPTABLE}
+    for name, case in ALL:
+        layer = case.make()
+        call(layer, case)
+        has_kernel = any(len(weight.shape) > 1 for weight in layer.trainable_variables)
+        assert bool(adaptable_layers(layer)) == (name in adaptable), name
+        if name not in adaptable:
+            assert not has_kernel or name.split("-")[0] in REFUSED, name
+
+
+def call(layer, case):
+    return layer(**tensors(case), **case.static)
+
+
+@each_layer
+def test_an_update_of_zero_changes_nothing_and_fixes_the_kernel(case):
+    layer = built(case)
+    before = flat(call(layer, case))
+    for each in adaptable_layers(layer):
+        sides = [RANK]
+        for attribute in each.kernel_parts():
+            sides += getattr(each, attribute).shape[-2:]
+        each.enable_lora(min(sides))
+    for one, other in zip(flat(call(layer, case)), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    trained = {id(weight) for weight in layer.trainable_variables}
+    for each, attribute in kernels(layer):
+        kernel = getattr(each, attribute)
+        assert id(kernel.base) not in trained
+        (update,) = kernel.updates.values()
+        assert {id(w) for w in (*update.a_kernels, *update.b_kernels)} <= trained
+
+
+@every_case
+def test_the_update_is_the_product_of_its_parts(case):
+    layer, plain = built(case), built(case)
+    adapt(layer, ("first", "second"))
+    for (each, attribute), (other, _) in zip(
+        kernels(layer), kernels(plain), strict=True
+    ):
+        value = np.array(ops.convert_to_numpy(getattr(other, attribute)))
+        for update in getattr(each, attribute).updates.values():
+            for (start, stop), a, b in zip(
+                update.columns, update.a_kernels, update.b_kernels, strict=True
+            ):
+                a, b = ops.convert_to_numpy(a), ops.convert_to_numpy(b)
+                value[..., start:stop] += 0.5 * np.einsum("...r,re->...e", a, b)
+        getattr(other, attribute).assign(value)
+    expected = flat(call(plain, case))
+    assert_close(call(layer, case), expected, atol=3e-5)
+    for each, attribute in kernels(layer):
+        restore_kernel(each, attribute)
+    assert_close(call(layer, case), expected, atol=3e-5)
+    assert [w.shape for w in layer.weights] == [w.shape for w in plain.weights]
+
+
+@each_layer
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_saved_layer_keeps_its_updates_and_integers(case, mode, tmp_path):
+    model = functional(case, case.make())
+    layer = model.layers[-1]
+    randomize(layer)
+    for each, attribute in kernels(layer):
+        assert quantize_kernel(each, attribute, mode, 32 if mode == "int4" else None)
+        assert not quantize_kernel(each, attribute, mode)
+    adapt(layer)
+    expected = flat(model(tensors(case)))
+    for name in ("once", "twice"):
+        model.save(tmp_path / f"{name}.keras")
+        model = keras.saving.load_model(tmp_path / f"{name}.keras")
+    for one, other in zip(flat(model(tensors(case))), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    saved = model.layers[-1]
+    for weights in ("weights", "trainable_variables"):
+        shapes = [[w.shape for w in getattr(x, weights)] for x in (saved, layer)]
+        assert shapes[0] == shapes[1]
+    assert len(kernels(layer)) == len(
+        [x for x in saved._flatten_layers() if isinstance(x, QuantizedKernel)]
+    )

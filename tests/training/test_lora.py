@@ -1,0 +1,253 @@
+"""LoRA on whole models: what it reaches, what it fixes, and what a file keeps."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attn import models
+from keras_attn.decoding import Greedy, generate
+from keras_attn.layers.adaptation.low_rank import LowRankUpdate
+from keras_attn.training import adapters_off, enable_lora, merge_lora, set_adapters
+
+ROWS, LENGTH, VOCABULARY = 6, 5, 23
+SIZES: dict[str, Any] = {
+    "vocabulary_size": VOCABULARY,
+    "num_layers": 2,
+    "hidden_dim": 12,
+    "num_heads": 3,
+    "mlp_dim": 17,
+    "max_sequence_length": 16,
+}
+# Dropout makes two models differ that are trained in turn.
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+def classifier(**options) -> Any:
+    encoder = models.build_bert("base", **SIZES, **NO_DROPOUT)
+    return models.build_bert_classifier(encoder, num_classes=3, dropout=0.0, **options)
+
+
+def batch():
+    rng = np.random.default_rng(1)
+    inputs = {
+        "token_ids": rng.integers(0, VOCABULARY, (ROWS, LENGTH)).astype("int32"),
+        "segment_ids": np.zeros((ROWS, LENGTH), "int32"),
+        "padding_mask": np.ones((ROWS, LENGTH), "int32"),
+    }
+    return inputs, rng.integers(0, 3, ROWS)
+
+
+def fit(model, epochs=2, optimizer="adam", **options):
+    if not model.compiled:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer, loss, **options)
+    model.fit(*batch(), batch_size=3, epochs=epochs, shuffle=False, verbose=0)
+
+
+def values(model):
+    return {weight.path: np.array(weight.value) for weight in model.weights}
+
+
+def test_only_updates_and_the_named_layers_train():
+    model = classifier()
+    before = values(model)
+    report = enable_lora(
+        model, 2, targets=("query", "contract"), also_train="classifier"
+    )
+    trained = {weight.path for weight in model.trainable_variables}
+    stems = [
+        f"block_{i}/{stem}/default/"
+        for i in range(2)
+        for stem in (
+            "attention/query_key_value_kernel",
+            "feed_forward/contract/kernel",
+        )
+    ]
+    expected = {stem + name for stem in stems for name in ("a_0", "b_0")}
+    assert trained == {*expected, "classifier/kernel", "classifier/bias"}
+    assert report.adapted == tuple(
+        f"block_{i}/{part}"
+        for part in ("attention/query", "feed_forward/contract")
+        for i in range(2)
+    )
+    assert report.num_trained == 2 * (2 * (12 + 12) + 2 * (17 + 12)) + 3 * 12 + 3
+    fit(model)
+    after = values(model)
+    for path, value in before.items():
+        changed = (after[path] != value).any()
+        assert changed == path.startswith("classifier"), path
+    assert all((after[path] != 0).any() for path in expected)
+    text = str(report)
+    assert "2 × block_*/attention/query" in text
+    assert "trained as a whole: classifier" in text
+
+
+def test_moving_statistics_stay():
+    model = models.create(
+        "resnet18", num_blocks=(1, 1), stem_dim=4, image_size=32, num_classes=3
+    )
+    enable_lora(model, 2, targets=".*conv.*")
+    before = values(model)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    images = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype("float32")
+    model.fit(images, np.array([0, 1, 2, 0]), verbose=0)
+    moved = {
+        path for path, value in values(model).items() if (value != before[path]).any()
+    }
+    assert moved
+    assert all("/default/" in path for path in moved)
+
+
+def test_a_run_goes_on_from_a_file(tmp_path):
+    whole, half = classifier(), classifier()
+    half.set_weights(whole.get_weights())
+    for model in (whole, half):
+        enable_lora(model, 2, also_train="classifier", seed=5)
+    fit(whole, 4)
+    fit(half, 2)
+    half.save(tmp_path / "model.keras")
+    rest: Any = keras.saving.load_model(tmp_path / "model.keras")
+    assert rest.compiled
+    fit(rest, 2)
+    expected = values(whole)
+    for path, value in values(rest).items():
+        np.testing.assert_array_equal(value, expected[path], err_msg=path)
+    paths = [{w.path for w in model.trainable_variables} for model in (whole, rest)]
+    assert paths[0] == paths[1]
+
+
+def test_weights_are_saved_apart(tmp_path):
+    model, other = classifier(), classifier()
+    for each in (model, other):
+        enable_lora(each, 2, seed=5)
+    fit(model)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    for path, value in values(model).items():
+        np.testing.assert_array_equal(values(other)[path], value)
+
+
+def test_several_updates_are_switched():
+    model = classifier()
+    inputs, _ = batch()
+    base = model.predict(inputs, verbose=0)
+    outputs = {}
+    for name in ("first", "second"):
+        enable_lora(model, 2, name=name)
+        fit(model)
+        outputs[name] = model.predict(inputs, verbose=0)
+        assert {w.path.split("/")[-2] for w in model.trainable_variables} == {name}
+    assert (outputs["first"] != outputs["second"]).any()
+    # Without compiling anything again.
+    for name, expected in outputs.items():
+        set_adapters(model, name)
+        np.testing.assert_array_equal(model.predict(inputs, verbose=0), expected)
+    with adapters_off(model):
+        np.testing.assert_array_equal(model.predict(inputs, verbose=0), base)
+    np.testing.assert_array_equal(model.predict(inputs, verbose=0), outputs["second"])
+    set_adapters(model, ["first", "second"])
+    both = model.predict(inputs, verbose=0)
+    merge_lora(model)
+    assert len(model.trainable_variables) == len(model.weights)
+    np.testing.assert_allclose(model.predict(inputs, verbose=0), both, atol=1e-5)
+    set_adapters(model, None)
+    with pytest.raises(ValueError, match=r"`names` must be names .*this model, \[\]"):
+        set_adapters(model, "first")
+
+
+def test_generated_text_follows():
+    model = models.build_gpt("gpt2_small", **SIZES, **NO_DROPOUT)
+    prompt = {"token_ids": np.array([[3, 1, 4]], "int32")}
+    prompt["padding_mask"] = np.ones_like(prompt["token_ids"])
+
+    def text():
+        return generate(model, prompt, 8, strategy=Greedy()).token_ids.tolist()
+
+    before = text()
+    enable_lora(model, 2, targets="all", seed=0)
+    assert text() == before
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(size=weight.shape))
+    adapted = text()
+    assert adapted != before
+    with adapters_off(model):
+        assert text() == before
+    merge_lora(model)
+    assert text() == adapted
+
+
+def test_scale_dropout_and_seed():
+    model = classifier()
+    enable_lora(model, 4, alpha=6, rslora=True, dropout=0.25, seed=1)
+    updates = [x for x in model._flatten_layers() if isinstance(x, LowRankUpdate)]
+    assert [float(x.scale) for x in updates] == [pytest.approx(3.0)] * 2
+    first = [np.array(w.value) for w in model.trainable_variables]
+    # Each A is drawn for itself, within 1/√12, and again the same from the seed.
+    assert len({w.tobytes() for w in first if w.any()}) == 4
+    assert 0.25 < max(np.abs(w).max() for w in first) <= 12**-0.5
+    again = classifier()
+    enable_lora(again, 4, seed=1)
+    for one, other in zip(first, again.trainable_variables, strict=True):
+        np.testing.assert_array_equal(one, other.value)
+    for update in updates:
+        for kernel in update.b_kernels:
+            kernel.assign(np.ones(kernel.shape))
+    inputs, _ = batch()
+    calls = [np.array(model(inputs, training=True)) for _ in range(2)]
+    assert (calls[0] != calls[1]).any()
+    calls = [np.array(model(inputs, training=False)) for _ in range(2)]
+    np.testing.assert_array_equal(*calls)
+
+
+@pytest.mark.compiled
+def test_it_fits_compiled_by_xla_in_half_precision():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = classifier()
+        enable_lora(model, 2)
+        fit(model, jit_compile=True)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    for weight in model.trainable_variables:
+        assert weight.dtype == "float32"
+        assert np.isfinite(np.array(weight.value)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 0}, "`rank` must be"),
+        ({"rank": 13}, r"`rank` must be at most .* rank=13, .*\(12, 36\).*block_0"),
+        ({"alpha": 0}, "`alpha` must be above 0"),
+        ({"dropout": 1.0}, "`dropout` must be"),
+        ({"targets": "qury"}, "contract, expand, key, .* 'qury' matches none"),
+        ({"targets": "position_embedding"}, "LearnedPositionEmbedding"),
+        ({"targets": "(query"}, "regular expressions"),
+        ({"also_train": "head"}, "`also_train` must be names .*classifier.*'head'"),
+        ({"name": "a/b"}, "`name` must consist of letters"),
+    ],
+)
+def test_wrong_arguments_are_named_and_change_nothing(options, message):
+    model = classifier()
+    before = [weight.path for weight in model.trainable_variables]
+    with pytest.raises(ValueError, match=message):
+        enable_lora(model, **options)
+    assert [weight.path for weight in model.trainable_variables] == before
+
+
+def test_a_name_is_used_once():
+    model = classifier()
+    enable_lora(model, 2)
+    with pytest.raises(ValueError, match="`name` must be new"):
+        enable_lora(model, 2)
+
+
+def test_a_model_must_be_compiled_again():
+    model = classifier()
+    fit(model, 1)
+    enable_lora(model, 2)
+    with pytest.raises(ValueError, match=r"compile\(\)"):
+        model.fit(*batch(), verbose=0)
