@@ -37,7 +37,26 @@ that of a guess, as in the first thousand steps with captions, before it falls. 
 many more steps of ranking alone would do is not tried. The instructions are made up,
 and so are the candidates: a follower's walks are harder to tell apart.
 
-"ways" has not been trained at its full size yet, so there are no figures.
+Results of "ways", three seeds, on the same processor, beside other work, about 16
+minutes of CPU time a seed: 1,500 training instructions, 100 steps of masked words and
+regions for "masked", 500 of ranking; 400 instructions of each kind of building, 30
+candidates each:
+
+                                        seen          unseen
+    the follower, greedy             27.4 ± 0.8     29.6 ± 0.3
+      best of its beam               21.9 ± 1.0     25.5 ± 0.9
+    bag of words                     30.1 ± 1.7     29.2 ± 1.1
+      with the follower              38.9 ± 2.5     37.0 ± 0.6
+    VLN-BERT from nothing            37.7 ± 2.2     40.5 ± 1.8
+      with the follower              39.9 ± 1.4     41.4 ± 2.2
+    VLN-BERT from masked paths       37.1 ± 1.2     39.5 ± 2.8
+      with the follower              39.7 ± 0.9     39.8 ± 1.5
+    the best candidate               88.8 ± 0.8     88.5 ± 0.9
+
+So ranking by VLN-BERT is worth 11 points over the follower in unseen buildings, and
+more than a bag of words, which needs the follower's score to come within 4 points of
+it. To VLN-BERT the follower's score adds little, and so does learning masked words and
+regions of the same paths first: both are within the spread of the seeds.
 """
 
 import json
