@@ -31,6 +31,21 @@ def normal(shape=(B, T), seed=0, scale=1.0):
     return np.random.default_rng(seed).normal(0, scale, shape).astype("float32")
 
 
+def floats(values):
+    """A list as an array, float32."""
+    return np.array(values, "float32")
+
+
+def integers(values):
+    """A list as an array, int32."""
+    return np.array(values, "int32")
+
+
+def untyped(function) -> Any:
+    """A function, for arguments that a type checker refuses."""
+    return function
+
+
 def with_noise(values, mask=MASK):
     """The values, and NaN where the mask is 0."""
     return np.where(mask, values, np.float32("nan"))

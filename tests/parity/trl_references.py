@@ -324,4 +324,5 @@ def _execute(nodes, names):
 if __name__ == "__main__":
     arrays = make_inputs()
     found = {f"figure_{name}": x for name, x in make_figures(arrays).items()}
-    np.savez_compressed(FILE, **arrays, **found)
+    everything: Any = arrays | found
+    np.savez_compressed(FILE, **everything)

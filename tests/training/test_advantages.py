@@ -4,7 +4,16 @@ import math
 
 import numpy as np
 import pytest
-from feedback_cases import MASK, B, T, every_way, normal, run, run_with_gradients
+from feedback_cases import (
+    MASK,
+    B,
+    T,
+    every_way,
+    floats,
+    normal,
+    run,
+    run_with_gradients,
+)
 from feedback_cases import with_noise as noise
 from keras import ops
 
@@ -124,14 +133,14 @@ def test_whitening(way, shift_mean):
 def test_a_single_number_and_none_are_whitened(way, count):
     mask = np.zeros((2, 3), bool)
     mask[1, 2] = count
-    values = np.float32([[7, 8, 9], [4, 5, 6]])
+    values = floats([[7, 8, 9], [4, 5, 6]])
     assert (run(lambda x: whiten(x, mask), values, way=way) == 0).all()
     kept = run(lambda x: whiten(x, mask, shift_mean=False), values, way=way)
     np.testing.assert_allclose(kept, values * mask * (values == 6), rtol=1e-6)
 
 
 G = 3
-OF_ANSWERS = np.float32([1, 4, 2.5, 0.1, 0.1, 0.1, -3, 7, 0, 1e-3, 2e-3, 4e-3])
+OF_ANSWERS = floats([1, 4, 2.5, 0.1, 0.1, 0.1, -3, 7, 0, 1e-3, 2e-3, 4e-3])
 
 
 @every_way

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from feedback_cases import every_way, run
+from feedback_cases import every_way, floats, integers, run, untyped
 
 from keras_attn.training import penalize_missing_end, truncate_completions
 
 STOP, OTHER_STOP, PAD = 13, 14, 0
-TOKENS = np.int32(
+TOKENS = integers(
     [
         [5, 13, 6, 13, 7, 8],  # Ends at the second stop token if the first is early.
         [5, 6, 7, 8, 9, 4],  # Does not end.
@@ -80,14 +80,14 @@ def test_without_a_mask_all_tokens_are_real():
 @every_way
 @pytest.mark.parametrize("dtype", ["bool", "int32"])
 def test_the_penalty_of_a_missing_end(way, dtype):
-    scores = np.float32([2.5, -3, 0.25])
+    scores = floats([2.5, -3, 0.25])
     has_end = np.array([1, 0, 0], dtype)
     for how, wanted in (
         ("replace", [2.5, -1.5, -1.5]),
         ("subtract", [2.5, -4.5, -1.25]),
     ):
         found = run(
-            lambda x, how=how: penalize_missing_end(x, has_end, 1.5, how=how),
+            lambda x, how=how: untyped(penalize_missing_end)(x, has_end, 1.5, how=how),
             scores,
             way=way,
         )
@@ -110,7 +110,7 @@ def test_wrong_arguments_are_named():
             ):
                 truncate_completions(TOKENS, **{"stop_token_ids": 13, name: value})
     with pytest.raises(ValueError, match="`how` must be one of 'replace', 'subtract'"):
-        penalize_missing_end([1.0], [True], how="add")
+        untyped(penalize_missing_end)([1.0], [True], how="add")
     for penalty in (0, -1.0):
         with pytest.raises(ValueError, match="`penalty` must be a number above 0"):
             penalize_missing_end([1.0], [True], penalty)

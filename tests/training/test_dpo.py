@@ -1,9 +1,12 @@
 """DPO trains a language model on pairs: its loss, what it reports and learns."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 from backend import skip_module_without_tensorflow
+from feedback_cases import floats, integers, untyped
 from model_cases import numpy
 
 from keras_attn import models
@@ -71,7 +74,7 @@ def completions(model, which):
             total += np.log(powers[row[place]] / powers.sum())
         sums.append(total)
         lengths.append(len(completion) + 1)
-    return np.float32(sums), np.int32(lengths)
+    return floats(sums), integers(lengths)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_the_loss_and_what_is_reported(options):
     model = network()
     trainer = DPO(model, **options)
     trainer.compile(keras.optimizers.SGD(0.0), jit_compile=False)
-    old = {}
+    old: dict[str, Any] = {}
     beta = options.get("beta", 0.1)
     ratios = [completions(model, which)[0] for which in (CHOSEN, REJECTED)]
     if not options.get("reference_free"):
@@ -195,13 +198,13 @@ def test_wrong_arguments_are_named():
     with pytest.raises(TypeError, match="`network` must be a Keras model"):
         DPO("gpt2_small")
     with pytest.raises(TypeError, match="`reference` must be a model or a function"):
-        DPO(model, reference="gpt2_small")
+        untyped(DPO)(model, reference="gpt2_small")
     with pytest.raises(
         ValueError, match="`reference` must be None if `reference_free`"
     ):
         DPO(model, reference=model, reference_free=True)
     with pytest.raises(ValueError, match="`kind` must be one of 'sigmoid'"):
-        DPO(model, kind="kto")
+        untyped(DPO)(model, kind="kto")
     with pytest.raises(ValueError, match="`beta` must be a number above 0"):
         DPO(model, beta=-1)
     with pytest.raises(ValueError, match="`label_smoothing` must be in"):

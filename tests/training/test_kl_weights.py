@@ -1,6 +1,7 @@
 """The weight of the KL penalty, step by step."""
 
 import pytest
+from feedback_cases import untyped
 
 from keras_attn.training import AdaptiveKL, FixedKL
 
@@ -37,7 +38,7 @@ def test_wrong_numbers_are_named():
     for make in (FixedKL, AdaptiveKL):
         for weight in (-0.1, float("nan"), float("inf"), "0.1"):
             with pytest.raises(ValueError, match="`weight` must be a number of at lea"):
-                make(weight)
+                untyped(make)(weight)
         with pytest.raises(ValueError, match="`num_episodes` must be a positive"):
             make(0.1).update(1.0, 0)
         beta = make(0.1)
@@ -46,7 +47,7 @@ def test_wrong_numbers_are_named():
         assert beta.weight == 0.1
     for name, value in (("target", 0.0), ("horizon", 0), ("max_error", 1.0)):
         with pytest.raises(ValueError, match=f"`{name}` must be"):
-            AdaptiveKL(**{name: value})
+            untyped(AdaptiveKL)(**{name: value})
     with pytest.raises(ValueError, match="`num_episodes` must be less than"):
         AdaptiveKL(0.1, horizon=100).update(0.0, 500)
     assert AdaptiveKL(0.1, horizon=100).update(0.0, 499) > 0

@@ -13,6 +13,7 @@ from feedback_cases import (
     run,
     run_with_gradients,
     slopes_of,
+    untyped,
 )
 from feedback_cases import with_noise as noise
 from keras import ops
@@ -103,7 +104,9 @@ def test_the_values_of_ppo(way, clip_range):
         return mean(losses), mean(shares)
 
     found, slopes = run_with_gradients(
-        lambda *given: ppo_value_loss(*given, MASK, clip_range=clip_range),
+        lambda new, old, returns: ppo_value_loss(
+            new, old, returns, MASK, clip_range=clip_range
+        ),
         noise(VALUES),
         noise(OLD_VALUES),
         noise(RETURNS),
@@ -243,7 +246,7 @@ def test_nothing_to_learn_from_is_a_loss_of_0(way):
         (rloo_loss, (nan, nan, 0 * OF_SEQUENCES)),
     ):
         found, slopes = run_with_gradients(
-            lambda *given, f=function: f(*given, nothing), *given, way=way
+            lambda *given, f=function: untyped(f)(*given, nothing), *given, way=way
         )
         assert found.loss == 0
         assert all((slope == 0).all() for slope in slopes)
@@ -269,11 +272,13 @@ def test_wrong_arguments_are_named():
             function(NEW, OLD, OF_SEQUENCES[1:], MASK)
     for clip_range in (0, -0.1, (0.1, 0), float("nan")):
         with pytest.raises(ValueError, match="`clip_range` must be a number above 0"):
-            rloo_loss(NEW, OLD, OF_SEQUENCES, MASK, clip_range=clip_range)
+            untyped(rloo_loss)(NEW, OLD, OF_SEQUENCES, MASK, clip_range=clip_range)
     for clip_range in ("0.2", (0.1, 0.2, 0.3), None):
         with pytest.raises(ValueError, match="above 0, or two of them, below and abo"):
-            ppo_value_loss(VALUES, OLD_VALUES, RETURNS, MASK, clip_range=clip_range)
+            untyped(ppo_value_loss)(
+                VALUES, OLD_VALUES, RETURNS, MASK, clip_range=clip_range
+            )
     with pytest.raises(ValueError, match="`average` must be one of 'sequence', 'tok"):
-        grpo_loss(NEW, OLD, OF_SEQUENCES, MASK, average="batch")
+        untyped(grpo_loss)(NEW, OLD, OF_SEQUENCES, MASK, average="batch")
     with pytest.raises(ValueError, match="`reference` must be given if `kl_weight`"):
         grpo_loss(NEW, OLD, OF_SEQUENCES, MASK, kl_weight=0.1)

@@ -5,7 +5,16 @@ import math
 import keras
 import numpy as np
 import pytest
-from feedback_cases import BACKEND, every_way, normal, run_with_gradients, slopes_of
+from feedback_cases import (
+    BACKEND,
+    every_way,
+    floats,
+    integers,
+    normal,
+    run_with_gradients,
+    slopes_of,
+    untyped,
+)
 from keras import ops
 from model_cases import numpy
 
@@ -13,7 +22,7 @@ from keras_attn.training import RankingAccuracy, RankingLoss, dpo_loss, ranking_
 
 G, K = 5, 4
 SCORES = normal((G, K), seed=1, scale=2)
-RATINGS = np.float32(
+RATINGS = floats(
     [
         [3, 1, 2, 0],
         [0, 0, 1, 1],  # Two ties.
@@ -71,7 +80,7 @@ def test_rankings(way, margin, center):
 
 @every_way
 def test_the_loss_of_a_batch_of_rows(way):
-    weights = np.float32([1, 0.5, 2, 3, 0])[:, None] * IS_REAL
+    weights = floats([1, 0.5, 2, 3, 0])[:, None] * IS_REAL
 
     def total(scores):
         loss = RankingLoss(K, margin=0.3, center_weight=0.02)
@@ -100,9 +109,9 @@ def test_ranks_of_rows_and_reductions():
 
 
 def test_very_different_scores_have_finite_losses():
-    scores = np.float32([[-1e4, 1e4], [1e4, -1e4]])
+    scores = floats([[-1e4, 1e4], [1e4, -1e4]])
     found, (slopes,) = run_with_gradients(
-        lambda x: ops.sum(ranking_loss(x, np.float32([[1, 0], [1, 0]]))), scores
+        lambda x: ops.sum(ranking_loss(x, floats([[1, 0], [1, 0]]))), scores
     )
     assert found == 2e4
     np.testing.assert_allclose(slopes, [[-1, 1], [0, 0]])
@@ -153,7 +162,7 @@ def test_a_reward_model_learns_the_order(jit_compile):
 CHOSEN, REJECTED, OLD_CHOSEN, OLD_REJECTED = (
     normal((7,), seed=seed, scale=4) - 12 for seed in range(4)
 )
-LENGTHS = np.int32([3, 1, 4, 1, 5, 9, 2]), np.int32([2, 7, 1, 8, 2, 8, 0])
+LENGTHS = integers([3, 1, 4, 1, 5, 9, 2]), integers([2, 7, 1, 8, 2, 8, 0])
 
 
 @every_way
@@ -234,12 +243,12 @@ def test_wrong_arguments_are_named():
                 with pytest.raises(
                     ValueError, match=f"`{name}` must be a number of at"
                 ):
-                    make(**{name: value})
+                    untyped(make)(**{name: value})
     for make in (RankingLoss, RankingAccuracy):
         with pytest.raises(ValueError, match="`num_answers` must be at least 2"):
             make(1)
         with pytest.raises(ValueError, match="`num_answers` must be a positive int"):
-            make(2.0)
+            untyped(make)(2.0)
     loss, rows = RankingLoss(K), (RATINGS.ravel(), SCORES.reshape(-1, 1))
     for given in (
         (rows[0][1:], rows[1]),
@@ -255,14 +264,14 @@ def test_wrong_arguments_of_dpo_are_named():
     both = CHOSEN, REJECTED
     reference = OLD_CHOSEN, OLD_REJECTED
     with pytest.raises(ValueError, match="`kind` must be one of 'sigmoid', 'ipo'"):
-        dpo_loss(*both, *reference, kind="kto")
+        untyped(dpo_loss)(*both, *reference, kind="kto")
     with pytest.raises(ValueError, match="`beta` must be a number above 0"):
         dpo_loss(*both, *reference, beta=0)
     for kind, smoothing in (("sigmoid", 0.1), ("robust", 0.5), ("robust", -0.1)):
         with pytest.raises(
             ValueError, match=r"`label_smoothing` must be in \[0, 0.5\)"
         ):
-            dpo_loss(*both, *reference, kind=kind, label_smoothing=smoothing)
+            untyped(dpo_loss)(*both, *reference, kind=kind, label_smoothing=smoothing)
     with pytest.raises(
         ValueError,
         match="`reference_chosen` and `reference_rejected` must be given if and only "

@@ -5,7 +5,15 @@ import math
 import keras
 import numpy as np
 import pytest
-from feedback_cases import every_way, normal, run, run_with_gradients, slopes_of
+from feedback_cases import (
+    every_way,
+    floats,
+    normal,
+    run,
+    run_with_gradients,
+    slopes_of,
+    untyped,
+)
 from keras import ops
 
 from keras_attn.training import token_entropies, token_kl, token_log_probabilities
@@ -88,8 +96,8 @@ def test_estimates_of_the_kl(way):
     for kind in ("k1", "k3"):
         found, slopes = run_with_gradients(
             lambda a, b, kind=kind: (
-                ops.sum(token_kl(a, b, kind)),
-                token_kl(a, b, kind),
+                ops.sum(untyped(token_kl)(a, b, kind)),
+                untyped(token_kl)(a, b, kind),
             ),
             new,
             old,
@@ -112,16 +120,14 @@ def test_both_estimates_have_the_mean_of_the_kl():
     assert kl > 0.3
     inputs = [np.log(x)[tokens].astype("float32")[None] for x in (p, q)]
     for kind in ("k1", "k3"):
-        found = run(lambda a, b, kind=kind: token_kl(a, b, kind), *inputs)
+        found = run(lambda a, b, kind=kind: untyped(token_kl)(a, b, kind), *inputs)
         assert found.mean() == pytest.approx(kl, rel=0.02)
         assert (found.min() >= 0) == (kind == "k3")
 
 
 def test_almost_equal_policies_keep_their_digits():
     # exp(-x) - 1 + x would be a difference of rounded numbers.
-    found = run(
-        lambda a, b: token_kl(a, b, "k3"), np.float32([[1e-2]]), np.zeros((1, 1))
-    )
+    found = run(lambda a, b: token_kl(a, b, "k3"), floats([[1e-2]]), np.zeros((1, 1)))
     assert found[0, 0] == pytest.approx(1e-4 / 2 - 1e-6 / 6, rel=1e-4)
 
 
@@ -134,6 +140,6 @@ def test_wrong_arguments_are_named():
         token_log_probabilities(LOGITS, TOKENS[0])
     for temperature in (0, -1.0, float("nan"), float("inf"), "hot"):
         with pytest.raises(ValueError, match="`temperature` must be a number above 0"):
-            token_log_probabilities(LOGITS, TOKENS, temperature)
+            untyped(token_log_probabilities)(LOGITS, TOKENS, temperature)
     with pytest.raises(ValueError, match="`estimate` must be one of 'k1', 'k3'"):
-        token_kl(LOGITS[:, :, 0], LOGITS[:, :, 1], "k2")
+        untyped(token_kl)(LOGITS[:, :, 0], LOGITS[:, :, 1], "k2")

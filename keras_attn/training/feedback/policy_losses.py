@@ -8,6 +8,7 @@ Legend: B sequences, T tokens.
 """
 
 import numbers
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from keras import ops
@@ -15,6 +16,9 @@ from keras import ops
 from keras_attn.checks import check_above_zero, check_choice
 from keras_attn.training.feedback.masked import masked, masked_mean, per_sequence
 from keras_attn.training.feedback.token_probabilities import token_kl
+
+# How far below and above 1 a ratio may be; a number for both.
+ClipRange = float | Sequence[float]
 
 
 class PolicyLoss(NamedTuple):
@@ -48,7 +52,12 @@ class ValueLoss(NamedTuple):
 
 
 def ppo_policy_loss(
-    log_probabilities, old_log_probabilities, advantages, mask, *, clip_range=0.2
+    log_probabilities,
+    old_log_probabilities,
+    advantages,
+    mask,
+    *,
+    clip_range: ClipRange = 0.2,
 ) -> PolicyLoss:
     """The mean over the tokens of `max(-A ρ, -A clip(ρ, 1 - ε, 1 + ε))`, ρ = π / π_old.
 
@@ -75,7 +84,9 @@ def ppo_policy_loss(
     return _reported(loss, ratio, is_clipped, mask, difference, mask)
 
 
-def ppo_value_loss(values, old_values, returns, mask, *, clip_range=0.2) -> ValueLoss:
+def ppo_value_loss(
+    values, old_values, returns, mask, *, clip_range: ClipRange = 0.2
+) -> ValueLoss:
     """Half the mean of `max((V - R)², (clip(V, V_old - ε, V_old + ε) - R)²)`.
 
     Args:
@@ -113,7 +124,7 @@ def grpo_loss(
     *,
     reference=None,
     kl_weight: float = 0.0,
-    clip_range=0.2,
+    clip_range: ClipRange = 0.2,
     average: Literal["sequence", "token"] = "sequence",
 ) -> PolicyLoss:
     """PPO's clipped loss with one advantage per sequence, plus `β k3` of each token.
@@ -167,7 +178,12 @@ def grpo_loss(
 
 
 def rloo_loss(
-    log_probabilities, old_log_probabilities, advantages, mask, *, clip_range=0.2
+    log_probabilities,
+    old_log_probabilities,
+    advantages,
+    mask,
+    *,
+    clip_range: ClipRange = 0.2,
 ) -> PolicyLoss:
     """The mean over the sequences of PPO's clipped loss, ρ the ratio of a sequence.
 
