@@ -1,5 +1,6 @@
 """Argument checks, with messages that say what is expected and what was received."""
 
+import math
 import numbers
 import operator
 from collections.abc import Mapping, Set
@@ -123,6 +124,24 @@ def check_fraction(name: str, value: float) -> float:
             f"`{name}` must be a probability in [0, 1). Received: {name}={value!r}"
         )
     return value
+
+
+def check_above_zero(name: str, value: float) -> float:
+    """Returns `value`; raises a `ValueError` unless it is finite and above 0."""
+    if not isinstance(value, numbers.Real) or not 0.0 < value < math.inf:
+        raise ValueError(
+            f"`{name}` must be a number above 0. Received: {name}={value!r}"
+        )
+    return float(value)
+
+
+def check_at_least_zero(name: str, value: float) -> float:
+    """Returns `value`; raises a `ValueError` unless it is finite and at least 0."""
+    if not isinstance(value, numbers.Real) or not 0.0 <= value < math.inf:
+        raise ValueError(
+            f"`{name}` must be a number of at least 0. Received: {name}={value!r}"
+        )
+    return float(value)
 
 
 def check_share(name: str, value: float) -> float:

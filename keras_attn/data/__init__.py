@@ -80,6 +80,15 @@ from keras_attn.data.text.base_tokenizer import Tokenizer
 from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer, StreamDecoder
 from keras_attn.data.text.causal_lm import causal_lm_dataset, pack_documents
 from keras_attn.data.text.clip_tokenizer import CLIPTokenizer
+from keras_attn.data.text.completions import completion_dataset
+from keras_attn.data.text.feedback_files import (
+    CompletionTexts,
+    PreferenceTexts,
+    RankingTexts,
+    read_completions,
+    read_preferences,
+    read_rankings,
+)
 from keras_attn.data.text.glue import GlueData, read_glue
 from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.text.next_sentence import (
@@ -87,6 +96,7 @@ from keras_attn.data.text.next_sentence import (
     next_sentence_pairs,
 )
 from keras_attn.data.text.parallel import load_multi30k, parallel_dataset, read_parallel
+from keras_attn.data.text.preferences import preference_dataset, ranking_dataset
 from keras_attn.data.text.sentencepiece import SentencePieceTokenizer
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.data.text.tokenizers import (
@@ -106,6 +116,7 @@ __all__ = [
     "ByteLevelBPETokenizer",
     "CLIPTokenizer",
     "CharacterTokenizer",
+    "CompletionTexts",
     "DetectionData",
     "DetectionExample",
     "ElasticDeformation",
@@ -116,10 +127,12 @@ __all__ = [
     "ImageTextExample",
     "PathRegions",
     "PictureIndex",
+    "PreferenceTexts",
     "RandomColors",
     "RandomMirror",
     "RandomQuarterTurns",
     "RandomScaleAndCrop",
+    "RankingTexts",
     "RegionData",
     "RenderedWords",
     "SegmentationData",
@@ -146,6 +159,7 @@ __all__ = [
     "causal_lm_dataset",
     "check_boxes",
     "check_labels",
+    "completion_dataset",
     "decode_images",
     "default_index_file",
     "detection_dataset",
@@ -166,15 +180,20 @@ __all__ = [
     "parallel_dataset",
     "path_choice_dataset",
     "path_pair_dataset",
+    "preference_dataset",
     "random_words",
+    "ranking_dataset",
     "read_building",
     "read_coco",
     "read_coco_captions",
+    "read_completions",
     "read_glue",
     "read_image_texts",
     "read_named_pictures",
     "read_parallel",
+    "read_preferences",
     "read_r2r",
+    "read_rankings",
     "read_regions",
     "read_segmentation",
     "read_voc",

@@ -11,21 +11,51 @@ from keras_attn.data.images.captions import caption_dataset
 from keras_attn.data.pipelines.box_checks import check_boxes
 from keras_attn.data.pipelines.label_checks import check_labels
 from keras_attn.data.text.causal_lm import causal_lm_dataset, pack_documents
+from keras_attn.data.text.completions import completion_dataset
 from keras_attn.data.text.next_sentence import (
     next_sentence_dataset,
     next_sentence_pairs,
 )
+from keras_attn.data.text.preferences import preference_dataset, ranking_dataset
 from keras_attn.data.text.translation_lm import (
     language_probabilities,
     sample_languages,
     translation_lm_dataset,
 )
 from keras_attn.training.backup import BackupAndResume
+from keras_attn.training.feedback.advantages import (
+    generalized_advantages,
+    grpo_advantages,
+    rloo_advantages,
+    sequence_rewards,
+    token_rewards,
+    whiten,
+)
+from keras_attn.training.feedback.completions import (
+    Truncated,
+    penalize_missing_end,
+    truncate_completions,
+)
 from keras_attn.training.feedback.deep_q import DeepQ, td_targets
+from keras_attn.training.feedback.dpo import DPO
 from keras_attn.training.feedback.episodes import (
     GreedyPolicy,
     PlayEpisodes,
     play_episodes,
+)
+from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
+from keras_attn.training.feedback.policy_losses import (
+    PolicyLoss,
+    ValueLoss,
+    grpo_loss,
+    ppo_policy_loss,
+    ppo_value_loss,
+    rloo_loss,
+)
+from keras_attn.training.feedback.token_probabilities import (
+    token_entropies,
+    token_kl,
+    token_log_probabilities,
 )
 from keras_attn.training.lora import (
     LoRAReport,
@@ -49,6 +79,12 @@ from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
 from keras_attn.training.losses.logit_laplace import logit_laplace_loss
 from keras_attn.training.losses.masked_patches import MaskedPatchLoss
 from keras_attn.training.losses.masked_regions import MaskedRegionLoss
+from keras_attn.training.losses.preferences import (
+    RankingAccuracy,
+    RankingLoss,
+    dpo_loss,
+    ranking_loss,
+)
 from keras_attn.training.losses.referring import (
     ReferringAccuracy,
     ReferringCrossEntropy,
@@ -101,19 +137,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdamW",
+    "AdaptiveKL",
     "AdversarialTrainer",
     "AttentionInside",
     "BackupAndResume",
     "ChoiceAccuracy",
     "ChoiceCrossEntropy",
     "CosineWarmup",
+    "DPO",
     "DeepQ",
     "DetectionScoreLogger",
     "DetectionScores",
+    "FixedKL",
     "GlueScores",
     "GreedyPolicy",
     "InverseSquareRootSchedule",
     "LinearWarmup",
+    "LoRAReport",
     "MaskedLMMasking",
     "MaskedPatchLoss",
     "MaskedRegionLoss",
@@ -122,6 +162,9 @@ __all__ = [
     "PermutationLMMasking",
     "Perplexity",
     "PlayEpisodes",
+    "PolicyLoss",
+    "RankingAccuracy",
+    "RankingLoss",
     "ReferringAccuracy",
     "ReferringCrossEntropy",
     "SegmentationCrossEntropy",
@@ -131,7 +174,10 @@ __all__ = [
     "SparseF1Score",
     "SpearmanCorrelation",
     "TranslationScore",
+    "Truncated",
     "VQAAccuracy",
+    "ValueLoss",
+    "adapters_off",
     "attention_inside",
     "augment_batches",
     "bleu",
@@ -141,11 +187,17 @@ __all__ = [
     "check_boxes",
     "check_labels",
     "clip_loss",
+    "completion_dataset",
+    "dpo_loss",
+    "enable_lora",
     "evaluate_glue",
     "exact_match",
     "fit_translator",
     "foreground_rand_scores",
+    "generalized_advantages",
     "glue_metrics",
+    "grpo_advantages",
+    "grpo_loss",
     "hinge_discriminator_loss",
     "hinge_generator_loss",
     "language_probabilities",
@@ -153,25 +205,37 @@ __all__ = [
     "logit_laplace_loss",
     "mask_batches",
     "mask_pairs",
+    "merge_lora",
     "named_objects",
     "navigation_scores",
     "next_sentence_dataset",
     "next_sentence_pairs",
     "pack_documents",
+    "penalize_missing_end",
     "play_episodes",
+    "ppo_policy_loss",
+    "ppo_value_loss",
+    "preference_dataset",
+    "ranking_dataset",
+    "ranking_loss",
     "retrieval_hits",
+    "rloo_advantages",
+    "rloo_loss",
     "sample_languages",
+    "sequence_rewards",
+    "set_adapters",
     "siglip_loss",
     "td_targets",
     "three_augment_dataset",
+    "token_entropies",
+    "token_kl",
+    "token_log_probabilities",
+    "token_rewards",
     "translation_lm_dataset",
+    "truncate_completions",
     "vqa_accuracy",
+    "whiten",
     "word_objects",
-    "LoRAReport",
-    "adapters_off",
-    "enable_lora",
-    "merge_lora",
-    "set_adapters",
 ]
 
 
