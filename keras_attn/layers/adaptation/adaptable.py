@@ -263,6 +263,8 @@ def _restore_kernels(layer, description):
             if kernel["quantized"]:
                 quantize_kernel(each, attribute, **kernel["quantized"])
             for name, options in kernel["updates"].items():
+                if name in getattr(getattr(each, attribute), "updates", ()):
+                    continue  # From `lora_rank`, an argument of Keras' layers.
                 columns = tuple(tuple(pair) for pair in options["columns"])
                 update = LowRankUpdate(
                     **{**options, "columns": columns},
