@@ -9,7 +9,7 @@ import keras
 from keras_attn.checks import check_positive
 from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
-from keras_attn.layers.adaptation.tracking import unlocked
+from keras_attn.layers.adaptation.tracking import fix_layers_inside, unlocked
 
 # The entry of a build config.
 _KEY = "kernels"
@@ -27,6 +27,7 @@ class RestoresKernels(keras.layers.Layer):
     def build_from_config(self, config):
         """Builds the layer, then its kernels as they were."""
         super().build_from_config(config)
+        fix_layers_inside(self)
         if config and _KEY in config:
             _restore_kernels(self, config[_KEY])
 
