@@ -32,7 +32,6 @@ from keras_attn.input_checks import (
     check_same_rows,
     smallest_rows,
 )
-from keras_attn.layers.adaptation.tracking import fix_layers_inside
 from keras_attn.models.parts.label_ranges import check_labels
 
 
@@ -188,8 +187,6 @@ class Functional(keras.Model):
         training_outputs = tuple(graph.pop("training_outputs", ()))
         model = super().from_config(graph, custom_objects)
         model.class_names, model.preprocessing = names, fields
-        for layer in model.layers:
-            fix_layers_inside(layer)
         if training_outputs:
             model.training_outputs = training_outputs
         return model

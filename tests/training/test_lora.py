@@ -264,6 +264,15 @@ def test_wrong_arguments_are_named_and_change_nothing(options, message):
     assert [weight.path for weight in model.trainable_variables] == before
 
 
+@pytest.mark.parametrize("rank", [0, 13])
+def test_a_layer_names_a_wrong_rank_and_stays_as_it_was(rank):
+    attention = classifier().get_layer("block_0").attention
+    before = [weight.path for weight in attention.trainable_variables]
+    with pytest.raises(ValueError, match=f"`rank` must .*rank={rank}"):
+        attention.enable_lora(rank)
+    assert [weight.path for weight in attention.trainable_variables] == before
+
+
 def test_a_name_is_used_once():
     model = classifier()
     enable_lora(model, 2)

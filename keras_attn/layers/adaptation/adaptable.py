@@ -82,9 +82,13 @@ class Adaptable(RestoresKernels):
             ValueError: If the layer is not built or has an update already, or `rank`
                 is not a positive integer or is above a side of a kernel.
         """
+        check_positive("rank", rank)
         if not self.built:
             raise ValueError(f"Build the layer {self.name!r} before `enable_lora`.")
-        for attribute in self.kernel_parts():
+        attributes = list(self.kernel_parts())
+        for attribute in attributes:
+            check_update(self, attribute, rank, "default")
+        for attribute in attributes:
             update = LowRankUpdate(
                 rank,
                 (rank if lora_alpha is None else lora_alpha) / rank,
@@ -264,8 +268,10 @@ def _restore_kernels(layer, description):
             if kernel["quantized"]:
                 quantize_kernel(each, attribute, **kernel["quantized"])
             for name, options in kernel["updates"].items():
-                if name in getattr(getattr(each, attribute), "updates", ()):
-                    continue  # From `lora_rank`, an argument of Keras' layers.
+                made = getattr(getattr(each, attribute), "updates", {})
+                if name in made:  # By `lora_rank`, an argument of Keras' layers.
+                    made[name].initial_scale = options["scale"]
+                    continue
                 columns = tuple(tuple(pair) for pair in options["columns"])
                 update = LowRankUpdate(
                     **{**options, "columns": columns},
