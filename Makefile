@@ -14,6 +14,9 @@ ONE_THREAD := TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=
 XLA_LEVEL = XLA_FLAGS="$${XLA_FLAGS:---xla_backend_optimization_level=$(1)}"
 NO_FUSION := --xla_cpu_use_fusion_emitters=false
 PYTEST := $(BIN)/python -m pytest $(WORKERS)
+# Options of models and layers whose tests others hold too: `make test VARIATIONS=1`.
+VARIATIONS ?=
+MARKS = $(if $(VARIATIONS),,not variation and )
 # Quiet TensorFlow's start-up notes; its errors still show.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
@@ -31,17 +34,17 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 
 test: $(VENV)/.test  ## the test suite, on TensorFlow
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) \
-		-m "not parity and not runs and not shipped and not compiled"
+		-m "$(MARKS)not parity and not runs and not shipped and not compiled"
 
 test-compiled: $(VENV)/.test  ## what takes compilation: fits, decoding, plans, layers in XLA
 	$(ONE_THREAD) $(call XLA_LEVEL,0 $(NO_FUSION)) $(PYTEST) \
-		-m "compiled and not parity and not runs and not shipped"
+		-m "$(MARKS)compiled and not parity and not runs and not shipped"
 
 test-export: $(VENV)/.test  ## every kind of model in every format, in its runtime
-	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "shipped and not parity"
+	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "$(MARKS)shipped and not parity"
 
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
-	$(PYTEST) --dist worksteal -m "runs and not parity"
+	$(PYTEST) --dist worksteal -m "$(MARKS)runs and not parity"
 
 # Masks, precisions, seeds, files and configurations are handled above the backend, and
 # fits have gradients.
@@ -52,6 +55,7 @@ JAX_TESTS := not half_precision and not random_weights and not padding_changes \
 
 test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
 	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \
+		-m "$(MARKS)not parity" \
 		tests/layers/test_contract.py tests/models/test_contract_numbers.py \
 		tests/models/test_contract_fit_*.py
 

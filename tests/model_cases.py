@@ -121,12 +121,15 @@ DECODERS = [case for case, made in CASES.items() if made.has_pair]
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
 
 
-def build(case, **overrides):
+def build(case, name=None, **overrides):
     """A new model of a case, initialized as usual."""
     made = CASES[case]
+    named = {} if name is None else {"name": name}
     sizes = {**TINY[made.name], **made.options, **overrides}
-    model = models.create(made.name, **sizes)
-    return model if made.head is None else made.head(model, **made.head_options)
+    if made.head is None:
+        return models.create(made.name, **sizes, **named)
+    encoder = models.create(made.name, **sizes)
+    return made.head(encoder, **made.head_options, **named)
 
 
 def create(case, **overrides):
@@ -151,10 +154,10 @@ def _built(case):
     return randomize(model), weights
 
 
-def seeded(case, seed):
+def seeded(case, seed, **options):
     """A new model of a case built with a seed, and its initial weights by path."""
     keras.utils.set_random_seed(seed)
-    model = build(case)
+    model = build(case, **options)
     return model, {weight.path: numpy(weight) for weight in model.weights}
 
 
@@ -411,6 +414,13 @@ def outputs_of(model, inputs, **call) -> dict[str, Any]:
         )
     )
     return outputs if isinstance(outputs, dict) else {"logits": outputs}
+
+
+@functools.cache
+def expected_outputs(case):
+    """The outputs of `tiny(case)` for `inputs_for` it, computed once: do not change."""
+    model = tiny(case)
+    return outputs_of(model, inputs_for(model))
 
 
 # A test calls one or two models; an entry keeps its model.

@@ -19,6 +19,15 @@ from model_cases import (
 from keras_attn.layers import GumbelSoftmax
 
 every_case = pytest.mark.parametrize("case", CASES)
+# What options change is tested with `every_case`; what they hardly can, only in
+# `make test VARIATIONS=1`.
+every_model_and_head = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.variation) if made.options else case
+        for case, made in CASES.items()
+    ],
+)
 
 
 def close(actual, expected, atol, rtol=0.0):

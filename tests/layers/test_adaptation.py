@@ -82,11 +82,17 @@ ADAPTABLE = [
 """.split()
     )
 ]
-every_case = pytest.mark.parametrize(
-    "case", [case for _, case in ADAPTABLE], ids=[name for name, _ in ADAPTABLE]
-)
 # What does not depend on the options of a layer.
 FIRST = {name.split("-")[0]: case for name, case in ADAPTABLE[::-1]}
+every_case = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case, id=name, marks=() if case in FIRST.values() else pytest.mark.variation
+        )
+        for name, case in ADAPTABLE
+    ],
+)
 each_layer = pytest.mark.parametrize("case", FIRST.values(), ids=FIRST.keys())
 
 
@@ -148,7 +154,9 @@ def test_the_update_is_the_product_of_its_parts(case):
 
 
 @each_layer
-@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("int8", marks=pytest.mark.variation), "int4"]
+)
 def test_a_saved_layer_keeps_its_updates_and_integers(case, mode, tmp_path):
     model = functional(case, case.make())
     layer = model.layers[-1]

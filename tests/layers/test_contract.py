@@ -34,8 +34,18 @@ from keras_attn.indices import index_ranges
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks import output_specs
 
+FIRST = {f"{layer}-{[*cases][0]}" for layer, cases in CASES.items()}
 every_case = pytest.mark.parametrize(
     "case", [case for _, case in ALL], ids=[name for name, _ in ALL]
+)
+# The first case of each layer; the others only in `make test VARIATIONS=1`.
+every_layer = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if name in FIRST else pytest.mark.variation)
+        for name, case in ALL
+    ],
+    ids=[name for name, _ in ALL],
 )
 padded_cases = pytest.mark.parametrize(
     "case",
@@ -55,11 +65,6 @@ MASKS = {
     if name.endswith("_mask")
 }
 
-# Caches are for inference only. On JAX, where a case takes seconds, one per layer.
-REMATERIALIZED = [(name, case) for name, case in ALL if "cache" not in case.inputs]
-if keras.config.backend() == "jax":
-    first = {name.split("-")[0]: (name, case) for name, case in REMATERIALIZED[::-1]}
-    REMATERIALIZED = list(first.values())[::-1]
 
 
 @pytest.fixture
@@ -88,7 +93,7 @@ def test_the_config_is_complete_and_recreates_the_layer(case):
     assert from_file.get_config() == config
 
 
-@every_case
+@every_layer
 def test_random_weights_are_independent_and_follow_the_seed(case):
     def drawn(seed):
         keras.utils.set_random_seed(seed)
@@ -159,7 +164,13 @@ def test_saving_and_loading_keeps_outputs_and_paths(case, tmp_path):
 
 
 @every_case
-@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(
+    "known",
+    [
+        pytest.param(True, marks=pytest.mark.variation, id="known"),
+        pytest.param(False, id="unknown"),
+    ],
+)
 def test_symbolic_outputs_match_eager_ones(case, known, monkeypatch):
     monkeypatch.setattr(output_specs, "_cached_specs", {})
     # The second gets the cached specs of the first.
@@ -240,7 +251,7 @@ def test_every_weight_gets_a_gradient(case):
 
 
 @pytest.mark.compiled
-@every_case
+@every_layer
 def test_compiled_outputs_match_eager_ones(case):
     layer = case.make()
     model = functional(case, layer)
@@ -261,7 +272,7 @@ def test_compiled_outputs_match_eager_ones(case):
             assert_close(model.predict_on_batch(given), expected, atol=tolerance)
 
 
-@every_case
+@every_layer
 @pytest.mark.parametrize(
     "policy", ["mixed_bfloat16", "mixed_float16"], indirect=True, ids=["bf16", "f16"]
 )
@@ -298,13 +309,11 @@ def test_half_precision(case, policy):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize(
-    "case",
-    [case for _, case in REMATERIALIZED],
-    ids=[name for name, _ in REMATERIALIZED],
-)
+@every_layer
 def test_rematerialized_gradients_are_the_same(case):
     """`keras.RematScope` keeps the dropout, masks and state of the forward pass."""
+    if "cache" in case.inputs:
+        return  # Caches are for inference only.
     with keras.RematScope("full"):
         again = built(case)
         functional(case, again)

@@ -33,6 +33,7 @@ from model_cases import (
     V,
     create,
     digest,
+    expected_outputs,
     given,
     initial_weights,
     inputs_for,
@@ -42,7 +43,7 @@ from model_cases import (
     seeded,
     tiny,
 )
-from model_contract import calls_of, close, every_case
+from model_contract import calls_of, close, every_case, every_model_and_head
 
 from keras_attn import models
 from keras_attn.decoding import generate, walk
@@ -100,13 +101,28 @@ def test_weight_paths_are_unique(case):
     assert len({weight.path for weight in model.weights}) == len(model.weights)
 
 
-@every_case
-def test_random_weights_are_independent_and_follow_the_seed(case):
+@every_model_and_head
+def test_a_model_has_the_given_name_and_random_weights_by_the_seed(case):
     drawn = initial_weights(case)
     computed = GRAPHS[CASES[case].name].tables
     tables = {name for name in drawn if any(table in name for table in computed)}
     assert_independent({n: v for n, v in drawn.items() if n not in tables})
-    assert_seed_decides(drawn, seeded(case, 2)[1], tables)
+    model, other = seeded(case, 2, name="mine")
+    assert model.name == "mine"
+    assert_seed_decides(drawn, other, tables)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case, made in CASES.items() if made.head is not None]
+)
+def test_a_head_shares_the_weights_of_its_encoder(case):
+    """Or of one of its towers."""
+    made = CASES[case]
+    encoder = tiny(made.name)
+    known = {id(weight) for weight in encoder.weights}
+    model = made.head(encoder, **made.head_options)
+    shared = sum(id(weight) in known for weight in model.weights)
+    assert shared > 0.7 * min(len(known), len(model.weights))
 
 
 def test_one_seed_gives_the_same_weights_in_another_process():
@@ -128,29 +144,12 @@ def test_one_seed_gives_the_same_weights_in_another_process():
     assert json.loads(printed.splitlines()[-1]) == here
 
 
-@every_case
-def test_a_model_has_the_given_name(case):
-    made = CASES[case]
-    if made.head is None:
-        sizes = {**TINY[made.name], **made.options}
-        model = models.create(made.name, **sizes, name="mine")
-    else:
-        encoder = create(made.name)
-        model = made.head(encoder, **made.head_options, name="mine")
-        # A head shares the weights of its encoder, or of one of its towers.
-        known = {id(weight) for weight in encoder.weights}
-        shared = sum(id(weight) in known for weight in model.weights)
-        assert shared > 0.7 * min(len(known), len(model.weights))
-    assert model.name == "mine"
-
-
-@every_case
+@every_model_and_head
 def test_symbolic_shapes_match_the_values(case):
-    model = tiny(case)
-    symbolic = model.output
+    symbolic = tiny(case).output
     if not isinstance(symbolic, dict):
         symbolic = {"logits": symbolic}
-    values = outputs_of(model, inputs_for(model))
+    values = expected_outputs(case)
     assert set(symbolic) == set(values)
     for name, symbol in symbolic.items():
         assert len(symbol.shape) == values[name].ndim
@@ -258,7 +257,7 @@ def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     assert type(loaded) is type(model)
     assert plain(loaded.get_config()) == plain(model.get_config())
-    expected = outputs_of(model, inputs)
+    expected = expected_outputs(case)
     close(outputs_of(loaded, inputs), expected, 0)
     if case in ADAPTED:
         # On a model of its own.
@@ -273,11 +272,9 @@ def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
     close(numpy(theirs.prefill(inputs)), numpy(ours.prefill(inputs)), 0)
 
 
-@every_case
+@every_model_and_head
 def test_a_configuration_and_a_clone_give_the_same_model(case):
     model = tiny(case)
-    inputs = inputs_for(model)
-    expected = outputs_of(model, inputs)
     twins = [keras.models.clone_model(model)]
     if case in GRAPHS:  # The others are made again from their files.
         twins.append(type(model).from_config(copy.deepcopy(model.get_config())))
@@ -286,7 +283,7 @@ def test_a_configuration_and_a_clone_give_the_same_model(case):
         assert not {id(w) for w in twin.weights} & {id(w) for w in model.weights}
         assert [w.shape for w in twin.weights] == [w.shape for w in model.weights]
         twin.set_weights(model.get_weights())
-        close(outputs_of(twin, inputs), expected, 0)
+        close(outputs_of(twin, inputs_for(model)), expected_outputs(case), 0)
         if case in DECODERS:
             assert twin.incremental().step.count_params() > 0
 

@@ -17,6 +17,7 @@ from model_cases import (
     S,
     V,
     create,
+    expected_outputs,
     given,
     has_own_loss,
     inputs_for,
@@ -26,7 +27,7 @@ from model_cases import (
     tiny,
     truth_for,
 )
-from model_contract import close, every_case, is_idle, labels_for, train
+from model_contract import close, every_model_and_head, is_idle, labels_for, train
 
 from keras_attn.indices import index_ranges
 from keras_attn.viz import capture_attention
@@ -45,10 +46,9 @@ every_text_case = pytest.mark.parametrize("case", TEXT)
 )
 def test_outputs_are_those_of_the_equations(case):
     model = tiny(case)
-    inputs = inputs_for(model)
     reference = GRAPHS[CASES[case].name].reference
     assert reference is not None
-    expected, found = reference(model, inputs), outputs_of(model, inputs)
+    expected, found = reference(model, inputs_for(model)), expected_outputs(case)
     assert expected
     close({name: found[name] for name in expected}, expected, 1e-5)
 
@@ -89,7 +89,7 @@ def gradients(model, inputs):
 
 # On JAX the fits tell: a step of SGD changes a weight by its gradient.
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="uses TensorFlow's tape")
-@every_case
+@every_model_and_head
 def test_every_weight_has_a_finite_gradient(case):
     model = tiny(case)
     for weight, gradient in zip(
@@ -121,12 +121,12 @@ def check_state(pair):
 @pytest.mark.parametrize(
     "dtype_policy", ["mixed_bfloat16", "mixed_float16"], indirect=True
 )
-@every_case
+@every_model_and_head
 def test_half_precision_matches_float32_up_to_rounding(case, dtype_policy):
     model = create(case)
     inputs = inputs_for(model)
     outputs = outputs_of(model, inputs, training=False)
-    expected = outputs_of(tiny(case), inputs, training=False)
+    expected = expected_outputs(case)
     half = dtype_policy.removeprefix("mixed_")
     if half == "float16" and case in GRAPHS and case in DECODERS:
         check_state(model.incremental())
@@ -219,11 +219,11 @@ def test_padding_changes_no_output(case):
     model = tiny(case)
     inputs = inputs_for(model)
     mask = inputs["padding_mask"]
-    expected = real(outputs_of(model, inputs), mask)
+    outputs = expected_outputs(case)
+    expected = real(outputs, mask)
+    # Whatever stands in padding.
     more = wider(inputs)
     mask = more["padding_mask"]
-    close(real(outputs_of(model, more), mask), expected, 2e-5)
-    # Nor does what stands in padding.
     source = "token_ids" if "token_ids" in more else "features"
     hidden = ~mask if more[source].ndim == 2 else ~mask[..., None]
     limit = index_ranges(model).get(source, (0, None))[1] or V
@@ -233,9 +233,9 @@ def test_padding_changes_no_output(case):
     close(real(outputs_of(model, garbage), mask), expected, 2e-5)
     # A mask may hold 0 and 1, and rows are independent of each other.
     numbers = {**inputs, "padding_mask": inputs["padding_mask"].astype("int32")}
-    close(outputs_of(model, numbers), outputs_of(model, inputs), 0)
+    close(outputs_of(model, numbers), outputs, 0)
     alone = {name: value[:1] for name, value in inputs.items()}
-    first = {name: value[:1] for name, value in outputs_of(model, inputs).items()}
+    first = {name: value[:1] for name, value in outputs.items()}
     close(outputs_of(model, alone), first, 2e-5)
 
 
@@ -244,7 +244,7 @@ def test_padding_changes_no_output(case):
 def test_left_padding_changes_no_output(case):
     model = tiny(case)
     inputs = inputs_for(model)
-    expected = real(outputs_of(model, inputs), inputs["padding_mask"])
+    expected = real(expected_outputs(case), inputs["padding_mask"])
     for right in (0, 3):
         more = wider(inputs, left=2, right=right)
         close(real(outputs_of(model, more), more["padding_mask"]), expected, 2e-5)
@@ -258,7 +258,7 @@ def test_without_a_mask_padding_changes_the_output(case):
     model = tiny(case)
     inputs = inputs_for(model)
     everything = {**inputs, "padding_mask": np.ones_like(inputs["padding_mask"])}
-    outputs, expected = outputs_of(model, everything), outputs_of(model, inputs)
+    outputs, expected = outputs_of(model, everything), expected_outputs(case)
     assert max(np.abs(outputs[name] - expected[name]).max() for name in outputs) > 1e-3
 
 
@@ -294,11 +294,15 @@ def test_a_decoder_does_not_attend_to_the_future(case):
         prompt = "world_state"
     expected = predicted_logits(model, inputs)
     limit = index_ranges(model).get(prompt, (0, None))[1] or V
-    for position in range(S):
-        changed = inputs[prompt].copy()
-        changed[:, position] = changed[:, position] % (limit - 1) + 1
-        got = predicted_logits(model, {**inputs, prompt: changed})
-        np.testing.assert_array_equal(got[:, :position], expected[:, :position])
+    # One call for all positions: a row for each of them and each row of the inputs.
+    rows = {name: np.concatenate(S * [value]) for name, value in inputs.items()}
+    changed = rows[prompt].reshape(S, len(expected), *rows[prompt].shape[1:])
+    for position, one in enumerate(changed):
+        one[:, position] = one[:, position] % (limit - 1) + 1
+    found = predicted_logits(model, rows).reshape(S, *expected.shape)
+    for position, got in enumerate(found):
+        before = slice(position)
+        np.testing.assert_allclose(got[:, before], expected[:, before], 0, 2e-5)
         differences = np.abs(got - expected)[:, position:].max((0, 2))
         assert (differences > 1e-5).all()
 
