@@ -66,7 +66,6 @@ MASKS = {
 }
 
 
-
 @pytest.fixture
 def policy(request):
     keras.config.set_dtype_policy(request.param)
