@@ -16,6 +16,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 from families.rnnsearch import SCORES
 from keras import ops
 from model_family import (
@@ -59,6 +60,10 @@ GRAPHS: dict[str, Graph] = {
 }
 # The model in `GRAPHS` for every name, whose graphs are equal at a tiny size.
 GRAPH_OF = {name: graph.name for graph in GRAPHS.values() for name in graph.parameters}
+# The first graph of each family.
+ONE_OF_EACH = {
+    models.describe(graph).family: graph for graph in [*GRAPHS][::-1]
+}.values()
 TINY = {name: GRAPHS[graph].tiny for name, graph in GRAPH_OF.items()}
 
 
@@ -119,6 +124,16 @@ WHOLE_IMAGES = [case for case in IMAGES if case not in DENSE]
 DECODERS = [case for case, made in CASES.items() if made.has_pair]
 # One of each kind of recurrent decoder.
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
+
+
+def first_of_families(graphs):
+    """Graphs as parameters of tests: the others only in `make test VARIATIONS=1`."""
+    return [
+        graph
+        if graph in ONE_OF_EACH
+        else pytest.param(graph, marks=pytest.mark.variation)
+        for graph in graphs
+    ]
 
 
 def build(case, name=None, **overrides):

@@ -13,6 +13,7 @@ from model_cases import (
     GRAPHS,
     create,
     eager_outputs_of,
+    first_of_families,
     given,
     inputs_for,
     is_detector,
@@ -47,12 +48,12 @@ def fits_of(cases):
 
     # New functions for each call: a mark changes the function that it is put on.
     @pytest.mark.compiled
-    @pytest.mark.parametrize("case", cases)
+    @pytest.mark.parametrize("case", first_of_families(cases))
     def with_xla(case):
         _check_fit_with_xla(case)
 
     @pytest.mark.compiled
-    @pytest.mark.parametrize("case", scoped)
+    @pytest.mark.parametrize("case", first_of_families(scoped))
     def in_scope(case):
         _check_fit_in_scope(case)
 
