@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from model_cases import (
     GRAPHS,
+    ONE_OF_EACH,
     create,
     given,
     has_own_loss,
@@ -42,8 +43,8 @@ def losses(cases):
     return json.loads(process.stdout.splitlines()[-1])
 
 
-# One of each kind: two translators, an encoder, a decoder, and images.
-ONE_OF_EACH = (
+# Two translators, an encoder, a decoder, and images.
+FEW = (
     "rnnsearch_50",
     "transformer_base",
     "bert_base",
@@ -59,10 +60,15 @@ ONE_OF_EACH = (
 @pytest.mark.parametrize(
     "cases",
     [
-        pytest.param(ONE_OF_EACH, id="one_of_each"),
-        # Builds and trains two models of every other kind: a minute and a half.
+        pytest.param(FEW, id="few"),
+        # Builds and trains two models of every other family: a minute.
         pytest.param(
-            sorted(set(GRAPHS) - set(ONE_OF_EACH)), marks=pytest.mark.runs, id="rest"
+            sorted({*ONE_OF_EACH} - {*FEW}), marks=pytest.mark.runs, id="families"
+        ),
+        pytest.param(
+            sorted({*GRAPHS} - {*ONE_OF_EACH, *FEW}),
+            marks=[pytest.mark.runs, pytest.mark.variation],
+            id="rest",
         ),
     ],
 )
