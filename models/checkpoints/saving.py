@@ -80,7 +80,7 @@ def save_checkpoint(
     check_choice("dtype", dtype, (None, *SAVED_AS))
     check_positive("max_shard_size", max_shard_size)
     check_choice("library", library, (None, *WRITTEN))
-    family, task = _family_of(model, library)
+    family, task = family_of(model, library)
     if task not in family.saved_as:
         raise ValueError(
             f"`model` has no counterpart among the {family.model_type} classes of "
@@ -105,7 +105,16 @@ def save_checkpoint(
     write_folder(folder, config, tensors, max_shard_size, others, family.files)
 
 
-def _family_of(model, library):
+def family_of(model: keras.Model, library: str | None):
+    """The family and the task of a model.
+
+    Args:
+        model: The model.
+        library: The library with the family's names; None = the first that has it.
+
+    Raises:
+        ValueError: If it has no counterpart.
+    """
     families = WRITTEN[library] if library else WRITTEN_BY_DEFAULT
     for family in families:
         task = family.task_of(model)

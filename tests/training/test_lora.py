@@ -21,7 +21,7 @@ SIZES: dict[str, Any] = {
     "max_sequence_length": 16,
 }
 # Dropout makes two models differ that are trained in turn.
-NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def classifier(**options) -> Any:
@@ -199,7 +199,7 @@ def test_scale_dropout_and_seed():
     calls = [np.array(model(inputs, training=True)) for _ in range(2)]
     assert (calls[0] != calls[1]).any()
     calls = [np.array(model(inputs, training=False)) for _ in range(2)]
-    np.testing.assert_array_equal(*calls)
+    np.testing.assert_array_equal(calls[0], calls[1])
 
 
 @pytest.mark.compiled
