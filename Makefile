@@ -43,9 +43,12 @@ test-export: $(VENV)/.test  ## every kind of model in every format, in its runti
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
 	$(PYTEST) --dist worksteal -m "runs and not parity"
 
-# Masks, precisions and seeds are handled above the backend, and fits have gradients.
+# Masks, precisions, seeds, files and configurations are handled above the backend, and
+# fits have gradients.
 JAX_TESTS := not half_precision and not random_weights and not padding_changes \
-	and not row_of_padding and not finite_gradient
+	and not row_of_padding and not finite_gradient and not config_is_complete \
+	and not saving_and_loading and not one_initializer and not mask_to_add \
+	and not out_of_range
 
 test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
 	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \

@@ -16,26 +16,26 @@ paths. "captions" starts from `vln_bert_captions.py`, "none" from random weights
 then learn masked words and regions (`vln_bert_paths.py`), and to rank, from a few
 instructions or from many.
 
-Results of "pictures", two seeds (`--seeds 2`), on one thread of an AMD EPYC (AVX-512
-and VNNI, no AMX) with two cores, beside other work, about 15 minutes of CPU time a
-seed: 6,000 pictures with captions, 16 epochs; 100 steps of masked words and regions and
-500 of ranking, the same for both starts; 340 instructions in seen buildings and 400 in
-unseen ones, with about 29 candidates each. Percent of instructions for which the chosen
-walk ends less than 3 m from the goal (a random candidate: 15.1 and 16.1):
+Results of "pictures", three seeds, on one thread of an AMD EPYC (AVX-512 and VNNI, no
+AMX) with two cores, beside other work, about 25 minutes of CPU time a seed: 6,000
+pictures with captions, 16 epochs; 100 steps of masked words and regions and 500 of
+ranking, the same for both starts; 340 instructions in seen buildings and 400 in unseen
+ones, with about 29 candidates each. Percent of instructions for which the chosen walk
+ends less than 3 m from the goal (a random candidate: 15.2 and 15.9):
 
                                         seen          unseen
-    100 instructions, bag of words   20.0 ± 0.9     19.1 ± 2.4
-      VLN-BERT from nothing          18.8 ± 1.5     17.5 ± 1.0
-      VLN-BERT from captions         66.6 ± 2.2     61.2 ± 1.5
-    1,600, bag of words              21.5 ± 0.9     21.8 ± 2.7
-      VLN-BERT from nothing          18.7 ± 1.3     14.8 ± 1.0
-      VLN-BERT from captions         83.4 ± 0.1     76.1 ± 0.9
+    100 instructions, bag of words   21.0 ± 2.9     21.3 ± 2.0
+      VLN-BERT from nothing          16.6 ± 0.1     19.8 ± 1.1
+      VLN-BERT from captions         60.9 ± 2.5     62.7 ± 6.6
+    1,600, bag of words              19.2 ± 0.6     17.3 ± 0.4
+      VLN-BERT from nothing          15.9 ± 1.9     17.8 ± 1.0
+      VLN-BERT from captions         77.9 ± 6.7     75.3 ± 5.7
 
 So pictures with captions help: after them 100 instructions are worth more than 1,600
-without. From nothing VLN-BERT does not begin to learn in these steps: the loss stays at
-that of a guess, as in the first thousand steps with captions, before it falls. Whether
-many more steps of ranking alone would do is not tried. The instructions are made up,
-and so are the candidates: a follower's walks are harder to tell apart.
+without. From nothing VLN-BERT does not begin to learn from 1,600 in these steps: the
+loss stays at that of a guess, as in the first thousand steps with captions, before it
+falls. Whether many more steps of ranking alone would do is not tried. The instructions
+are made up, and so are the candidates: a follower's walks are harder to tell apart.
 
 Results of "ways", three seeds, on the same processor, beside other work, about 16
 minutes of CPU time a seed: 1,500 training instructions, 100 steps of masked words and

@@ -1,6 +1,6 @@
 """Test cases of Keras' layers whose kernels may be adapted."""
 
-from layer_contract import UNITS, B, Case, D, E, S, T
+from layer_contract import KNOWN, UNITS, B, Case, D, E, S, T
 
 from keras_attn import layers
 
@@ -20,7 +20,7 @@ CASES = {
         ),
     },
     "Conv2D": {
-        "plain": Case(lambda: layers.Conv2D(UNITS, 3), {"inputs": MAP}),
+        "plain": Case(lambda: layers.Conv2D(UNITS, 3, padding="same"), {"inputs": MAP}),
         "strides_same_activation": Case(
             lambda: layers.Conv2D(
                 UNITS,
@@ -30,10 +30,12 @@ CASES = {
                 activation="relu",
                 kernel_initializer="he_normal",
             ),
-            {"inputs": MAP},
+            {"inputs": (B, 2 * T, KNOWN, D)},
         ),
         "dilated_no_bias": Case(
-            lambda: layers.Conv2D(UNITS, 2, dilation_rate=2, use_bias=False),
+            lambda: layers.Conv2D(
+                UNITS, 2, dilation_rate=2, padding="same", use_bias=False
+            ),
             {"inputs": MAP},
         ),
     },

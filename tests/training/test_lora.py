@@ -118,6 +118,32 @@ def test_a_run_goes_on_from_a_file(tmp_path):
     assert paths[0] == paths[1]
 
 
+def test_blocks_without_updates_stay_fixed_in_a_file(tmp_path):
+    model = classifier()
+    enable_lora(model, 2, targets="block_1/attention/query")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    expected = [weight.path for weight in model.trainable_variables]
+    assert [weight.path for weight in loaded.trainable_variables] == expected
+    assert len(expected) == 2
+
+
+def test_recurrent_layers_stay_fixed_in_a_file(tmp_path):
+    sizes: Any = {
+        "source_vocabulary_size": VOCABULARY,
+        "target_vocabulary_size": VOCABULARY,
+        "embedding_dim": 6,
+        "hidden_dim": 8,
+        "attention_dim": 5,
+        "maxout_dim": 4,
+    }
+    model = models.create("rnnsearch_50", **sizes)
+    enable_lora(model, 2, targets="decoder/attention/query")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.trainable_variables) == len(model.trainable_variables) == 2
+
+
 def test_weights_are_saved_apart(tmp_path):
     model, other = classifier(), classifier()
     for each in (model, other):
@@ -236,6 +262,15 @@ def test_wrong_arguments_are_named_and_change_nothing(options, message):
     with pytest.raises(ValueError, match=message):
         enable_lora(model, **options)
     assert [weight.path for weight in model.trainable_variables] == before
+
+
+@pytest.mark.parametrize("rank", [0, 13])
+def test_a_layer_names_a_wrong_rank_and_stays_as_it_was(rank):
+    attention = classifier().get_layer("block_0").attention
+    before = [weight.path for weight in attention.trainable_variables]
+    with pytest.raises(ValueError, match=f"`rank` must .*rank={rank}"):
+        attention.enable_lora(rank)
+    assert [weight.path for weight in attention.trainable_variables] == before
 
 
 def test_a_name_is_used_once():

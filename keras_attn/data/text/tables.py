@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attn.file_reading import MIB, parse_json, read_text, shown
+from keras_attn.file_reading import MIB, check_file, parse_json, read_text, shown
 
 _MAX_BYTES = 4096 * MIB
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -38,6 +38,7 @@ def read_columns(
             a line is not as described.
     """
     path = Path(path)
+    check_file(path)
     if path.suffix.lower() in _JSON_LINES:
         yield from _json_lines(path, columns)
     elif path.suffix.lower() in _DELIMITERS:

@@ -9,7 +9,7 @@ import keras
 from keras_attn.checks import check_positive
 from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
-from keras_attn.layers.adaptation.tracking import unlocked
+from keras_attn.layers.adaptation.tracking import fix_layers_inside, unlocked
 
 # The entry of a build config.
 _KEY = "kernels"
@@ -27,6 +27,7 @@ class RestoresKernels(keras.layers.Layer):
     def build_from_config(self, config):
         """Builds the layer, then its kernels as they were."""
         super().build_from_config(config)
+        fix_layers_inside(self)
         if config and _KEY in config:
             _restore_kernels(self, config[_KEY])
 
@@ -81,9 +82,13 @@ class Adaptable(RestoresKernels):
             ValueError: If the layer is not built or has an update already, or `rank`
                 is not a positive integer or is above a side of a kernel.
         """
+        check_positive("rank", rank)
         if not self.built:
             raise ValueError(f"Build the layer {self.name!r} before `enable_lora`.")
-        for attribute in self.kernel_parts():
+        attributes = list(self.kernel_parts())
+        for attribute in attributes:
+            check_update(self, attribute, rank, "default")
+        for attribute in attributes:
             update = LowRankUpdate(
                 rank,
                 (rank if lora_alpha is None else lora_alpha) / rank,
@@ -263,6 +268,10 @@ def _restore_kernels(layer, description):
             if kernel["quantized"]:
                 quantize_kernel(each, attribute, **kernel["quantized"])
             for name, options in kernel["updates"].items():
+                made = getattr(getattr(each, attribute), "updates", {})
+                if name in made:  # By `lora_rank`, an argument of Keras' layers.
+                    made[name].initial_scale = options["scale"]
+                    continue
                 columns = tuple(tuple(pair) for pair in options["columns"])
                 update = LowRankUpdate(
                     **{**options, "columns": columns},

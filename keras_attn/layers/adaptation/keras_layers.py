@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_attn.indices import check_indices
 from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.ops import add_bias
 from keras_attn.ops.kernels import (
@@ -44,6 +45,9 @@ class Dense(SavedByNumber, keras.layers.Dense):
 
     kernel_names = ("_kernel",)
 
+    def __init__(self, units: int, **kwargs):
+        super().__init__(units, **kwargs)
+
     def call(self, inputs):
         outputs = product(inputs, self._kernel)
         if self.bias is not None:
@@ -69,6 +73,9 @@ class Conv2D(SavedByNumber, keras.layers.Conv2D):
 
     kernel_names = ("_kernel",)
 
+    def __init__(self, filters: int, kernel_size: int | tuple[int, int], **kwargs):
+        super().__init__(filters, kernel_size, **kwargs)
+
     def convolution_op(self, inputs, kernel):
         """The convolution, without the bias."""
         return convolution(super().convolution_op, inputs, kernel)
@@ -88,11 +95,19 @@ class Embedding(SavedByNumber, keras.layers.Embedding):
 
     Returns:
         (..., D).
+
+    Raises:
+        ValueError: If an id is outside [0, V), in an eager call; a compiled graph does
+            not check.
     """
 
     kernel_names = ("_embeddings",)
 
+    def __init__(self, input_dim: int, output_dim: int, **kwargs):
+        super().__init__(input_dim, output_dim, **kwargs)
+
     def call(self, inputs):
+        check_indices("inputs", inputs, (0, self.input_dim))
         if inputs.dtype not in ("int32", "int64"):
             inputs = ops.cast(inputs, "int32")
         rows = kernel_rows(self._embeddings, inputs)

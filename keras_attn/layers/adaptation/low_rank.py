@@ -52,7 +52,7 @@ class LowRankKernel(keras.layers.Layer):
         self.built = True
 
     def add(self, update: "LowRankUpdate") -> None:
-        """Adds an update of this name, or replaces it."""
+        """Adds an update."""
         update.build(self.shape)
         with unlocked(self):
             self.updates[update.name] = update

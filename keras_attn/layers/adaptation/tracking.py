@@ -18,6 +18,17 @@ def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
             layer._lock_state()
 
 
+def fix_layers_inside(layer: keras.layers.Layer) -> None:
+    """Fixes the layers inside a layer that is not trainable.
+
+    A layer that is loaded creates those inside it anew, and Keras restores only its own
+    `trainable`: their weights would train.
+    """
+    if not layer.trainable:
+        for each in layer._flatten_layers(include_self=False):
+            each.trainable = False
+
+
 def set_untracked(layer: keras.layers.Layer, name: str, value) -> None:
     """Sets an attribute that Keras neither counts among the weights nor saves."""
     layer.__dict__[name] = value

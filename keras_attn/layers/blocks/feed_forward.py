@@ -7,9 +7,9 @@ from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.kernels.gelu import activation_of, with_fast_gradient
 from keras_attn.kernels.runtime import has_fixed_shape
+from keras_attn.layers.adaptation.keras_layers import Dense
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.dropout import dropout_of
-from keras_attn.layers.blocks.projection import Projection
 from keras_attn.layers.initializers import fork
 
 
@@ -72,7 +72,7 @@ class FeedForward(BaseLayer):
         self.contract.build(hidden_shape)
 
     def _new_projection(self, name, units, initializer):
-        return Projection(
+        return Dense(
             units,
             use_bias=self.use_bias,
             kernel_initializer=fork(initializer, name),
