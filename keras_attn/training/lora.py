@@ -400,7 +400,7 @@ def _matches(target: str, path: str) -> bool:
 
 def _sides(part):
     """The larger and the smaller side of the kernel of a part."""
-    inner = getattr(part.layer, part.attribute).shape[-2]
+    inner = math.prod(getattr(part.layer, part.attribute).shape[:-1])
     start, stop = part.columns
     return sorted((inner, stop - start), reverse=True)
 

@@ -3,35 +3,40 @@
 PEFT names the tensors after the modules of transformers' model:
 `base_model.model.<module>.lora_A.weight` (r, D) and `lora_B.weight` (E, r), or
 `lora_embedding_A` (r, V) and `lora_embedding_B` (D, r) of an embedding, with
-ΔW = s B A. Ours are Aᵀ and Bᵀ, one pair for each part of a fused kernel.
+ΔW = s B A. Ours are Aᵀ and Bᵀ, one pair for each part of a fused kernel. Modules have
+the names of transformers 5 in what is written; those of transformers 4 are read, too.
 """
 
+import math
 import os
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_attn.file_reading import read_json, shown
 from keras_attn.layers.adaptation.adaptable import (
-    Adaptable,
     adaptable_layers,
     add_update,
     check_update,
 )
-from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
+from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.models.checkpoints.folder import Files, preview, write_folder
-from keras_attn.models.checkpoints.mapping import variables_of
-from keras_attn.models.checkpoints.saving import family_of
+from keras_attn.models.checkpoints.mapping import Family, variables_of
+from keras_attn.models.checkpoints.modules import (
+    SUFFIXES,
+    Module,
+    Modules,
+    update_of,
+)
+from keras_attn.models.checkpoints.saving import array_of
 from keras_attn.models.checkpoints.tensors import Tensor, TensorFile
 from keras_attn.training.lora import LoRAReport, train_only_updates
 
 FILES = Files("adapter_config.json", "adapter_model.safetensors", can_be_split=False)
 _PREFIX = "base_model.model."
-_DENSE = (".lora_A.weight", ".lora_B.weight")
-_EMBEDDING = (".lora_embedding_A", ".lora_embedding_B")
 # What a folder may ask for and we lack, and the values that ask for nothing.
 _UNSUPPORTED: dict[str, Any] = {
     "alora_invocation_tokens": None,
@@ -48,41 +53,47 @@ _UNSUPPORTED: dict[str, Any] = {
     "use_qalora": False,
     "velora_config": None,
 }
+# Initial values of A and B for which PEFT also changes the base.
+_CHANGING_BASE = ("corda", "loftq", "lora_ga", "olora", "pissa")
 _TASK_TYPES = {
     "classifier": "SEQ_CLS",
     "token_classifier": "TOKEN_CLS",
-    "question_answering": "QUESTION_ANS",
-    "lm": "CAUSAL_LM",
+    "span_qa": "QUESTION_ANS",
+    "causal_lm": "CAUSAL_LM",
 }
 
 
-class _Module(NamedTuple):
-    """A module of transformers' model, and the part of a kernel of ours that it is.
+class _Tensors:
+    """The tensors of a file, by their keys of today without the prefix.
 
-    Attributes:
-        name: Its path in the model of the folder.
-        layer: The layer with the kernel.
-        attribute: The kernel's attribute of the layer.
-        columns: The columns of the kernel.
-        keeps_axes: Whether its weight has our axes, as in GPT-2's `Conv1D`.
+    Args:
+        file: The file.
+        family: The family of the model, which knows the names of modules.
     """
 
-    name: str
-    layer: Adaptable
-    attribute: str
-    columns: Columns
-    keeps_axes: bool
+    def __init__(self, file: TensorFile, family: Family):
+        self.path = str(file.path)
+        self._file = file
+        self._keys = {
+            family.module_key(key.removeprefix(_PREFIX)): key
+            for key in file.shapes
+            if key.startswith(_PREFIX)
+        }
+        self.others = sorted(set(file.shapes) - set(self._keys.values()))
 
-    @property
-    def kernel(self) -> Any:
-        """The kernel of ours."""
-        return getattr(self.layer, self.attribute)
+    def __iter__(self):
+        return iter(self._keys)
 
-    @property
-    def suffixes(self) -> tuple[str, str]:
-        """What follows the name in the keys of A and B."""
-        is_table = isinstance(self.layer, keras.layers.Embedding)
-        return _EMBEDDING if is_table else _DENSE
+    def __contains__(self, key):
+        return key in self._keys
+
+    def name(self, key: str) -> str:
+        """The key in the file, without the prefix."""
+        return self._keys[key].removeprefix(_PREFIX)
+
+    def read(self, key: str) -> np.ndarray:
+        """The tensor, as float32."""
+        return self._file.read(self._keys[key]).astype("float32")
 
 
 def load_lora(
@@ -106,7 +117,8 @@ def load_lora(
     Raises:
         FileNotFoundError: If a file is missing.
         ValueError: If the folder has no LoRA, a field without a counterpart here, or
-            tensors of another base model; or the model has updates of this name.
+            tensors of another base model; the model has updates of this name; or its
+            output layer is a table that is updated, which PEFT uses as it was.
 
     Example:
         ```python
@@ -117,16 +129,17 @@ def load_lora(
     path = Path(folder)
     config = read_json(path / FILES.config)
     _check_config(config, path / FILES.config)
-    file = TensorFile(path / FILES.weights)
-    weights, modules = _modules(model)
-    kernels, whole = _assigned(file, weights, modules)
+    modules = Modules(model)
+    file = _Tensors(TensorFile(path / FILES.weights), modules.family)
+    kernels, whole = _assigned(file, modules)
+    found = [part for parts in kernels for part in parts]
+    _check_targets(config, modules, found, file.path)
+    changed = [part.kernel for part in found] + [x.variable for x, _ in whole]
+    modules.check_ties({id(variable) for variable in changed})
     updates = [_update(file, config, parts, name) for parts in kernels]
     for parts, update, _ in updates:
         check_update(parts[0].layer, parts[0].attribute, update.rank, name)
-    values = [
-        (weight, weight.read(*[_float(file, _PREFIX + key) for key in keys]))
-        for weight, keys in whole
-    ]
+    values = [(weight, _whole(file, weight, keys)) for weight, keys in whole]
     trained = set()
     for weight, value in values:
         weight.variable.assign(value)
@@ -166,7 +179,7 @@ def save_lora(
 
     Raises:
         ValueError: If the model has no updates of this name, or one of a kernel without
-            a module in transformers.
+            a module in transformers or of a table that is the output layer, too.
         NotADirectoryError: If `folder` is a file.
 
     Example:
@@ -174,88 +187,59 @@ def save_lora(
         models.save_lora(model, "bert-lora-sst2", base_model="bert-base-uncased")
         ```
     """
-    weights, modules = _modules(model)
-    adapted = [
-        module
-        for module in modules.values()
-        if _update_of(module.kernel, name) and _pair(module, name)
-    ]
-    _check_all_written(model, name, adapted)
+    modules = Modules(model)
+    whole = modules.trained_as_a_whole()
+    # A head is written as a whole, with the sums of what it has learned.
+    others = [x for x in modules.by_name.values() if not _is_inside(x.name, whole)]
+    adapted = [x for x in others if x.update(name) and _pair(x, name)]
+    _check_all_written(model, name, adapted, modules, whole)
+    changed = {id(module.kernel) for module in adapted}
     tensors = {}
     for module in adapted:
         for suffix, array in zip(module.suffixes, _pair(module, name), strict=True):
             tensors[f"{_PREFIX}{module.name}{suffix}"] = _tensor(array)
-    saved = {}
-    for keys, weight in weights:
-        variables = variables_of(weight)
-        if all(isinstance(x, keras.Variable) and x.trainable for x in variables):
-            value = keras.ops.convert_to_numpy(variables[0])
-            for key, part in zip(keys, weight.write(value), strict=True):
-                tensors[_PREFIX + key] = _tensor(part)
-                saved[_saved_module(key, family_of(model, None)[0].prefix)] = None
-    config = _config(model, adapted, modules, name)
+    for keys, weight in modules.weights:
+        if _is_inside(keys[0], whole):
+            changed.add(id(weight.variable))
+            for index, key in enumerate(keys):
+                tensors[_PREFIX + key] = _tensor(array_of(weight, index))
+    modules.check_ties(changed)
+    config = _config(adapted, others, name)
+    if "token_ids" in [tensor.name for tensor in model.inputs] and (
+        whole or modules.task == "causal_lm"
+    ):
+        # PEFT gives texts to a model with a type, and expects a head that it trained.
+        config |= {"task_type": _TASK_TYPES.get(modules.task)}
     config |= {"base_model_name_or_path": base_model}
-    config |= {"modules_to_save": list(saved) or None}
+    config |= {"modules_to_save": whole or None}
     write_folder(folder, config, tensors, 0, None, FILES)
 
 
-def _modules(model):
-    """The weights with their keys in a folder, and the modules among them by name."""
-    family, task = family_of(model, None)
-    is_bare = family.saved_as.get(task) == family.bare
-    prefix = family.prefix if is_bare else ""
-    kernels = {
-        id(getattr(layer, attribute)): (layer, attribute)
-        for layer in adaptable_layers(model)
-        for attribute in layer.kernel_parts()
-    }
-    weights, modules = [], {}
-    for weight in family.weights(model):
-        keys = [key.removeprefix(prefix) for key in weight.keys]
-        weights.append((keys, weight))
-        if id(weight.variable) not in kernels:
-            continue
-        layer, attribute = kernels[id(weight.variable)]
-        # Which columns of the kernel each tensor has, and along which axis.
-        shape = weight.variable.shape
-        numbers = np.broadcast_to(np.arange(shape[-1]), shape)
-        for key, part in zip(keys, weight.write(numbers), strict=True):
-            axis = int(np.argmax(part.strides))
-            numbers_of_part = np.moveaxis(part, axis, 0).reshape(part.shape[axis], -1)
-            name, end = key.rpartition(".")[::2]
-            if end == "weight":
-                first, last = numbers_of_part[[0, -1], 0]
-                columns = (int(first), int(last) + 1)
-                keeps_axes = axis == part.ndim - 1
-                modules[name] = _Module(name, layer, attribute, columns, keeps_axes)
-    return weights, modules
-
-
-def _assigned(file, weights, modules):
+def _assigned(file, modules):
     """Modules with updates, by kernel, and the weights that are given as a whole."""
-    by_key = {key: (weight, keys) for keys, weight in weights for key in keys}
-    kernels, whole, unknown = {}, {}, []
-    for full in file.shapes:
-        key = full.removeprefix(_PREFIX)
+    by_key = {key: (weight, keys) for keys, weight in modules.weights for key in keys}
+    kernels, whole, unknown = {}, {}, list(file.others)
+    for key in file:
         module = None
-        for suffix in (*_DENSE, *_EMBEDDING):
+        for suffix in SUFFIXES:
             if key.endswith(suffix):
-                module = modules.get(key.removesuffix(suffix))
-        if not full.startswith(_PREFIX):
-            unknown.append(full)
-        elif module is not None and key.removeprefix(module.name) in module.suffixes:
+                module = modules.by_name.get(key.removesuffix(suffix))
+        if module is not None and key.removeprefix(module.name) in module.suffixes:
             group = kernels.setdefault((id(module.layer), module.attribute), {})
             group[module.name] = module
         elif key in by_key:
             weight, keys = by_key[key]
             whole[id(weight)] = (weight, keys)
-            unknown += [x for x in keys if _PREFIX + x not in file.shapes]
+            name = key.rpartition(".")[0]
+            others = [x for x in by_key if x.rpartition(".")[0] == name]
+            unknown += [x for x in {*keys, *others} if x not in file]
         else:
-            unknown.append(full)
+            unknown.append(file.name(key))
     if unknown:
         raise ValueError(
             "The tensors must be updates of kernels of this model, or whole layers of "
-            f"it. Received: {preview(unknown)} in {str(file.path)!r}"
+            f"it. Received: {preview(set(unknown))} in {file.path!r}, and a model with "
+            f"the kernels {preview(list(modules.by_name))}"
         )
     groups = [
         sorted(group.values(), key=lambda module: module.columns)
@@ -270,10 +254,7 @@ def _update(file, config, parts, name):
     scales = set()
     for module, (a, _) in zip(parts, pairs, strict=True):
         rank = a.shape[-1]
-        alpha = config["lora_alpha"]
-        for pattern, value in (config.get("alpha_pattern") or {}).items():
-            if re.fullmatch(rf"(.*\.)?({pattern})", module.name):
-                alpha = value
+        alpha = _alpha(config, file.name(module.name + module.suffixes[0]))
         scales.add((rank, alpha / (rank**0.5 if config.get("use_rslora") else rank)))
     if len(scales) > 1:
         raise ValueError(
@@ -294,17 +275,38 @@ def _update(file, config, parts, name):
     return parts, update, pairs
 
 
+def _alpha(config, key):
+    """α of the update whose A has this key in the file."""
+    for pattern, alpha in (config.get("alpha_pattern") or {}).items():
+        # As in PEFT, the first that matches counts.
+        if re.match(rf"(.*\.)?({pattern})\.lora_(embedding_)?A", key):
+            return alpha
+    return config["lora_alpha"]
+
+
+def _whole(file, weight, keys):
+    """The value of a weight that the folder has as a whole."""
+    arrays = {key: file.read(key) for key in keys}
+    for key, shape in zip(keys, weight.shapes().values(), strict=True):
+        if arrays[key].shape != shape:
+            raise ValueError(
+                "Layers in the folder must have the sizes of the model's. Received: "
+                f"{key!r} with shape {arrays[key].shape} in {file.path!r}, for a "
+                f"weight of shape {shape}"
+            )
+    return weight.read(*arrays.values())
+
+
 def _pair_of(file, module):
     """A and B of a module in our layout: (…, D, r) and (r, E)."""
     arrays = []
     for suffix in module.suffixes:
-        key = f"{_PREFIX}{module.name}{suffix}"
-        if key not in file.shapes:
+        key = module.name + suffix
+        if key not in file:
             raise ValueError(
-                "An update needs two tensors. Received: no "
-                f"{key!r} in {str(file.path)!r}"
+                f"An update needs two tensors. Received: no {key!r} in {file.path!r}"
             )
-        arrays.append(_float(file, key))
+        arrays.append(file.read(key))
     a, b = arrays
     *inner, _ = module.kernel.shape
     start, stop = module.columns
@@ -321,9 +323,9 @@ def _pair_of(file, module):
     )
 
 
-def _pair(module, name):
+def _pair(module: Module, name) -> Any:
     """A and B of a module in PEFT's layout; None if the update leaves it out."""
-    update = _update_of(module.kernel, name)
+    update: Any = module.update(name)
     start, stop = module.columns
     downs, ups = [], []
     for (first, last), (a, b) in zip(update.columns, update.pairs, strict=True):
@@ -342,35 +344,30 @@ def _pair(module, name):
     return a.T, b.T
 
 
-def _saved_module(key, prefix):
-    """The module that PEFT saves as a whole: a head, or one of the body."""
-    in_body = not prefix or key.startswith(prefix)
-    return key.rpartition(".")[0] if in_body else key.partition(".")[0]
+def _is_inside(name, whole):
+    """Whether a module, or a key, is in one of the modules."""
+    return any(f"{name}.".startswith(f"{module}.") for module in whole)
 
 
-def _update_of(kernel, name):
-    is_adapted = isinstance(kernel, LowRankKernel)
-    return kernel.updates.get(name) if is_adapted else None
-
-
-def _check_all_written(model, name, adapted):
+def _check_all_written(model, name, adapted, modules, whole):
     """Raises unless the modules cover every update of this name."""
     covered = {}
-    for module in adapted:
+    merged = [x for x in modules.by_name.values() if _is_inside(x.name, whole)]
+    for module in (*adapted, *merged):
         key = (id(module.layer), module.attribute)
         start, stop = module.columns
         covered.setdefault(key, set()).update(range(start, stop))
     found, lost = False, []
     for layer in adaptable_layers(model):
         for attribute in layer.kernel_parts():
-            update = _update_of(getattr(layer, attribute), name)
+            update = update_of(getattr(layer, attribute), name)
             if update is None:
                 continue
             found = True
             columns = covered.get((id(layer), attribute), set())
             if any(not columns.issuperset(range(*x)) for x in update.columns):
                 lost.append(layer.path or layer.name)
-    if not found:
+    if not found or not adapted:
         raise ValueError(
             "`name` must be the name of low-rank updates of the model; add them by "
             f"`training.enable_lora`. Received: name={name!r}"
@@ -382,19 +379,41 @@ def _check_all_written(model, name, adapted):
         )
 
 
-def _config(model, adapted, modules, name):
+def _check_targets(config, modules, found, path):
+    """Raises if a module with the same name as one with an update has none."""
+    targets = config.get("target_modules")
+    is_narrow = config.get("exclude_modules") or config.get("layers_to_transform")
+    if not isinstance(targets, list) or "." in "".join(targets) or is_narrow:
+        return
+    names = {module.name for module in found}
+    ends = {name.rpartition(".")[2] for name in names}
+    whole = set(config.get("modules_to_save") or ())
+    missing = [
+        name
+        for name in sorted(set(modules.by_name) - names)
+        if name.rpartition(".")[2] in ends and not whole & set(name.split("."))
+    ]
+    if missing:
+        raise ValueError(
+            "The base of the updates must have the size of this model: all modules "
+            f"with the names in `target_modules` need one. Received: none of "
+            f"{preview(missing)} in {path!r}"
+        )
+
+
+def _config(adapted, others, name):
     """The fields of `adapter_config.json`."""
-    _, task = family_of(model, None)
-    updates = {x.name: _update_of(x.kernel, name) for x in adapted}
-    ranks = {x.name: _pair(x, name)[0].shape[0] for x in adapted}
+    updates: Any = {x.name: x.update(name) for x in adapted}
+    # Parts with an A of their own may be one module.
+    ranks: Any = {x.name: len(_pair(x, name)[0]) for x in adapted}
     alphas = {x: update.initial_scale * ranks[x] for x, update in updates.items()}
     rank, alpha = next(iter(ranks.values())), next(iter(alphas.values()))
     ends = {x.name.rpartition(".")[2] for x in adapted}
     # A name alone means every module with this name.
-    alike = {x for x in modules if x.rpartition(".")[2] in ends}
+    alike = {x.name for x in others if x.name.rpartition(".")[2] in ends}
     return {
         "peft_type": "LORA",
-        "task_type": _TASK_TYPES.get(task),
+        "task_type": None,
         "r": rank,
         "lora_alpha": alpha,
         "rank_pattern": {re.escape(k): v for k, v in ranks.items() if v != rank},
@@ -425,15 +444,38 @@ def _check_config(config, path):
                 "with PEFT (`merge_and_unload`), and load the whole model. Received: "
                 f"{field}={shown(value)} in {str(path)!r}"
             )
-    if not isinstance(config.get("lora_alpha"), int | float):
+    start = config.get("init_lora_weights")
+    if isinstance(start, str) and start.lower().startswith(_CHANGING_BASE):
         raise ValueError(
-            f"`lora_alpha` in {path.name} must be a number. Received: "
-            f"lora_alpha={shown(config.get('lora_alpha'))} in {str(path)!r}"
+            f"`init_lora_weights` in {path.name} must be one that keeps the base: save "
+            "with PEFT's `path_initial_model_for_weight_conversion`. Received: "
+            f"init_lora_weights={shown(start)} in {str(path)!r}"
         )
+    alphas = config.get("alpha_pattern") or {}
+    dropout = config.get("lora_dropout") or 0.0
+    for field, is_right, expected in (
+        ("lora_alpha", _is_number(config.get("lora_alpha")), "a number"),
+        ("lora_dropout", _is_number(dropout) and 0 <= dropout < 1, "in [0, 1)"),
+        ("alpha_pattern", _are_patterns(alphas), "regular expressions with numbers"),
+    ):
+        if not is_right:
+            raise ValueError(
+                f"`{field}` in {path.name} must be {expected}. Received: "
+                f"{field}={shown(config.get(field))} in {str(path)!r}"
+            )
 
 
-def _float(file, key):
-    return file.read(key).astype("float32")
+def _is_number(value):
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _are_patterns(alphas):
+    if not isinstance(alphas, dict) or not all(map(_is_number, alphas.values())):
+        return False
+    try:
+        return all(re.compile(pattern) for pattern in alphas)
+    except re.error:
+        return False
 
 
 def _tensor(array):

@@ -11,7 +11,11 @@ from keras_attn.checks import check_choice, check_positive
 from keras_attn.models.checkpoints.description import with_description
 from keras_attn.models.checkpoints.families import WRITTEN, WRITTEN_BY_DEFAULT
 from keras_attn.models.checkpoints.folder import write_folder
-from keras_attn.models.checkpoints.mapping import check_complete, variables_of
+from keras_attn.models.checkpoints.mapping import (
+    Weight,
+    check_complete,
+    variables_of,
+)
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
 from keras_attn.ops.kernels import kernel_value
 
@@ -95,7 +99,7 @@ def save_checkpoint(
         for index, (key, shape) in enumerate(weight.shapes().items()):
             if architecture == family.bare:
                 key = key.removeprefix(family.prefix)
-            compute = functools.partial(_array, weight, index)
+            compute = functools.partial(array_of, weight, index)
             tensors[key] = Tensor(shape, SAVED_AS[kept], compute)
     config = {**family.config(model), **family.identity(task)}
     if dtype is not None and family.library in (None, "torchvision"):
@@ -128,7 +132,13 @@ def family_of(model: keras.Model, library: str | None):
     )
 
 
-def _array(weight, index) -> np.ndarray:
+def array_of(weight: Weight, index: int) -> np.ndarray:
+    """The value of a weight in a file.
+
+    Args:
+        weight: The weight.
+        index: Which of its keys.
+    """
     kernels = map(kernel_value, variables_of(weight))
     arrays = [keras.ops.convert_to_numpy(each) for each in kernels]
     array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
