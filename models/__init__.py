@@ -22,7 +22,9 @@ from keras_attn.models.bert import (  # noqa: E402  the guard comes first
 )
 from keras_attn.models.checkpoints import (  # noqa: E402
     load_checkpoint,
+    load_lora,
     save_checkpoint,
+    save_lora,
 )
 from keras_attn.models.clip import (  # noqa: E402
     build_clip,
@@ -250,9 +252,11 @@ __all__ = [
     "image_preprocessing",
     "list_models",
     "load_checkpoint",
+    "load_lora",
     "picture_encoder",
     "plan",
     "save_checkpoint",
+    "save_lora",
     "with_preprocessing",
     "zero_shot_classifier",
 ]

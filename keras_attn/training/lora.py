@@ -168,17 +168,42 @@ def enable_lora(
         dropout=dropout,
         seed=seed,
     )
+    report = train_only_updates(model, name, whole)
+    return report._replace(passed_over=passed_over) if targets == "all" else report
+
+
+def train_only_updates(
+    model: keras.Model, name: str, whole: Sequence[keras.layers.Layer]
+) -> LoRAReport:
+    """Fixes everything but the updates of a name, which are switched on, and layers.
+
+    Args:
+        model: The model.
+        name: Name of the updates.
+        whole: Layers that train as a whole.
+
+    Returns:
+        As from `enable_lora`, without `passed_over`.
+    """
     _fix_all_but(model, {id(layer) for layer in whole})
     set_adapters(model, name)
     kernels_changed(model)
+    adapted = [part.path for part in kernel_parts(model) if _has_update(part, name)]
     trained = sum(math.prod(x.shape) for x in model.trainable_variables)
     return LoRAReport(
-        tuple(part.path for part in found),
+        tuple(adapted),
         tuple(layer.path or layer.name for layer in whole),
-        passed_over if targets == "all" else {},
+        {},
         trained,
         sum(math.prod(x.shape) for x in model.weights) - trained,
     )
+
+
+def _has_update(part, name):
+    kernel = getattr(part.layer, part.attribute)
+    if not isinstance(kernel, LowRankKernel) or name not in kernel.updates:
+        return False
+    return part.columns in kernel.updates[name].columns
 
 
 def set_adapters(model: keras.Model, names: str | Sequence[str] | None) -> None:
@@ -375,7 +400,7 @@ def _matches(target: str, path: str) -> bool:
 
 def _sides(part):
     """The larger and the smaller side of the kernel of a part."""
-    inner = getattr(part.layer, part.attribute).shape[-2]
+    inner = math.prod(getattr(part.layer, part.attribute).shape[:-1])
     start, stop = part.columns
     return sorted((inner, stop - start), reverse=True)
 

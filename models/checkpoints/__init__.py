@@ -10,9 +10,12 @@
 | `families/`   | the keys and fields of each model type, one format per file    |
 | `loading.py`  | `load_checkpoint`, and the same model without its weights      |
 | `saving.py`   | `save_checkpoint`                                              |
+| `modules.py`  | the parts of our kernels that are modules in transformers      |
+| `adapters.py` | `load_lora`, `save_lora`: updates in PEFT's layout             |
 """
 
+from keras_attn.models.checkpoints.adapters import load_lora, save_lora
 from keras_attn.models.checkpoints.loading import load_checkpoint
 from keras_attn.models.checkpoints.saving import save_checkpoint
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
+__all__ = ["load_checkpoint", "load_lora", "save_checkpoint", "save_lora"]

@@ -318,6 +318,8 @@ class Family:
         library: The library whose naming this is, and whose models are identified by
             what `config` returns; None for transformers.
         files: Names of the files to write.
+        modules: Patterns in keys, and what makes the names of the modules of
+            transformers 5 from them, where these differ.
     """
 
     model_type: str
@@ -338,6 +340,7 @@ class Family:
     default_task: Callable[[Config], str] | None = None
     library: str | None = None
     files: Files = FILES
+    modules: tuple[Rename, ...] = ()
 
     @property
     def saved_as(self) -> dict[str, str]:
@@ -376,6 +379,12 @@ class Family:
         if key.startswith(self.prefix) or self.is_head(key):
             return key
         return self.prefix + key
+
+    def module_key(self, key: str) -> str:
+        """The key that begins with the name of a module of transformers 5."""
+        for pattern, replacement in self.modules:
+            key = re.sub(pattern, replacement, key)
+        return key
 
     def is_buffer(self, key: str) -> bool:
         """Whether the tensor of a full key is not learned."""

@@ -11,7 +11,11 @@ from keras_attn.checks import check_choice, check_positive
 from keras_attn.models.checkpoints.description import with_description
 from keras_attn.models.checkpoints.families import WRITTEN, WRITTEN_BY_DEFAULT
 from keras_attn.models.checkpoints.folder import write_folder
-from keras_attn.models.checkpoints.mapping import check_complete, variables_of
+from keras_attn.models.checkpoints.mapping import (
+    Weight,
+    check_complete,
+    variables_of,
+)
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
 from keras_attn.ops.kernels import kernel_value
 
@@ -80,7 +84,7 @@ def save_checkpoint(
     check_choice("dtype", dtype, (None, *SAVED_AS))
     check_positive("max_shard_size", max_shard_size)
     check_choice("library", library, (None, *WRITTEN))
-    family, task = _family_of(model, library)
+    family, task = family_of(model, library)
     if task not in family.saved_as:
         raise ValueError(
             f"`model` has no counterpart among the {family.model_type} classes of "
@@ -95,7 +99,7 @@ def save_checkpoint(
         for index, (key, shape) in enumerate(weight.shapes().items()):
             if architecture == family.bare:
                 key = key.removeprefix(family.prefix)
-            compute = functools.partial(_array, weight, index)
+            compute = functools.partial(array_of, weight, index)
             tensors[key] = Tensor(shape, SAVED_AS[kept], compute)
     config = {**family.config(model), **family.identity(task)}
     if dtype is not None and family.library in (None, "torchvision"):
@@ -105,7 +109,16 @@ def save_checkpoint(
     write_folder(folder, config, tensors, max_shard_size, others, family.files)
 
 
-def _family_of(model, library):
+def family_of(model: keras.Model, library: str | None):
+    """The family and the task of a model.
+
+    Args:
+        model: The model.
+        library: The library with the family's names; None = the first that has it.
+
+    Raises:
+        ValueError: If it has no counterpart.
+    """
     families = WRITTEN[library] if library else WRITTEN_BY_DEFAULT
     for family in families:
         task = family.task_of(model)
@@ -119,7 +132,13 @@ def _family_of(model, library):
     )
 
 
-def _array(weight, index) -> np.ndarray:
+def array_of(weight: Weight, index: int) -> np.ndarray:
+    """The value of a weight in a file.
+
+    Args:
+        weight: The weight.
+        index: Which of its keys.
+    """
     kernels = map(kernel_value, variables_of(weight))
     arrays = [keras.ops.convert_to_numpy(each) for each in kernels]
     array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)

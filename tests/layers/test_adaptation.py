@@ -7,6 +7,7 @@ from keras import ops
 from layer_cases import ALL
 from layer_contract import assert_close, built, flat, functional, randomize, tensors
 
+from keras_attn.layers import Conv2D
 from keras_attn.layers.adaptation.adaptable import (
     adaptable_layers,
     add_update,
@@ -128,6 +129,16 @@ def test_an_update_of_zero_changes_nothing_and_fixes_the_kernel(case):
         assert id(kernel.base) not in trained
         (update,) = kernel.updates.values()
         assert {id(w) for w in (*update.a_kernels, *update.b_kernels)} <= trained
+
+
+def test_the_rank_of_a_convolution_may_be_above_its_channels():
+    layer = Conv2D(5, 3)
+    layer.build((None, 7, 7, 1))
+    with pytest.raises(ValueError, match=r"`rank` must be at most .* rank=6"):
+        layer.enable_lora(6)
+    layer.enable_lora(5)
+    shapes = [weight.shape for weight in layer.trainable_variables]
+    assert shapes == [(5,), (3, 3, 1, 5), (5, 5)]
 
 
 @every_case

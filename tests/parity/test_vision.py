@@ -78,6 +78,19 @@ def test_files_equal_those_of_transformers(case, tmp_path):
     folders.same_weights(load_checkpoint(tmp_path), model)
 
 
+def test_the_keys_of_published_autoencoders_are_read(tmp_path):
+    """transformers 5 writes others, by a rename that it means for the encoder."""
+
+    def published(tensors):
+        start, others = "decoder.decoder_layers.", "decoder.decoder_encoder.layer."
+        assert any(key.startswith(others) for key in tensors)
+        return {key.replace(others, start): x for key, x in tensors.items()}
+
+    folder = folders.altered(tmp_path / "mae", "mae_pretrainer", tensors=published)
+    expected = load_checkpoint(CHECKPOINTS / "mae_pretrainer")
+    folders.same_weights(load_checkpoint(folder), expected)
+
+
 def test_the_encoder_of_an_autoencoder_is_read_as_a_vit():
     inputs, _ = folders.arrays_of(CHECKPOINTS / "mae_pretrainer")
     with pytest.warns(UserWarning, match="no weights for classifier"):

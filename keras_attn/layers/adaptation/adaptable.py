@@ -1,6 +1,7 @@
 """Layers whose kernels take low-rank updates and integers, and are saved with them."""
 
 import contextlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,7 +121,9 @@ def check_update(layer: Adaptable, attribute: str, rank: int, name: str) -> None
     """Raises unless `add_update` accepts an update of this rank and name."""
     kernel = getattr(layer, attribute)
     where = f"{tuple(kernel.shape)} in {layer.path or layer.name!r}"
-    if check_positive("rank", rank) > min(kernel.shape[-2:]):
+    # A convolution is a product with all inputs under its window.
+    sides = math.prod(kernel.shape[:-1]), kernel.shape[-1]
+    if check_positive("rank", rank) > min(sides):
         raise ValueError(
             "`rank` must be at most the smaller side of the kernel. Received: "
             f"rank={rank}, and a kernel of shape {where}"

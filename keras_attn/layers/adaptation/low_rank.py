@@ -174,6 +174,11 @@ class LowRankUpdate(keras.layers.Layer):
         )
 
     @property
+    def pairs(self):
+        """A and B of each part."""
+        return list(zip(self.a_kernels, self.b_kernels, strict=True))
+
+    @property
     def down(self):
         """All A side by side, (…, D, Σr)."""
         return _joined([self._cast(kernel) for kernel in self.a_kernels])

@@ -2,6 +2,7 @@
 
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.vit import (
+    MODULES,
     body_weights,
     build,
     config_of,
@@ -60,4 +61,5 @@ DEIT = Family(
     task_of=_task_of,
     config=config_of,
     weights=_weights,
+    modules=MODULES,
 )

@@ -125,4 +125,17 @@ SWIN = tasks.image_family(
     weights=_weights,
     # The index of the table's row for each pair of positions follows from the window.
     buffers=(r"swin\..*\.relative_position_index",),
+    # Files have the names that modules had in transformers 4.
+    modules=(
+        (r"(?<=\.)attention\.self\.query\.", "attention.q_proj."),
+        (r"(?<=\.)attention\.self\.key\.", "attention.k_proj."),
+        (r"(?<=\.)attention\.self\.value\.", "attention.v_proj."),
+        (
+            r"(?<=\.)attention\.self\.relative_position_bias_table",
+            "attention.relative_position_bias.relative_position_bias_table",
+        ),
+        (r"(?<=\.)attention\.output\.dense\.", "attention.o_proj."),
+        (r"(?<=\.)intermediate\.dense\.", "mlp.fc1."),
+        (r"(?<=\.)output\.dense\.", "mlp.fc2."),
+    ),
 )

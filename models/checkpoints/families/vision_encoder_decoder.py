@@ -101,4 +101,5 @@ VISION_ENCODER_DECODER = Family(
     weights=_weights,
     buffers=tuple(gpt.BUFFERS),
     tied={"captioner": {"decoder.lm_head.weight": "decoder.transformer.wte.weight"}},
+    modules=vit.MODULES,
 )

@@ -5,9 +5,25 @@ import math
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import label_fields, one_or_two
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import (
+    Rename,
+    Weight,
+    layers_of,
+    numbered,
+)
 from keras_attn.models.vit import build_vit
 from keras_attn.ops.patches import resize_positions
+
+# Files have the names that modules had in transformers 4.
+MODULES: tuple[Rename, ...] = (
+    (r"encoder\.layer\.(?=\d)", "layers."),
+    (r"(?<=\.)attention\.attention\.query\.", "attention.q_proj."),
+    (r"(?<=\.)attention\.attention\.key\.", "attention.k_proj."),
+    (r"(?<=\.)attention\.attention\.value\.", "attention.v_proj."),
+    (r"(?<=\.)attention\.output\.dense\.", "attention.o_proj."),
+    (r"(?<=\.)intermediate\.dense\.", "mlp.fc1."),
+    (r"(?<=\.)output\.dense\.", "mlp.fc2."),
+)
 
 
 def body_arguments(config):
@@ -182,4 +198,5 @@ VIT = tasks.image_family(
     task_of=_task_of,
     config=config_of,
     weights=weights_of,
+    modules=MODULES,
 )

@@ -72,4 +72,7 @@ VIT_MAE = Family(
     task_of=_task_of,
     config=_config,
     weights=_weights,
+    # Published files have the first, those that transformers 5 writes the second.
+    renames=((r"^decoder\.decoder_layers\.", "decoder.decoder_encoder.layer."),),
+    modules=vit.MODULES,
 )

@@ -1,0 +1,145 @@
+"""Modules of transformers' model of today, and the parts of our kernels that they are.
+
+Keys in files have the names that modules had in transformers 4; what adapts modules,
+such as PEFT, uses their names of today (`Family.module_key`).
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from keras_attn.layers.adaptation.adaptable import Adaptable, adaptable_layers
+from keras_attn.layers.adaptation.low_rank import (
+    Columns,
+    LowRankKernel,
+    LowRankUpdate,
+)
+from keras_attn.models.checkpoints.mapping import Weight, variables_of
+from keras_attn.models.checkpoints.saving import family_of
+
+_DENSE = (".lora_A.weight", ".lora_B.weight")
+_EMBEDDING = (".lora_embedding_A", ".lora_embedding_B")
+SUFFIXES = (*_DENSE, *_EMBEDDING)
+
+
+class Module(NamedTuple):
+    """A module of transformers' model, and the part of a kernel of ours that it is.
+
+    Attributes:
+        name: Its path in the model of the folder.
+        layer: The layer with the kernel.
+        attribute: The kernel's attribute of the layer.
+        columns: The columns of the kernel.
+        keeps_axes: Whether its weight has our axes, as in GPT-2's `Conv1D`.
+    """
+
+    name: str
+    layer: Adaptable
+    attribute: str
+    columns: Columns
+    keeps_axes: bool
+
+    @property
+    def kernel(self) -> Any:
+        """The kernel of ours."""
+        return getattr(self.layer, self.attribute)
+
+    @property
+    def suffixes(self) -> tuple[str, str]:
+        """What follows the name in the keys of A and B."""
+        is_table = isinstance(self.layer, keras.layers.Embedding)
+        return _EMBEDDING if is_table else _DENSE
+
+    def update(self, name: str) -> LowRankUpdate | None:
+        """The kernel's low-rank update of a name."""
+        return update_of(self.kernel, name)
+
+
+def update_of(kernel, name: str) -> LowRankUpdate | None:
+    """The low-rank update of a name of a kernel."""
+    return kernel.updates.get(name) if isinstance(kernel, LowRankKernel) else None
+
+
+class Modules:
+    """The modules of a model, and its weights by the keys of today.
+
+    Args:
+        model: A model with a counterpart in transformers.
+
+    Attributes:
+        family: Its family.
+        task: Its task.
+        weights: The keys of each weight, and the weight.
+        by_name: The modules that are parts of kernels, by name.
+
+    Raises:
+        ValueError: If the model has no counterpart.
+    """
+
+    def __init__(self, model: keras.Model):
+        self.family, self.task = family_of(model, None)
+        is_bare = self.family.saved_as.get(self.task) == self.family.bare
+        prefix = self.family.prefix if is_bare else ""
+        kernels = {
+            id(getattr(layer, attribute)): (layer, attribute)
+            for layer in adaptable_layers(model)
+            for attribute in layer.kernel_parts()
+        }
+        self.weights: list[tuple[list[str], Weight]] = []
+        self.by_name: dict[str, Module] = {}
+        for weight in self.family.weights(model):
+            keys = [self.family.module_key(x).removeprefix(prefix) for x in weight.keys]
+            self.weights.append((keys, weight))
+            if id(weight.variable) in kernels:
+                owner = kernels[id(weight.variable)]
+                for module in _modules_of(keys, weight, *owner):
+                    self.by_name[module.name] = module
+
+    def trained_as_a_whole(self) -> list[str]:
+        """The modules that PEFT trains and saves as a whole: heads, or of the body."""
+        prefix, found = self.family.prefix, {}
+        for keys, weight in self.weights:
+            variables = variables_of(weight)
+            if all(isinstance(x, keras.Variable) and x.trainable for x in variables):
+                for key in keys:
+                    in_body = not prefix or key.startswith(prefix)
+                    parts = key.rpartition(".") if in_body else key.partition(".")
+                    found[parts[0]] = key
+        if "" in found:
+            raise ValueError(
+                "Whatever trains as a whole must be in a module in transformers. "
+                f"Received: {found['']!r}, which is a parameter of the model itself"
+            )
+        return list(found)
+
+    def check_ties(self, changed: set[int]) -> None:
+        """Raises if the table of an output layer is among the variables.
+
+        Args:
+            changed: `id` of each variable that gets an update or new values.
+        """
+        tables = set(self.family.tied.get(self.task, {}).values())
+        for _, weight in self.weights:
+            if tables & set(weight.keys) and id(weight.variable) in changed:
+                raise ValueError(
+                    "The table of the token embedding must not be adapted: it is the "
+                    "output layer, too, where PEFT keeps its old values. Received: an "
+                    f"update or new values of {weight.keys[0]!r}"
+                )
+
+
+def _modules_of(keys, weight, layer, attribute) -> Iterator[Module]:
+    # Which columns of the kernel each tensor has, and along which axis.
+    shape = weight.variable.shape
+    numbers = np.broadcast_to(np.arange(shape[-1]), shape)
+    for key, part in zip(keys, weight.write(numbers), strict=True):
+        name, end = key.rpartition(".")[::2]
+        if end == "weight":
+            axis = int(np.argmax(part.strides))
+            first, last = np.moveaxis(part, axis, 0).reshape(part.shape[axis], -1)[
+                [0, -1], 0
+            ]
+            columns = (int(first), int(last) + 1)
+            yield Module(name, layer, attribute, columns, axis == part.ndim - 1)

@@ -1,0 +1,316 @@
+"""Low-rank updates in PEFT's folders, which `peft_references.py` writes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parity import folders
+from safetensors.numpy import load_file, save_file
+
+from keras_attn.models import load_checkpoint, load_lora, save_lora
+from keras_attn.training import enable_lora, merge_lora
+
+ADAPTERS = Path(__file__).parent / "adapters"
+CASES = sorted(path.name for path in ADAPTERS.iterdir())
+TOLERANCE = 1e-5
+# Names of modules of today, and of transformers 4.
+OLD_NAMES = {
+    "vit_classifier": {
+        "vit.layers.": "vit.encoder.layer.",
+        "attention.q_proj": "attention.attention.query",
+        "attention.v_proj": "attention.attention.value",
+    },
+    "swin_classifier": {
+        "attention.q_proj": "attention.self.query",
+        "attention.k_proj": "attention.self.key",
+        "attention.v_proj": "attention.self.value",
+        "attention.o_proj": "attention.output.dense",
+        "mlp.fc1": "intermediate.dense",
+    },
+}
+
+
+def base_of(case) -> Any:
+    return load_checkpoint(folders.CHECKPOINTS / case)
+
+
+def read(folder):
+    """The configuration and the tensors of a folder."""
+    config = json.loads((folder / "adapter_config.json").read_text())
+    return config, load_file(folder / "adapter_model.safetensors")
+
+
+def altered(folder, case, fields=None, tensors=None):
+    """Writes a committed folder with other fields or tensors."""
+    config, arrays = read(ADAPTERS / case)
+    arrays = arrays if tensors is None else tensors(arrays)
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(
+        json.dumps({**config, **(fields or {})})
+    )
+    save_file(arrays, folder / "adapter_model.safetensors")
+    return folder
+
+
+def check(model, inputs, expected, tolerance=TOLERANCE):
+    """Asserts that the outputs at real tokens are those of PEFT."""
+    found = folders.outputs_of(model, inputs)
+    real = inputs.get("padding_mask", np.ones((1, 1))).astype(bool)
+    for name, array in expected.items():
+        ours = found[name]
+        if array.shape[:2] == real.shape:
+            ours, array = ours[real], array[real]
+        np.testing.assert_allclose(ours, array, rtol=0, atol=tolerance)
+
+
+def test_every_case_is_committed():
+    kinds = {case.split("_")[0] for case in CASES}
+    assert kinds == {"bert", "roberta", "gpt2", "vit", "swin", "clip"}
+    files = [file for case in CASES for file in (ADAPTERS / case).iterdir()]
+    assert sum(file.stat().st_size for file in files) < 100_000
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_updates_of_peft_are_read_and_written(case, tmp_path):
+    config, tensors = read(ADAPTERS / case)
+    inputs, expected = folders.arrays_of(ADAPTERS / case)
+    model = base_of(case)
+    with pytest.raises(AssertionError):
+        check(model, inputs, expected, 0.05)
+    report = load_lora(model, ADAPTERS / case)
+    check(model, inputs, expected)
+    assert report.num_trained == sum(array.size for array in tensors.values())
+
+    save_lora(model, tmp_path, base_model=case)
+    saved, arrays = read(tmp_path)
+    assert set(arrays) == set(tensors)
+    for key, array in tensors.items():
+        np.testing.assert_array_equal(arrays[key], array, err_msg=key)
+    alphas = {"lora_alpha", "alpha_pattern", "rank_pattern", "use_rslora"}
+    for field in set(saved) - alphas - {"modules_to_save"}:
+        expected_value, value = config[field], saved[field]
+        if field == "target_modules":
+            expected_value, value = set(expected_value), set(value)
+        assert value == expected_value, field
+    # PEFT names further modules that may be heads.
+    assert set(saved["modules_to_save"] or ()) <= set(config["modules_to_save"] or ())
+    # The others are switched off.
+    load_lora(model, tmp_path, name="again")
+    check(model, inputs, expected)
+    merge_lora(model)
+    check(model, inputs, expected)
+
+
+@pytest.mark.parametrize("case", OLD_NAMES)
+def test_modules_with_names_of_transformers_4_are_read(case, tmp_path):
+    def renamed(tensors):
+        for new, old in OLD_NAMES[case].items():
+            tensors = {key.replace(new, old): x for key, x in tensors.items()}
+        return tensors
+
+    fields = {"alpha_pattern": {"1.attention.(attention|self).query": 5}}
+    folder = altered(tmp_path / "old", case, fields, renamed)
+    assert set(read(folder)[1]) != set(read(ADAPTERS / case)[1])
+    model = base_of(case)
+    load_lora(model, folder)
+    inputs, expected = folders.arrays_of(ADAPTERS / case)
+    check(model, inputs, expected)
+
+
+def longer(array, axis):
+    """The array with another row or column."""
+    return np.concatenate([array, np.take(array, [0], axis)], axis)
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "message"),
+    [
+        (
+            "gpt2_causal_lm",
+            lambda x: {k: v for k, v in x.items() if "h.1" not in k},
+            "must have the size of this model.*transformer.h.1.attn.c_attn",
+        ),
+        (
+            "gpt2_causal_lm",
+            lambda x: {**x, **{k.replace("h.1", "h.2"): v for k, v in x.items()}},
+            "must be updates of kernels of this model.*transformer.h.2.attn.c_attn",
+        ),
+        (
+            "bert_classifier",
+            lambda x: {
+                k: longer(v, 1) if k.endswith("lora_A.weight") else v
+                for k, v in x.items()
+            },
+            r"must be of a base model of these sizes.*shapes \(2, 13\) and \(12, 2\)",
+        ),
+        (
+            "bert_classifier",
+            lambda x: {
+                k: longer(v, 0) if "classifier" in k else v for k, v in x.items()
+            },
+            r"sizes of the model's.*'classifier.* with shape \(6,.* of shape \(5,",
+        ),
+        (
+            "bert_classifier",
+            lambda x: {
+                k: v for k, v in x.items() if "0.attention.self.query.lora_B" not in k
+            },
+            "needs two tensors.*no 'bert.encoder.layer.0.attention.self.query.lora_B",
+        ),
+        (
+            "vit_classifier",
+            lambda x: {
+                k: v for k, v in x.items() if k != "base_model.model.classifier.bias"
+            },
+            "whole layers of it.*Received: classifier.bias in",
+        ),
+    ],
+)
+def test_an_adapter_of_another_base_is_an_error(case, change, message, tmp_path):
+    model = base_of(case)
+    before = [weight.path for weight in model.trainable_variables]
+    folder = altered(tmp_path / "other", case, tensors=change)
+    with pytest.raises(ValueError, match=message):
+        load_lora(model, folder)
+    # Nothing has changed.
+    assert [weight.path for weight in model.trainable_variables] == before
+    folders.same_weights(model, base_of(case))
+
+
+def test_an_adapter_of_another_family_is_an_error():
+    with pytest.raises(ValueError, match="bert.encoder.layer.0.*vit.layers.0"):
+        load_lora(base_of("vit_classifier"), ADAPTERS / "bert_classifier")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("peft_type", "LOHA"),
+        ("use_dora", True),
+        ("bias", "lora_only"),
+        ("layer_replication", [[0, 1], [0, 1]]),
+        ("target_parameters", ["a.weight"]),
+        ("trainable_token_indices", [3]),
+        ("alora_invocation_tokens", [1, 2]),
+        ("lora_bias", True),
+        ("init_lora_weights", "pissa_niter_4"),
+        ("lora_alpha", None),
+        ("alpha_pattern", {"(query": 3}),
+        ("lora_dropout", "0.1"),
+    ],
+)
+def test_a_field_that_we_lack_is_refused_by_name(field, value, tmp_path, bert):
+    folder = altered(tmp_path / "other", "bert_classifier", {field: value})
+    with pytest.raises(ValueError, match=f"`{field}` in adapter_config.json.*{field}="):
+        load_lora(bert, folder)
+
+
+def test_two_scales_in_one_kernel_are_refused(tmp_path, bert):
+    fields = {"alpha_pattern": {"1.attention.self.query": 3}}
+    folder = altered(tmp_path / "other", "bert_classifier", fields)
+    with pytest.raises(ValueError, match=r"one kernel here.*\(2, 1.5\), \(2, 2.5\)"):
+        load_lora(bert, folder)
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return base_of("bert_classifier")
+
+
+def test_the_table_of_an_output_layer_is_refused(tmp_path):
+    model = base_of("gpt2_causal_lm")
+    enable_lora(model, 2, targets="token_embedding")
+    message = "it is the output layer, too.*'transformer.wte.weight'"
+    with pytest.raises(ValueError, match=message):
+        save_lora(model, tmp_path)
+    rng = np.random.default_rng(0)
+    start = "base_model.model.transformer.wte.lora_embedding_"
+    sizes = {"A": (2, 29), "B": (12, 2)}
+    tensors = {start + x: rng.normal(size=size) for x, size in sizes.items()}
+    fields = {"target_modules": ["wte"]}
+    folder = altered(tmp_path / "tied", "gpt2_causal_lm", fields, lambda _: tensors)
+    with pytest.raises(ValueError, match=message):
+        load_lora(base_of("gpt2_causal_lm"), folder)
+
+
+def test_a_name_that_the_model_lacks_is_named(tmp_path, bert):
+    with pytest.raises(ValueError, match="`name` must be .* name='second'"):
+        save_lora(bert, tmp_path, name="second")
+
+
+# PEFT reads it, and transformers 5 warns.
+deprecated = pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
+)
+
+
+def live():
+    """What makes the folders."""
+    pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch`")
+    pytest.importorskip("peft", reason="PEFT is not installed; `pip install peft`")
+    from parity import peft_references
+
+    return peft_references
+
+
+@pytest.mark.parity
+@deprecated
+@pytest.mark.parametrize("case", CASES)
+def test_the_folders_are_pefts(case, tmp_path):
+    found = live().make_case(case, tmp_path)
+    with np.load(ADAPTERS / case / "expected.npz") as file:
+        assert set(file) == set(found)
+        for name, array in file.items():
+            np.testing.assert_allclose(array, found[name], rtol=0, atol=1e-6)
+    config, tensors = read(tmp_path)
+    fields, committed = read(ADAPTERS / case)
+    assert set(config) == set(fields) and set(tensors) == set(committed)
+    for key, array in tensors.items():
+        np.testing.assert_array_equal(array, committed[key], err_msg=key)
+
+
+# Parts of fused kernels by themselves, several as one update, tables and heads.
+TARGETS = {
+    "bert_classifier": (
+        "key",
+        "block_1/attention/value",
+        "contract",
+        "token_embedding",
+    ),
+    "roberta_classifier": "all",
+    "gpt2_causal_lm": ("query", "value", "block_0/feed_forward/expand"),
+    "vit_classifier": ("query", "output", "patch_embedding/projection"),
+    "swin_classifier": ("stage_1_block_0/attention/value", "contract"),
+    "clip_end_token": ("text_block_0/.*", "block_1/attention/key", "projection"),
+}
+
+
+@pytest.mark.parity
+@deprecated
+@pytest.mark.parametrize("case", CASES)
+def test_peft_reads_ours(case, tmp_path):
+    references = live()
+    model = base_of(case)
+    has_head = "classifier" in [layer.name for layer in model.layers]
+    enable_lora(
+        model,
+        3,
+        alpha=4,
+        targets=TARGETS[case],
+        also_train="classifier" if has_head else (),
+    )
+    rng = np.random.default_rng(5)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(0, 0.3, weight.shape))
+    save_lora(model, tmp_path)
+    import peft  # pyright: ignore[reportMissingImports]
+
+    base = references.base_of(case)
+    inputs = references.inputs_of(base)
+    theirs = peft.PeftModel.from_pretrained(base, tmp_path).eval()
+    before = references.outputs_of(references.base_of(case), inputs)
+    expected = references.outputs_of(theirs, inputs)
+    assert all(np.abs(expected[x] - before[x]).max() > 0.05 for x in expected)
+    check(model, inputs, expected)
