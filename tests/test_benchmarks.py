@@ -27,6 +27,7 @@ RUNS = {
     "dense.py": ["--row", "unet training, batch 1"],
     "edge.py": [],
     "finetune.py": ["--only", "full", "lora_8"],
+    "gpu.py": ["--row", "causal 8 training", "lora", "--dtype", "float32"],
     "multimodal.py": ["--row", "clip loss"],
     "shipping.py": ["--models", "vit_base_patch16", "--formats", "saved_model"],
     "steps.py": [],

@@ -2,7 +2,11 @@
 
 import ast
 import importlib
+import importlib.util
 import inspect
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -61,6 +65,33 @@ def imported_packages(package):
 def test_imports_run_in_the_documented_directions(package):
     found = imported_packages(package)
     assert set(found) - {package} <= ALLOWED[package], found
+
+
+# A machine with a GPU for JAX need not have TensorFlow.
+WITHOUT_TENSORFLOW = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "tensorflow":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+from keras_attn import decoding, layers, models, ops
+"""
+
+
+@pytest.mark.runs
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="JAX is not installed"
+)
+def test_models_need_no_tensorflow_on_jax():
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    command = [sys.executable, "-c", WITHOUT_TENSORFLOW]
+    done = subprocess.run(
+        command, capture_output=True, check=False, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_package_is_installed():
