@@ -169,7 +169,8 @@ class Child:
     def ask(self, **question):
         """The answer to a question, both dictionaries."""
         print(json.dumps(question), file=self.process.stdin, flush=True)
-        answer = self.process.stdout.readline()
+        output = self.process.stdout
+        answer = output.readline() if output else ""
         if not answer:
             sys.exit(f"the benchmark process stopped in {question}")
         return json.loads(answer)

@@ -6,6 +6,7 @@ Legend: B batch, N heads, T tokens, H head size.
 import importlib.util
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import keras
@@ -41,23 +42,24 @@ def free():
 
 def prepare(sizes, row, dtype, name):
     """A contestant of a row."""
-    what, *_ = words = row.split()
+    what, *details = row.split()
     if what in ("causal", "padding"):
-        return attention(sizes, *words, dtype, name)
+        length, work = details
+        return attention(sizes, what, length, work, dtype, name)
     keras.config.set_dtype_policy(dtype)
     keras.utils.set_random_seed(0)
     if "generation" in row:
-        return generation(sizes, int(words[-1]))
+        return generation(sizes, int(details[-1]))
     if "forward" in row:
         return forward(sizes, what)
-    return training(sizes, *words, name)
+    return training(sizes, what, name)
 
 
 def timed(call, calls, per_call=1):
     """Milliseconds of a call, of several that are queued together."""
 
     def measured():
-        start = time.perf_counter()
+        outputs, start = None, time.perf_counter()
         for _ in range(calls):
             outputs = call()
         jax.block_until_ready(outputs)
@@ -130,6 +132,7 @@ def ours(query, key, value, lengths):
 
 def xla(query, key, value, lengths):
     """`jax.nn.dot_product_attention`, by XLA's own operations."""
+    options: Any
     if lengths is None:
         options = {"is_causal": True}
     else:
@@ -141,6 +144,7 @@ def xla(query, key, value, lengths):
 
 def cudnn(query, key, value, lengths):
     """The same by cuDNN's fused attention, which takes lengths."""
+    options: Any
     if lengths is None:
         options = {"is_causal": True}
     else:
@@ -177,7 +181,7 @@ def forward(sizes, name):
     )
 
 
-def training(sizes, name, _, contestant):
+def training(sizes, name, contestant):
     """A training step of a model, or of one with low-rank updates."""
     model, inputs, labels = model_and_data(sizes, name, is_training=True)
     if contestant == "lora":

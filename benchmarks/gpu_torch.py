@@ -5,6 +5,7 @@ Eager, as most people run them; on the CPU where there is no GPU.
 
 import gc
 import time
+from typing import Any
 
 import tables
 import torch  # pyright: ignore[reportMissingImports]
@@ -40,12 +41,13 @@ def free():
 
 def prepare(sizes, row, dtype, name):
     """A contestant of a row."""
-    what, *_ = words = row.split()
+    what, *details = row.split()
     if what in ("causal", "padding"):
-        return attention(sizes, *words, dtype)
+        length, work = details
+        return attention(sizes, what, length, work, dtype)
     torch.manual_seed(0)
     if "generation" in row:
-        return generation(sizes, int(words[-1]), dtype)
+        return generation(sizes, int(details[-1]), dtype)
     if "forward" in row:
         return forward(sizes, what, dtype)
     return training(sizes, what, dtype, name)
@@ -84,7 +86,7 @@ def attention(sizes, mask, length, work, dtype):
     *inputs, upstream = (
         torch.from_numpy(x).to(DEVICE, getattr(torch, dtype)) for x in tensors
     )
-    options = {"is_causal": True}
+    options: dict[str, Any] = {"is_causal": True}
     if mask == "padding":
         is_real = torch.arange(int(length)) < torch.from_numpy(lengths)[:, None]
         options = {"attn_mask": is_real[:, None, None].to(DEVICE)}
@@ -148,7 +150,7 @@ def training(sizes, name, dtype, contestant):
 
 def generation(sizes, rows, dtype):
     """Greedy generation by GPT-2."""
-    model = transformers.GPT2LMHeadModel(gpt2_config(sizes))
+    model: Any = transformers.GPT2LMHeadModel(gpt2_config(sizes))
     model.to(DEVICE, getattr(torch, dtype)).eval()
     length, new = sizes.generation
     prompt = torch.ones((rows, length), dtype=torch.long, device=DEVICE)
@@ -178,6 +180,7 @@ def gpt2_config(sizes):
 
 def model_and_inputs(sizes, name, is_training):
     """A model, and its inputs by name, with labels for training."""
+    model: Any
     if name in ("vit", "swin"):
         images, labels = images_and_labels(sizes)
         inputs = {"pixel_values": torch.from_numpy(images).permute(0, 3, 1, 2)}

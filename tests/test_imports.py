@@ -81,7 +81,6 @@ from keras_attn import decoding, layers, models, ops
 """
 
 
-@pytest.mark.runs
 @pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="JAX is not installed"
 )

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -33,7 +33,9 @@ from keras_attn.models.checkpoints.modules import (
 )
 from keras_attn.models.checkpoints.saving import array_of
 from keras_attn.models.checkpoints.tensors import Tensor, TensorFile
-from keras_attn.training.lora import LoRAReport, train_only_updates
+
+if TYPE_CHECKING:
+    from keras_attn.training.lora import LoRAReport
 
 FILES = Files("adapter_config.json", "adapter_model.safetensors", can_be_split=False)
 _PREFIX = "base_model.model."
@@ -98,7 +100,7 @@ class _Tensors:
 
 def load_lora(
     model: keras.Model, folder: str | os.PathLike, *, name: str = "default"
-) -> LoRAReport:
+) -> "LoRAReport":
     """Reads low-rank updates from a folder of PEFT's, and switches them on.
 
     Layers that the folder has as a whole (`modules_to_save`), such as the classifier,
@@ -126,6 +128,9 @@ def load_lora(
         print(models.load_lora(model, "bert-lora-sst2"))
         ```
     """
+    # It imports the data sets, and they TensorFlow, which models do without on JAX.
+    from keras_attn.training.lora import train_only_updates
+
     path = Path(folder)
     config = read_json(path / FILES.config)
     _check_config(config, path / FILES.config)
