@@ -93,7 +93,7 @@ def attention(sizes, mask, length, work, dtype, name):
 
     def call(query, key, value, upstream, lengths):
         def attend(*inputs):
-            return function(*inputs, None if mask == "causal" else lengths)
+            return function(*inputs, None if mask == "causal" else lengths)  # pyright: ignore[reportCallIssue]
 
         with jax.default_matmul_precision("highest" if is_reference else None):
             if work == "forward":

@@ -94,7 +94,10 @@ def attention(sizes, mask, length, work, dtype):
         tensor.requires_grad_(work == "training")
 
     def call():
-        outputs = torch.nn.functional.scaled_dot_product_attention(*inputs, **options)
+        query, key, value = inputs
+        outputs = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, **options
+        )
         if work == "forward":
             return (outputs,)
         return (outputs, *torch.autograd.grad(outputs, inputs, upstream))
