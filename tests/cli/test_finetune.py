@@ -1,11 +1,13 @@
 """`keras-attn finetune` on each kind of data, and `predict` with what it wrote."""
 
 import csv
+import inspect
 import io
 import json
 import re
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import keras
 import numpy as np
@@ -16,7 +18,10 @@ from model_cases import build
 from PIL import Image
 
 from keras_attn import models
+from keras_attn.cli.finetune import finetune
 from keras_attn.cli.finetuning import run as runs
+from keras_attn.cli.finetuning.adaptation import quantize
+from keras_attn.cli.finetuning.kinds import TASKS
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.pictures import predict_objects
@@ -247,7 +252,7 @@ def test_images_of_classes_are_learned(command, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels + np.uint8(number)).save(path)
     folder, photos = tmp_path / "run", tmp_path / "photos"
-    options = ["--batch-size", 4, "--epochs", 5, "--learning-rate", 0.03]
+    options = ["--batch-size", 5, "--epochs", 3, "--learning-rate", 0.05]
     given = ["finetune", CHECKPOINTS / "vit_classifier", photos, *options]
     assert command(*given, "--run-dir", folder) == 0
     assert "image_classification, because 2 folders" in command.out
@@ -271,8 +276,8 @@ def test_masks_are_learned(command, tmp_path):
         path = cells / "images" / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(mask // 2 + np.uint8(50)).save(path)
-    given = ["finetune", "unet", cells, "--run-dir", folder, "--epochs", 6]
-    given += ["--batch-size", 1, "--learning-rate", 0.05]
+    given = ["finetune", "unet", cells, "--run-dir", folder, "--epochs", 10]
+    given += ["--batch-size", 3, "--learning-rate", 0.1]
     sizes = ["--override", "hidden_dims=[4, 8]", "--override", "padding=same"]
     assert command(*given, *sizes) == 0
     assert "2 classes of pixels: background, foreground" in command.out
@@ -421,3 +426,14 @@ def test_folders_that_are_refused(command, tmp_path):
     (tmp_path / "val").mkdir()
     line = command.refuses(*given)
     assert "the folder inside, and the other one as --validation" in line
+
+
+def test_keras_own_integers_are_refused():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="--quantize int8 is not available"):
+        quantize(model, "int8")
+
+
+def test_the_options_name_every_task():
+    options = inspect.signature(finetune).parameters["task"].annotation
+    assert set(TASKS) == set(get_args(get_args(get_args(options)[0])[0]))

@@ -80,7 +80,7 @@ def test_bad_files(folder):
     with pytest.warns(UserWarning, match="left out 1 files"):
         assert names_of(data.check()) == ["a.png", "b.jpg"]
     batches = image_class_dataset(
-        read_image_classes(folder), lambda images: images, batch_size=3
+        read_image_classes(folder), lambda images: images[:, :5], batch_size=3
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="ä 1.png"):
         list(batches)

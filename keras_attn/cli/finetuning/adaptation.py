@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import keras
+
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.training.lora import LoRAReport, enable_lora, kernel_parts
 
@@ -38,15 +40,15 @@ def quantize(model: Any, mode: str) -> str:
         What was reached.
 
     Raises:
-        ValueError: If the model cannot be quantized in this way.
+        ValueError: If only Keras' own way is there, which reaches little.
     """
-    try:
-        report = model.quantize(mode)
-    except (NotImplementedError, TypeError, AttributeError) as error:
+    if type(model).quantize is keras.Model.quantize:
         raise ValueError(
-            f"--quantize {mode} is not possible for this model: {error}"
-        ) from error
-    return "" if report is None else str(report)
+            f"--quantize {mode} is not available for this model: Keras' own "
+            "`quantize` passes over attention, and none of ours is there. "
+            f"Received: a {type(model).__name__}"
+        )
+    return str(model.quantize(mode))
 
 
 def adapt(model: Any, settings: Settings, new_layers: list[str]) -> LoRAReport:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import keras
 
 from keras_attn.cli.finetuning.job import Batches, TextJob, hold_out, names_of
-from keras_attn.cli.finetuning.kinds import Kind, find_kind
+from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
@@ -47,12 +47,7 @@ class CompletionJob(TextJob):
         self.max_length = min(settings.max_length, positions or settings.max_length)
         train = self._read(settings.data, kind)
         if settings.validation is not None:
-            other = find_kind(settings, settings.validation)
-            if other.task != kind.task:
-                raise ValueError(
-                    f"--validation must be data as DATA, {kind.task}. "
-                    f"Received: {str(settings.validation)!r}, {other.task}"
-                )
+            other = find_other_kind(settings, kind, settings.validation)
             validation = self._read(settings.validation, other)
         else:
             fraction, seed = settings.validation_fraction, settings.seed

@@ -105,6 +105,26 @@ _FITTING = {
 }
 
 
+def find_other_kind(settings: Settings, kind: Kind, path: Path) -> Kind:
+    """The kind of other data for the same task, such as `--validation`.
+
+    Args:
+        settings: The command line.
+        kind: The kind of DATA.
+        path: The other data.
+
+    Raises:
+        ValueError: If they are for another task.
+    """
+    found = find_kind(settings, path)
+    if not any({found.task, kind.task} <= set(tasks) for tasks in _FITTING.values()):
+        raise ValueError(
+            f"--validation must be data as DATA, {TASKS[kind.task]}. Received: "
+            f"{str(path)!r}, {TASKS[found.task]} ({found.why})"
+        )
+    return found
+
+
 def _of_file(settings: Settings, path: Path) -> Kind:
     if path.suffix.lower() not in TABLES:
         raise ValueError(

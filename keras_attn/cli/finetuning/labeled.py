@@ -14,7 +14,7 @@ from keras_attn.cli.finetuning.job import (
     names_of,
     shortened_names,
 )
-from keras_attn.cli.finetuning.kinds import Kind, find_kind
+from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
@@ -150,7 +150,7 @@ class LabeledTextJob(EncodedTextJob):
             self.class_names = _class_names(train, source)
         classes = None if self.is_regression else train.classes(self.class_names)
         if settings.validation is not None:
-            other = _other(settings, kind)
+            other = find_other_kind(settings, kind, settings.validation)
             validation = read_labeled_texts(settings.validation, **_columns(other))
         else:
             fraction, seed = settings.validation_fraction, settings.seed
@@ -193,7 +193,7 @@ class LabeledTextJob(EncodedTextJob):
     def compile(self, trainer: keras.Model, **options: Any) -> None:
         """Cross-entropy, or the squared error of numbers."""
         if self.is_regression:
-            size = max(2, len(self.labels[1]))
+            size = max(2, *map(len, self.labels))
             trainer.compile(
                 loss=keras.losses.MeanSquaredError(),
                 metrics=[PearsonCorrelation(), SpearmanCorrelation(size)],
@@ -241,7 +241,8 @@ class RewardJob(EncodedTextJob):
         super().__init__(settings, kind, source)
         train = self._read(settings.data, kind)
         if settings.validation is not None:
-            validation = self._read(settings.validation, _other(settings, kind))
+            other = find_other_kind(settings, kind, settings.validation)
+            validation = self._read(settings.validation, other)
         else:
             fraction, seed = settings.validation_fraction, settings.seed
             parts = hold_out(len(train) // 2, fraction, seed)
@@ -288,21 +289,6 @@ def _columns(kind: Kind) -> dict[str, Any]:
 
 def _read(settings: Settings, kind: Kind) -> LabeledTexts:
     return read_labeled_texts(settings.data, **_columns(kind))
-
-
-def _other(settings: Settings, kind: Kind) -> Kind:
-    """The kind of `--validation`, which must be DATA's."""
-    path = settings.validation or settings.data
-    found = find_kind(settings, path)
-    if found.task != kind.task and (found.task, kind.task) != (
-        "text_classification",
-        "text_regression",
-    ):
-        raise ValueError(
-            f"--validation must be data as DATA, {kind.task}. "
-            f"Received: {str(path)!r}, {found.task}"
-        )
-    return found
 
 
 def _class_names(texts: LabeledTexts, source: Source) -> list[str]:

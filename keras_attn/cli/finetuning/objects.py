@@ -9,7 +9,7 @@ import keras
 
 from keras_attn.cli.finetuning import images
 from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
-from keras_attn.cli.finetuning.kinds import Kind, find_kind
+from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
@@ -36,12 +36,8 @@ class ObjectJob(Job):
                 f"{len(train)} images and none"
             )
         if settings.validation is not None:
-            other = find_kind(replace(settings, images=None), settings.validation)
-            if other.task != kind.task:
-                raise ValueError(
-                    "--validation must have boxes, as DATA. "
-                    f"Received: {str(settings.validation)!r}, {other.task}"
-                )
+            there = replace(settings, images=None)
+            other = find_other_kind(there, kind, settings.validation)
             validation = _read(settings.validation, other, None, self.class_names)
         elif splits[1] is not None:
             validation = _read(settings.data, kind, splits[1], self.class_names)

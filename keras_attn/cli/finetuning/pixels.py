@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_attn.cli.finetuning import images
 from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
-from keras_attn.cli.finetuning.kinds import Kind, find_kind
+from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
@@ -35,12 +35,7 @@ class PixelJob(Job):
         if settings.validation is not None:
             # The folders inside it, not those of `--images` and `--masks`.
             there = replace(settings, images=None, masks=None)
-            other = find_kind(there, settings.validation)
-            if other.task != kind.task:
-                raise ValueError(
-                    "--validation must be a folder with images and masks. "
-                    f"Received: {str(settings.validation)!r}, {other.task}"
-                )
+            other = find_other_kind(there, kind, settings.validation)
             validation = self._read(other)
         else:
             fraction, seed = settings.validation_fraction, settings.seed

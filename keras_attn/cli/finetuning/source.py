@@ -28,6 +28,7 @@ from keras_attn.models.parts.keras_file import (
     build_from_keras_file,
     load_keras_file,
 )
+from keras_attn.models.parts.keras_state import undone, without_allocating
 from keras_attn.models.parts.registry import entry
 
 _WITHOUT_A_CHECKPOINT = {"frozen_norms": False, "num_frozen": 0}
@@ -59,8 +60,12 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Bytes of its files, which identify it when a run is resumed."""
-        return 0 if self.path is None else size_of(self.path)
+        """Bytes of its weights, which identify it when a run is resumed."""
+        if self.path is None or self.path.is_file():
+            return 0 if self.path is None else size_of(self.path)
+        # Not what was exported to the folder since.
+        weights = [*self.path.glob("*.safetensors"), *self.path.glob("*.keras")]
+        return sum(map(size_of, weights))
 
     @property
     def class_names(self) -> list[str] | None:
@@ -76,7 +81,8 @@ class Source:
             return entry(self.name).card.task == "language model"
         if is_checkpoint(self.path):
             return "causal_lm" in family_of(Folder(self.path).config).tasks
-        return hasattr(self._sketch_of_file(), "incremental")
+        with undone(), without_allocating():
+            return hasattr(self._sketch_of_file(), "incremental")
 
     def tokenizer(self, folder: Path | None) -> Any:
         """The tokenizer.
@@ -114,10 +120,13 @@ class Source:
             with working("Loading the model"):
                 return load_keras_file(self._file())
         given = self._for_checkpoint(options)
-        with working("Loading the model"), warnings.catch_warnings(record=True) as all_:
+        with (
+            working("Loading the model"),
+            warnings.catch_warnings(record=True) as caught,
+        ):
             warnings.simplefilter("always", UserWarning)
             model = models.load_checkpoint(self.path, head, **given)
-        for each in all_:
+        for each in caught:
             say(str(each.message), "yellow")
         return model
 

@@ -12,9 +12,9 @@ from keras_attn.cli.opened_model import is_checkpoint, load_tokenizer_of, open_m
 from keras_attn.export import load_runner
 from keras_attn.export.formats import ANY_ARTEFACT, format_at
 from keras_attn.export.signature_info import IMAGE_BYTES, PREFILL
+from keras_attn.export.text import SERVE_PAIR, TEXT
 from keras_attn.models.parts.functional import input_structure
 
-TEXT = "text"  # The input of a SavedModel that has a tokenizer.
 _IMAGES = "images"
 
 
@@ -57,7 +57,8 @@ class Network:
 
     def _call(self, inputs: Mapping[str, np.ndarray]) -> Any:
         if self.is_exported:
-            return self.model(inputs)
+            is_pair = len(inputs) == 2 and self.takes_strings
+            return self.model(inputs, SERVE_PAIR if is_pair else None)
         if isinstance(input_structure(self.model), Mapping):
             return self.model.predict_on_batch(dict(inputs))
         (array,) = inputs.values()

@@ -10,9 +10,10 @@ import numpy as np
 
 from keras_attn.cli.finetuning.kinds import TEXT_COLUMNS
 from keras_attn.cli.prediction.inputs import TextRow, read_rows
-from keras_attn.cli.prediction.network import TEXT, Network
+from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.terminal import in_parts
 from keras_attn.decoding import generate
+from keras_attn.export.text import TEXT, TEXT_PAIR
 
 _MULTIPLE = 8
 _MAX_NEW_TOKENS = 64
@@ -96,9 +97,8 @@ def _encoded(network: Network, tokenizer: Any, rows: Sequence[TextRow]) -> dict:
     """The inputs of a batch."""
     first, *second = zip(*(row.texts.values() for row in rows), strict=True)
     if tokenizer is None:
-        names = [name for name in network.shapes if name.startswith(TEXT)]
         arrays = [np.array(texts, object) for texts in (first, *second)]
-        return dict(zip(names, arrays, strict=True))
+        return dict(zip((TEXT, TEXT_PAIR), arrays, strict=False))
     texts = (list(first), list(second[0]) if second else None)
     fixed = network.shapes["token_ids"][1]
     longest = network.result.max_length
