@@ -151,6 +151,12 @@ class LabeledTextJob(EncodedTextJob):
         classes = None if self.is_regression else train.classes(self.class_names)
         if settings.validation is not None:
             other = find_other_kind(settings, kind, settings.validation)
+            if (other.second is None) != (kind.second is None):
+                raise ValueError(
+                    "--validation must have texts or pairs of texts, as DATA. "
+                    f"Received: columns {other.second} and {kind.second} of the second "
+                    "texts (see --pair-column)"
+                )
             validation = read_labeled_texts(settings.validation, **_columns(other))
         else:
             fraction, seed = settings.validation_fraction, settings.seed

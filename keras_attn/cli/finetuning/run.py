@@ -80,7 +80,6 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
             say(f"The run in {settings.run_dir} is already trained.")
             _say_figures(result)
             return settings.run_dir
-        keras.utils.set_random_seed(settings.seed)
         _say_cost(job)
         if not only_plan:
             result = _train(job)
@@ -174,6 +173,7 @@ def _say_cost(job: Job) -> None:
 
 def _train(job: Job) -> Result:
     settings, source, folder = job.settings, job.source, job.settings.run_dir
+    keras.utils.set_random_seed(settings.seed)
     model = source.load(job.head, job.options())
     job.prepare(model)
     if settings.quantize is not None:
