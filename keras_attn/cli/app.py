@@ -27,6 +27,8 @@ COMMANDS = {
     "demo": "Train RNNsearch to read dates, plot its attention and export it to three "
     "formats.",
     "train": "Train a translator on line-aligned text.",
+    "finetune": "Fine-tune a model on your own data, whatever kind they are.",
+    "predict": "Classify, score, segment, detect or continue what is in files.",
     "generate": "Generate a continuation of a prompt, or its translation.",
     "plan": "Estimate the cost of a model without building it: FLOPs and memory.",
     "export": "Export a model, run what was exported, and compare it with Keras.",
@@ -37,7 +39,7 @@ COMMANDS = {
 }
 # A function called `list` would hide Python's.
 _FUNCTIONS = {"list": "list_models"}
-_RESUMABLE = ("train", "demo", "search")
+_RESUMABLE = ("train", "finetune", "demo", "search")
 _EXIT_CODES = (
     "Exit codes: 0 success; 1 a check failed (an artefact disagrees, the demo did not "
     "learn); 2 wrong usage, with one line on stderr; 130 interrupted."

@@ -102,24 +102,24 @@ def _rows(counted: "Plan", unit: str) -> list[tuple[str, str]]:
     forward, both = counted.forward_flops_per_token, counted.training_flops_per_token
     rows = [
         ("parameters", f"{counted.parameters:,}"),
-        (f"FLOPs per {unit}", f"{_short(forward)}FLOP forward"),
-        ("", f"{_short(both)}FLOP forward and backward"),
-        ("FLOPs per step", f"{_short(counted.training_flops)}FLOP"),
-        ("weights", f"{_short(counted.weights)}B"),
-        ("gradients", f"{_short(counted.gradients)}B"),
-        (counted.optimizer, f"{_short(counted.optimizer_state)}B"),
-        ("activations", f"{_short(counted.activations)}B"),
-        ("training", f"{_short(counted.training_memory)}B in total"),
+        (f"FLOPs per {unit}", f"{short(forward)}FLOP forward"),
+        ("", f"{short(both)}FLOP forward and backward"),
+        ("FLOPs per step", f"{short(counted.training_flops)}FLOP"),
+        ("weights", f"{short(counted.weights)}B"),
+        ("gradients", f"{short(counted.gradients)}B"),
+        (counted.optimizer, f"{short(counted.optimizer_state)}B"),
+        ("activations", f"{short(counted.activations)}B"),
+        ("training", f"{short(counted.training_memory)}B in total"),
     ]
     if counted.cache is not None:
         rows += [
-            ("cache", f"{_short(counted.cache)}B of keys, values or states"),
-            ("generation", f"{_short(counted.generation_memory)}B in total"),
+            ("cache", f"{short(counted.cache)}B of keys, values or states"),
+            ("generation", f"{short(counted.generation_memory)}B in total"),
         ]
     return rows
 
 
-def _short(number: float | None) -> str:
+def short(number: float | None) -> str:
     """Three significant digits and the prefix of the unit."""
     number = float(number or 0)
     for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _MAX_IMAGES = 256
 # Mean and standard deviation of pixels in [0, 1], by the value of --pixels.
-_NORMALIZATIONS = {
+NORMALIZATIONS = {
     "unit": (0.0, 1.0),
     "signed": (0.5, 0.5),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -43,7 +43,7 @@ def read_samples(
             of any size. Default: the longest; the size of the images.
         tokenizer: The value of `--tokenizer`; if given, the texts themselves are the
             inputs.
-        pixels: The value range of images; a key of `_NORMALIZATIONS`. None = the
+        pixels: The value range of images; a key of `NORMALIZATIONS`. None = the
             model's own preprocessing.
 
     Returns:
@@ -186,7 +186,7 @@ def _preparation(
 
     fields = getattr(opened.model, "preprocessing", None)
     if pixels is not None:
-        mean, deviation = _NORMALIZATIONS[pixels]
+        mean, deviation = NORMALIZATIONS[pixels]
 
         def resize_and_normalize(image):
             shares = _resized(image, height, width) / 255
@@ -196,7 +196,7 @@ def _preparation(
     if fields is None:
         raise ValueError(
             "--pixels must be the value range in which MODEL takes images: "
-            f"{', '.join(_NORMALIZATIONS)}. `keras-attn describe` prints it for every "
+            f"{', '.join(NORMALIZATIONS)}. `keras-attn describe` prints it for every "
             "published model; for your own model, use the range of its training "
             "images. Received: no --pixels"
         )

@@ -22,6 +22,11 @@ from keras_attn.data.images.geometry import (
     RandomScaleAndCrop,
 )
 from keras_attn.data.images.image_bytes import decode_images
+from keras_attn.data.images.image_classes import (
+    ImageClassData,
+    image_class_dataset,
+    read_image_classes,
+)
 from keras_attn.data.images.image_texts import (
     ImageTextData,
     ImageTextExample,
@@ -90,6 +95,7 @@ from keras_attn.data.text.feedback_files import (
     read_rankings,
 )
 from keras_attn.data.text.glue import GlueData, read_glue
+from keras_attn.data.text.labeled_texts import LabeledTexts, read_labeled_texts
 from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.text.next_sentence import (
     next_sentence_dataset,
@@ -123,8 +129,10 @@ __all__ = [
     "FONTS",
     "FoundPicture",
     "GlueData",
+    "ImageClassData",
     "ImageTextData",
     "ImageTextExample",
+    "LabeledTexts",
     "PathRegions",
     "PictureIndex",
     "PreferenceTexts",
@@ -165,6 +173,7 @@ __all__ = [
     "detection_dataset",
     "from_keras_cv",
     "hold_out",
+    "image_class_dataset",
     "image_text_dataset",
     "index_pictures",
     "language_probabilities",
@@ -188,7 +197,9 @@ __all__ = [
     "read_coco_captions",
     "read_completions",
     "read_glue",
+    "read_image_classes",
     "read_image_texts",
+    "read_labeled_texts",
     "read_named_pictures",
     "read_parallel",
     "read_preferences",

@@ -301,11 +301,18 @@ def _changed_state(callback, initial: dict) -> tuple[dict, dict]:
         if isinstance(value, np.generic):
             value = value.item()
         is_list = isinstance(value, list) and len(value) > 0
-        if is_list and all(isinstance(part, np.ndarray) for part in value):
-            lists[name] = value
+        if is_list and _are_arrays(value):
+            lists[name] = [np.asarray(part) for part in value]
         elif _is_plain(value) and (name not in initial or initial[name] != value):
             plain[name] = value
     return plain, lists
+
+
+def _are_arrays(values) -> bool:
+    """Whether these are arrays, such as weights, of which a scalar is a number."""
+    return any(isinstance(part, np.ndarray) for part in values) and all(
+        isinstance(part, np.ndarray | np.generic) for part in values
+    )
 
 
 def _is_plain(value) -> bool:

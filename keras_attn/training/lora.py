@@ -249,7 +249,8 @@ def adapters_off(model: keras.Model) -> Iterator[None]:
         ```
     """
     scales = [update.scale for update in _updates(model)]
-    before = [keras.ops.convert_to_numpy(scale) for scale in scales]
+    # Tensors, since a compiled step may switch them, too.
+    before = [keras.ops.copy(scale) for scale in scales]
     for scale in scales:
         scale.assign(0.0)
     try:

@@ -1,8 +1,6 @@
 """The training loop of a translator: run folder, callbacks, resuming after a kill."""
 
-import csv
 import functools
-import io
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,9 +9,9 @@ import keras
 import tensorflow as tf
 
 from keras_attn.data import parallel_dataset
-from keras_attn.file_writing import write_atomically
 from keras_attn.layers.recorder import record_attention_scores
 from keras_attn.training.backup import BackupAndResume
+from keras_attn.training.history_file import HistoryFile
 from keras_attn.training.losses.cross_entropy import (
     SmoothedCrossEntropy,
     smoothed_cross_entropy,
@@ -111,11 +109,7 @@ def fit_translator(
             translator, sources, references, num_drawn, log_dir / "validation"
         ),
         keras.callbacks.TensorBoard(log_dir, write_graph=False),
-        keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: _log_epoch(
-                run_dir / "history.csv", epoch, logs
-            )
-        ),
+        HistoryFile(run_dir / "history.csv"),
         # Must come before `save`: `is_trained` takes a translator without a backup for
         # a finished run.
         backup,
@@ -235,20 +229,6 @@ class TranslationScore(keras.callbacks.Callback):
             tf.summary.scalar(self.name, value)
             tf.summary.text("translations", tf.constant(rows))
         writer.close()
-
-
-def _log_epoch(path, epoch, logs):
-    """Writes the row of an epoch to a CSV file, replacing the row of an earlier run."""
-    rows = []
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if int(row["epoch"]) < epoch]
-    columns = ["epoch", *sorted(logs)]
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows([*rows, {"epoch": epoch, **logs}])
-    write_atomically(path, text.getvalue().encode())
 
 
 def _alignment_maps(translator, sources, references, count, log_dir):

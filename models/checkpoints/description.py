@@ -30,7 +30,7 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
         opened: The folder that it was built from.
         overrides: Arguments of its builder that took precedence over the folder's.
     """
-    names, layers = _class_names(opened.config), layers_of(model)
+    names, layers = class_names_of(opened.config), layers_of(model)
     if names and {"classifier", "class_logits"} & set(layers):
         # Another number of classes means other classes.
         if overrides.get("num_classes", len(names)) == len(names):
@@ -45,7 +45,7 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
     model.preprocessing = fields
 
 
-def _class_names(config: Mapping[str, Any]) -> list[str] | None:
+def class_names_of(config: Mapping[str, Any]) -> list[str] | None:
     """The names of the classes; None if they are missing, incomplete or generated."""
     for field in ("id2label", "label_names", "class_names", "_class_names"):
         names: Any = config.get(field)

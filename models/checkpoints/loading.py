@@ -122,22 +122,27 @@ def load_checkpoint(
 
 
 def build_from_checkpoint(
-    folder: str | os.PathLike, task: str | None = None
+    folder: str | os.PathLike, task: str | None = None, **overrides
 ) -> keras.Model:
-    """The model of `load_checkpoint(folder, task)`, built without reading its weights.
+    """The model of `load_checkpoint`, built without reading its weights.
 
     Its sizes come from `config.json`, checked against the headers of the weight files.
     The variables are new: call this where they take no memory, in a `tf.Graph` or
     `without_allocating`.
 
+    Args:
+        folder: As of `load_checkpoint`.
+        task: As of `load_checkpoint`.
+        **overrides: As of `load_checkpoint`.
+
     Raises:
-        FileNotFoundError, ValueError: As in `load_checkpoint`.
+        FileNotFoundError, TypeError, ValueError: As in `load_checkpoint`.
     """
     opened = Folder(folder)
     try:
-        return _build(opened, task, {}).model
+        return _build(opened, task, overrides).model
     except (TypeError, ValueError) as error:
-        raise _naming_folder(error, folder, {}) from error
+        raise _naming_folder(error, folder, overrides) from error
 
 
 def _load(

@@ -109,6 +109,7 @@ def save_checkpoint(
     write_folder(folder, config, tensors, max_shard_size, others, family.files)
 
 
+<<<<<<< HEAD
 def family_of(model: keras.Model, library: str | None):
     """The family and the task of a model.
 
@@ -120,10 +121,28 @@ def family_of(model: keras.Model, library: str | None):
         ValueError: If it has no counterpart.
     """
     families = WRITTEN[library] if library else WRITTEN_BY_DEFAULT
+=======
+def can_be_saved(model: keras.Model) -> bool:
+    """Whether `save_checkpoint` has a naming for a model."""
+    found = _first_family(model, WRITTEN_BY_DEFAULT)
+    return found is not None and found[1] in found[0].saved_as
+
+
+def _first_family(model, families):
+    """The first family that a model belongs to, and its task; None without one."""
+>>>>>>> finetune
     for family in families:
         task = family.task_of(model)
         if task is not None:
             return family, task
+    return None
+
+
+def _family_of(model, library):
+    families = WRITTEN[library] if library else WRITTEN_BY_DEFAULT
+    found = _first_family(model, families)
+    if found is not None:
+        return found
     types = dict.fromkeys(family.model_type for family in families)
     raise ValueError(
         "`model` must be from a builder of a family that has checkpoints: "

@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from keras_attn.cli.plan import _short
+from keras_attn.cli.plan import short
 from keras_attn.models.checkpoints.tensors import TensorFile
 
 pytestmark = pytest.mark.compiled
@@ -105,4 +105,4 @@ def test_wrong_options(command):
     [(None, "0 "), (999, "999 "), (1000, "1 k"), (1e6, "1 M"), (1.2345e12, "1.23 T")],
 )
 def test_quantities_have_the_prefix_of_their_size(number, text):
-    assert _short(number) == text
+    assert short(number) == text

@@ -196,6 +196,26 @@ def test_training_that_stopped_early_stays_stopped(tmp_path):
     np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
 
 
+def test_the_best_weights_are_kept_if_one_is_a_number(tmp_path):
+    """Such as the scale of a low-rank update: its array is a NumPy scalar."""
+    best = [np.arange(6.0).reshape(2, 3), np.float32(0.3)]
+    model = build(1)
+    for process in (1, 2):
+        stopping = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+        backup = BackupAndResume(
+            tmp_path, callbacks=[stopping], delete_checkpoint=False
+        )
+        backup.set_model(model)
+        backup.set_params({"epochs": 2})
+        backup.on_train_begin()
+        if process == 1:
+            stopping.best_weights = best
+            backup.on_epoch_end(0, {"loss": 1.0})
+    found = stopping.best_weights
+    assert len(found) == 2 and found[1] == best[1] and found[1].dtype == np.float32
+    np.testing.assert_array_equal(found[0], best[0])
+
+
 def test_a_backup_is_kept_until_it_is_deleted(tmp_path):
     first, model, _ = fit(tmp_path / "a", 1, delete_checkpoint=False)
     assert [path.name for path in (tmp_path / "a").iterdir()] == [BACKUP_FILE]

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn import models
+from keras_attn import layers, models
 from keras_attn.decoding import Greedy, generate
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.training import adapters_off, enable_lora, merge_lora, set_adapters
@@ -181,6 +181,30 @@ def test_several_updates_are_switched():
     set_adapters(model, None)
     with pytest.raises(ValueError, match=r"`names` must be names .*this model, \[\]"):
         set_adapters(model, "first")
+
+
+def test_a_graph_may_switch_them_off():
+    """As the reference of DPO does, in each step of a compiled `fit`."""
+    tf = pytest.importorskip("tensorflow")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("tf.function compiles for TensorFlow alone")
+    x = np.ones((2, 3), "float32")
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(4)])
+    base = model(x)
+    enable_lora(model, 2, targets="all", seed=0)
+    for weight in model.trainable_variables:
+        weight.assign(keras.ops.ones_like(weight))
+
+    @tf.function
+    def both():
+        with adapters_off(model):
+            off = model(x)
+        return off, model(x)
+
+    for _ in range(2):
+        off, on = both()
+        np.testing.assert_allclose(off, base, atol=1e-6)
+        np.testing.assert_allclose(on, base + 6, atol=1e-5)
 
 
 def test_generated_text_follows():

@@ -195,13 +195,25 @@ def fit_into(
     """
     if tuple(example["image"].shape[:2]) == tuple(size):  # Known, and the same.
         return example
-    source = tf.cast(tf.stack(image_size(example)), tf.float32)
+    scale = fitting_scale(image_size(example), size, keep_aspect_ratio)
+    return place(example, size, scale, tf.zeros(2), fill=fill)
+
+
+def fitting_scale(source: Any, size: tuple[int, int], keep_aspect_ratio: bool) -> Any:
+    """The vertical and the horizontal scale of `fit_into`, float32 (2,).
+
+    Args:
+        source: Height and width of the image.
+        size: Height and width of the result.
+        keep_aspect_ratio: See `fit_into`.
+    """
+    source = tf.cast(tf.stack(source), tf.float32)
     scale = tf.constant(size, tf.float32) / source
     if keep_aspect_ratio:
         # Sides are whole pixels; the exact scale differs a little between them.
         fitted = tf.round(source * tf.reduce_min(scale))
         scale = tf.maximum(fitted, 1.0) / source
-    return place(example, size, scale, tf.zeros(2), fill=fill)
+    return scale
 
 
 def place(

@@ -83,7 +83,7 @@ def read_completions(
 def read_preferences(
     path: str | os.PathLike,
     *,
-    prompt_column: str = "prompt",
+    prompt_column: str | None = "prompt",
     chosen_column: str = "chosen",
     rejected_column: str = "rejected",
 ) -> PreferenceTexts:
@@ -91,7 +91,8 @@ def read_preferences(
 
     Args:
         path: As of `read_completions`.
-        prompt_column: Column, or key, of the prompts, which may be empty.
+        prompt_column: Column, or key, of the prompts, which may be empty. None: all
+            prompts are.
         chosen_column: Column, or key, of the better completions.
         rejected_column: Column, or key, of the worse completions.
 
@@ -103,10 +104,13 @@ def read_preferences(
         ValueError: As `read_completions`; and if the two completions of a prompt are
             equal. File and line are named.
     """
-    columns = [prompt_column, chosen_column, rejected_column]
+    prompts = [] if prompt_column is None else [prompt_column]
     rows = []
-    for label, (prompt, chosen, rejected) in read_columns(path, columns):
-        check_text(prompt, prompt_column, label, may_be_empty=True)
+    for label, (*found, chosen, rejected) in read_columns(
+        path, [*prompts, chosen_column, rejected_column]
+    ):
+        prompt = found[0] if found else ""
+        check_text(prompt, prompt_column or "prompt", label, may_be_empty=True)
         check_text(chosen, chosen_column, label)
         check_text(rejected, rejected_column, label)
         if chosen == rejected:

@@ -1,0 +1,76 @@
+"""LoRA, and integers in place of the kernels that it leaves fixed."""
+
+from typing import Any
+
+import keras
+
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.training.lora import LoRAReport, enable_lora, kernel_parts
+
+_USUAL = ("query", "value")
+
+
+def check_adaptation(settings: Settings) -> None:
+    """Raises for options that make no sense together.
+
+    Raises:
+        ValueError: If there are targets without a rank, or integers that would have to
+            train.
+    """
+    if settings.lora_targets is not None and settings.lora is None:
+        raise ValueError(
+            "--lora-targets needs --lora RANK. "
+            f"Received: --lora-targets {settings.lora_targets!r}"
+        )
+    if settings.quantize is not None and settings.lora is None:
+        raise ValueError(
+            "--quantize needs --lora RANK: kernels of integers do not train, low-rank "
+            f"updates of them do. Received: --quantize {settings.quantize}"
+        )
+
+
+def quantize(model: Any, mode: str) -> str:
+    """Turns the kernels of a model into integers.
+
+    Args:
+        model: A model.
+        mode: `--quantize`.
+
+    Returns:
+        What was reached.
+
+    Raises:
+        ValueError: If only Keras' own way is there, which reaches little.
+    """
+    if type(model).quantize is keras.Model.quantize:
+        raise ValueError(
+            f"--quantize {mode} is not available for this model: Keras' own "
+            "`quantize` passes over attention, and none of ours is there. "
+            f"Received: a {type(model).__name__}"
+        )
+    return str(model.quantize(mode))
+
+
+def adapt(model: Any, settings: Settings, new_layers: list[str]) -> LoRAReport:
+    """Gives a model low-rank updates; everything else but its new layers is fixed.
+
+    Args:
+        model: A model.
+        settings: The command line, with `--lora`.
+        new_layers: Names of layers that train as a whole.
+    """
+    targets: Any = _USUAL
+    if settings.lora_targets is not None:
+        targets = [part.strip() for part in settings.lora_targets.split(",")]
+        targets = "all" if targets == ["all"] else targets
+    else:
+        names = {part.path.rsplit("/", 1)[-1] for part in kernel_parts(model)}
+        if not set(_USUAL) <= names:
+            targets = "all"
+    return enable_lora(
+        model,
+        settings.lora or 1,
+        targets=targets,
+        also_train=new_layers,
+        seed=settings.seed,
+    )

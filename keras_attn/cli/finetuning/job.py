@@ -1,0 +1,182 @@
+"""What every fine-tuning task has: data, a head, a loss, figures."""
+
+import abc
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+
+from keras_attn.cli.finetuning.kinds import Kind
+from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.cli.finetuning.source import Source
+
+Batches = Any  # A `tf.data.Dataset`.
+
+
+class Job(abc.ABC):
+    """Fine-tuning on some data: a subclass per task reads them when it is made.
+
+    Args:
+        settings: The command line.
+        kind: The task and where its data are.
+        source: The model.
+
+    Attributes:
+        settings: As given.
+        kind: As given.
+        source: As given.
+        head: The task of a checkpoint that has the head.
+        rate: The largest learning rate when all weights of a pre-trained model train.
+        lora_rate: The same for low-rank updates.
+        rows: Rows of a batch per example.
+        tokenizer: The tokenizer; None for images.
+    """
+
+    head: ClassVar[str]
+    rate: ClassVar[float] = 5e-5
+    lora_rate: ClassVar[float] = 5e-4
+    rows: ClassVar[int] = 1
+    tokenizer: Any = None
+
+    def __init__(self, settings: Settings, kind: Kind, source: Source):
+        self.settings = settings
+        self.kind = kind
+        self.source = source
+
+    @property
+    def learning_rate(self) -> float:
+        """The largest learning rate."""
+        if self.settings.learning_rate is not None:
+            return self.settings.learning_rate
+        if self.settings.lora is not None:
+            return self.lora_rate
+        return self.rate if self.source.is_pretrained else 1e-3
+
+    @property
+    def sequence(self) -> int | None:
+        """Tokens per row; None for images."""
+        return None
+
+    @property
+    @abc.abstractmethod
+    def num_examples(self) -> int:
+        """Examples to train on."""
+
+    @abc.abstractmethod
+    def lines(self) -> list[str]:
+        """What was read, for the user."""
+
+    @abc.abstractmethod
+    def options(self) -> dict[str, Any]:
+        """The arguments of the model's builder that follow from the data."""
+
+    @abc.abstractmethod
+    def prepare(self, model: Any) -> None:
+        """Checks that a model fits the data, and tells it what its classes mean.
+
+        Raises:
+            ValueError: If it does not fit.
+        """
+
+    @abc.abstractmethod
+    def batches(self, epoch: Any) -> tuple[Batches, Batches]:
+        """The training and the validation batches.
+
+        Args:
+            epoch: The variable of `BackupAndResume`, on which the order depends.
+        """
+
+    @abc.abstractmethod
+    def compile(self, trainer: keras.Model, **options: Any) -> None:
+        """Compiles what `trainer` returned, with its loss and metrics."""
+
+    @abc.abstractmethod
+    def result(self) -> Result:
+        """What `keras-attn predict` has to know, without figures."""
+
+    def trainer(self, model: Any) -> keras.Model:
+        """The model to fit, if it is not the model itself."""
+        return model
+
+    def new_layers(self, model: Any) -> list[str]:
+        """Names of the layers that train as a whole beside low-rank updates."""
+        names = ("classifier", "classifier_hidden")
+        return [layer.name for layer in model.layers if layer.name in names]
+
+    def callbacks(self, validation: Batches) -> list[keras.callbacks.Callback]:
+        """Callbacks that add figures to the logs of an epoch."""
+        return []
+
+    def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
+        """What is measured on the validation data at the end."""
+        found: dict = trainer.evaluate(validation, verbose=0, return_dict=True)
+        return {name: float(value) for name, value in found.items()}
+
+    def save(self, folder: Path) -> None:
+        """Writes the tokenizer, if the task has one."""
+        if self.tokenizer is not None:
+            self.tokenizer.save(folder)
+
+
+class TextJob(Job):
+    """A job of texts, which needs a tokenizer."""
+
+    def __init__(self, settings: Settings, kind: Kind, source: Source):
+        super().__init__(settings, kind, source)
+        self.tokenizer = source.tokenizer(settings.tokenizer)
+
+    def options(self) -> dict[str, Any]:
+        """The size of the vocabulary."""
+        return {"vocabulary_size": self.tokenizer.vocabulary_size}
+
+
+def hold_out(
+    count: int, fraction: float, seed: int, classes: Sequence[int] | None = None
+) -> tuple[list[int], list[int]]:
+    """Splits examples at random, each class in the same proportion.
+
+    Args:
+        count: Number of examples.
+        fraction: Share to hold out.
+        seed: Seed of the choice.
+        classes: The class of each example. None = there are none.
+
+    Returns:
+        The indices to train on and those held out, both sorted. No class is held out as
+        a whole, and one example at least is held out.
+
+    Raises:
+        ValueError: If there is only one example of each class.
+    """
+    groups: dict[int, list[int]] = {}
+    for index in range(count):
+        groups.setdefault(0 if classes is None else classes[index], []).append(index)
+    shuffled = random.Random(seed)
+    held: list[int] = []
+    for members in groups.values():
+        number = min(round(fraction * len(members)), len(members) - 1)
+        held += shuffled.sample(members, number)
+    largest = max(groups.values(), key=len)
+    if not held and len(largest) > 1:
+        held = shuffled.sample(largest, 1)
+    if not held:
+        raise ValueError(
+            "DATA must have two examples of a class at least, one to train on and one "
+            f"to validate on; or pass --validation. Received: {count} examples"
+        )
+    chosen = frozenset(held)
+    return [index for index in range(count) if index not in chosen], sorted(held)
+
+
+def names_of(model: Any) -> set[str]:
+    """The names of a model's inputs; empty for a single tensor."""
+    return set(model.input) if isinstance(model.input, dict) else set()
+
+
+def shortened_names(names: Sequence[str], most: int = 10) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

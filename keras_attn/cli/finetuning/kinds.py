@@ -1,0 +1,256 @@
+"""Which task it is: from the columns of a table, or what a folder has in it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from keras_attn.checks import check_choice
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.data.images.image_files import IMAGE_SUFFIXES
+from keras_attn.data.text.tables import column_names
+from keras_attn.file_reading import shown
+
+# What a model learns, and from which data.
+TASKS = {
+    "text_classification": "texts, or pairs of texts, and their classes",
+    "text_regression": "texts, or pairs of texts, and a number each",
+    "completion": "prompts and completions",
+    "preference": "prompts, chosen and rejected completions, by DPO",
+    "reward": "prompts, chosen and rejected completions: a model that scores them",
+    "image_classification": "a folder of images per class",
+    "segmentation": "images and masks",
+    "detection": "images and boxes, COCO's or VOC's",
+}
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+TEXT_COLUMNS = (
+    "text",
+    "sentence",
+    "sentence1",
+    "review",
+    "premise",
+    "question1",
+    "question",
+)
+_PAIRS = ("text_pair", "text2", "sentence2", "hypothesis", "question2", "answer")
+_LABELS = ("label", "labels", "class", "category", "target", "score", "sentiment")
+_IMAGE_FOLDERS = ("images", "image", "imgs", "train")
+_MASK_FOLDERS = ("masks", "mask", "labels", "label", "trainannot")
+_SNIFFED = 65_536
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The task, and where its data are.
+
+    Attributes:
+        task: One of `TASKS`; "preference" also stands for "reward" until the model is
+            known.
+        text: Column of the texts, or of the completions.
+        second: Column of the second texts, or None.
+        label: Column of the labels.
+        prompt: Column of the prompts, or None.
+        images: Folder of the images.
+        masks: Folder of the masks.
+        annotations: COCO's file.
+        why: What in the data says so, for the user.
+    """
+
+    task: str
+    why: str
+    text: str = ""
+    second: str | None = None
+    label: str = ""
+    prompt: str | None = None
+    images: Path = Path()
+    masks: Path = Path()
+    annotations: Path | None = None
+
+
+def find_kind(settings: Settings, path: Path) -> Kind:
+    """The kind of some data.
+
+    Args:
+        settings: The command line.
+        path: DATA, or the data to validate on.
+
+    Raises:
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If it is nothing to learn from, or the task needs other data. The
+            message says what was found.
+    """
+    if settings.task is not None:
+        check_choice("--task", settings.task, TASKS)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no {path}. Received: {str(path)!r}")
+    kind = _of_folder(settings, path) if path.is_dir() else _of_file(settings, path)
+    if settings.task is None:
+        return kind
+    if settings.task not in _FITTING[kind.task]:
+        raise ValueError(
+            f"--task {settings.task} needs {TASKS[settings.task]}. Received: "
+            f"{str(path)!r}, which is {TASKS[kind.task]} ({kind.why})"
+        )
+    return Kind(**{**vars(kind), "task": settings.task})
+
+
+# What the data may be learned as.
+_FITTING = {
+    "text_classification": ("text_classification", "text_regression"),
+    "completion": ("completion",),
+    "preference": ("preference", "reward"),
+    "image_classification": ("image_classification",),
+    "segmentation": ("segmentation",),
+    "detection": ("detection",),
+}
+
+
+def find_other_kind(settings: Settings, kind: Kind, path: Path) -> Kind:
+    """The kind of other data for the same task, such as `--validation`.
+
+    Args:
+        settings: The command line.
+        kind: The kind of DATA.
+        path: The other data.
+
+    Raises:
+        ValueError: If they are for another task.
+    """
+    found = find_kind(settings, path)
+    if not any({found.task, kind.task} <= set(tasks) for tasks in _FITTING.values()):
+        raise ValueError(
+            f"--validation must be data as DATA, {TASKS[kind.task]}. Received: "
+            f"{str(path)!r}, {TASKS[found.task]} ({found.why})"
+        )
+    return found
+
+
+def _of_file(settings: Settings, path: Path) -> Kind:
+    if path.suffix.lower() not in TABLES:
+        raise ValueError(
+            f"DATA must be a table, {', '.join(TABLES)}, COCO's JSON, or a folder. "
+            f"Received: {str(path)!r}"
+        )
+    if path.suffix.lower() == ".json" and _is_coco(path):
+        return _coco(settings, path)
+    names = column_names(path)
+    given = (settings.text_column, settings.label_column)
+    if {"chosen", "rejected"} <= set(names) and given == (None, None):
+        return Kind(
+            "preference",
+            f"{path.name} has the columns chosen and rejected",
+            prompt=_column(names, settings.prompt_column, ("prompt",), path, "prompt"),
+        )
+    if "completion" in names and given == (None, None):
+        return Kind(
+            "completion",
+            f"{path.name} has the column completion",
+            text="completion",
+            prompt=_needed(names, settings.prompt_column, ("prompt",), path, "prompt"),
+        )
+    text = _needed(names, settings.text_column, TEXT_COLUMNS, path, "text")
+    label = _needed(names, settings.label_column, _LABELS, path, "label")
+    others = tuple(name for name in _PAIRS if name not in (text, label))
+    second = _column(names, settings.pair_column, others, path, "pair")
+    columns = f"{text}, {second}" if second else text
+    return Kind(
+        "text_classification",
+        f"{path.name} has the columns {columns} and {label}",
+        text=text,
+        second=second,
+        label=label,
+    )
+
+
+def _column(
+    names: Sequence[str],
+    given: str | None,
+    usual: Sequence[str],
+    path: Path,
+    option: str,
+) -> str | None:
+    """The column of an option: the given one, or the first of the usual names."""
+    if given is None:
+        return next((name for name in usual if name in names), None)
+    if given not in names:
+        raise ValueError(
+            f"--{option}-column must be a column of {path.name}, one of "
+            f"{shown(list(names))}. Received: --{option}-column {given!r}"
+        )
+    return given
+
+
+def _needed(names, given, usual, path: Path, option: str) -> str:
+    found = _column(names, given, usual, path, option)
+    if found is None:
+        raise ValueError(
+            f"DATA must have a column named {', '.join(usual)}; or say which it is "
+            f"with --{option}-column. Received: {path.name} with {shown(list(names))}"
+        )
+    return found
+
+
+def _of_folder(settings: Settings, path: Path) -> Kind:
+    inside = {each.name for each in path.iterdir()}
+    if {"Annotations", "JPEGImages"} <= inside:
+        return Kind("detection", "it has Annotations and JPEGImages, as VOC")
+    images = settings.images or _first(path, _IMAGE_FOLDERS)
+    masks = settings.masks or _first(path, _MASK_FOLDERS)
+    if settings.masks is not None and settings.images is None:
+        images = images or path
+    if images is not None and masks is not None:
+        why = f"images in {images.name}, masks in {masks.name}"
+        return Kind("segmentation", why, images=images, masks=masks)
+    files = [*path.glob("*.json"), *(path / "annotations").glob("*.json")]
+    files = [each for each in files if _is_coco(each)]
+    if len(files) == 1:
+        return _coco(settings, files[0])
+    if files:
+        names = ", ".join(sorted(each.name for each in files))
+        raise ValueError(
+            "DATA must be one of COCO's files: pass its path, and another one as "
+            f"--validation. Received: {str(path)!r} with {names}"
+        )
+    if "train" in inside:
+        raise ValueError(
+            "DATA must be the training images: pass the folder inside, and the other "
+            f"one as --validation. Received: {str(path)!r} with {sorted(inside)}"
+        )
+    folders = [
+        each
+        for each in path.iterdir()
+        if each.is_dir() and not each.name.startswith(".")
+    ]
+    if folders:
+        return Kind("image_classification", f"{len(folders)} folders, a class each")
+    pictures = sum(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in inside)
+    raise ValueError(
+        "DATA must be a folder with a subfolder of images per class; with images/ and "
+        "masks/; with COCO's JSON; or with VOC's Annotations/ and JPEGImages/. "
+        f"Received: {str(path)!r} with {pictures} images and no subfolder"
+    )
+
+
+def _first(folder: Path, names: Sequence[str]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_dir()), None)
+
+
+def _coco(settings: Settings, path: Path) -> Kind:
+    root = path.parent.parent if path.parent.name == "annotations" else path.parent
+    images = settings.images or _first(root, _IMAGE_FOLDERS) or root
+    return Kind("detection", f"{path.name} is COCO's", images=images, annotations=path)
+
+
+def _is_coco(path: Path) -> bool:
+    """Whether a JSON file is one object with annotations, not a table of lines."""
+    with path.open("rb") as file:
+        start = file.read(_SNIFFED)
+    first, newline, _ = start.partition(b"\n")
+    try:
+        # A line that is complete is a row, unless it is the whole file.
+        found = json.loads(first) if newline or len(start) < _SNIFFED else None
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return {"images", "annotations"} <= set(found)
+    return any(key in start for key in (b'"images"', b'"annotations"', b'"info"'))

@@ -1,0 +1,308 @@
+"""Texts, or pairs of texts, with a class, a number or a preference each."""
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+
+from keras_attn.cli.finetuning.job import (
+    Batches,
+    TextJob,
+    hold_out,
+    names_of,
+    shortened_names,
+)
+from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
+from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.cli.finetuning.source import Source
+from keras_attn.cli.finetuning.token_batches import longest_of, token_batches
+from keras_attn.cli.terminal import working
+from keras_attn.data import LabeledTexts, read_labeled_texts, read_preferences
+from keras_attn.training import (
+    MatthewsCorrelation,
+    PearsonCorrelation,
+    RankingAccuracy,
+    RankingLoss,
+    SparseF1Score,
+    SpearmanCorrelation,
+)
+
+
+class EncodedTextJob(TextJob):
+    """A model with one row of numbers for each text or pair.
+
+    Attributes:
+        inputs: The encoded training and validation texts, by the names of inputs.
+        labels: Their labels, (N,).
+        num_truncated: How many texts were cut.
+    """
+
+    head: ClassVar[str] = "classifier"
+    num_outputs: int
+
+    def encode(self, texts: list[LabeledTexts], labels: list[np.ndarray]) -> None:
+        """Encodes the training and the validation texts.
+
+        Raises:
+            ValueError: If `--max-length` leaves no room for a text.
+        """
+        limits = (self.settings.max_length, self.tokenizer.max_length)
+        positions = longest_of(self.source, self.head, self.options())
+        self.max_length = min(each for each in (*limits, positions) if each)
+        self.labels = labels
+        self.inputs = []
+        self.num_truncated = 0
+        with working("Encoding the texts"):
+            for part in texts:
+                self.inputs.append(self._encode(part, self.max_length))
+                full = np.flatnonzero(
+                    self.inputs[-1]["padding_mask"].sum(1) == self.max_length
+                )
+                # Of those that fill a row, some fit exactly.
+                longer = self._encode(part.subset(full.tolist()), self.max_length + 1)
+                self.num_truncated += int(
+                    (longer["padding_mask"].sum(1) > self.max_length).sum()
+                )
+
+    def _encode(self, part: LabeledTexts, length: int) -> dict[str, np.ndarray]:
+        return self.tokenizer.encode_batch(
+            part.texts, part.second_texts, max_length=length
+        )
+
+    @property
+    def num_examples(self) -> int:
+        """Examples to train on."""
+        return len(self.labels[0]) // self.rows
+
+    @property
+    def sequence(self) -> int | None:
+        """Tokens of the longest row."""
+        return max(each["padding_mask"].shape[1] for each in self.inputs)
+
+    def options(self) -> dict[str, Any]:
+        """The size of the vocabulary, and the number of outputs."""
+        return {**super().options(), "num_classes": self.num_outputs}
+
+    def prepare(self, model: Any) -> None:
+        """Keeps the inputs that the model takes."""
+        names = names_of(model)
+        known = {"token_ids", "padding_mask", "segment_ids"}
+        if "padding_mask" not in names or not names <= known:
+            raise ValueError(
+                f"MODEL must take texts, {', '.join(sorted(known))}. Received: a model "
+                f"with the inputs {', '.join(sorted(names)) or 'images'}"
+            )
+        shape = getattr(model.output, "shape", ())
+        if len(shape) != 2 or shape[-1] != self.num_outputs:
+            raise ValueError(
+                f"MODEL must have {self.num_outputs} outputs for these data; a "
+                "checkpoint folder gets a new head. Received: a model with the output "
+                f"{tuple(shape) or 'of several tensors'}"
+            )
+        self.inputs = [
+            {name: array for name, array in each.items() if name in names}
+            for each in self.inputs
+        ]
+
+    def batches(self, epoch: Any) -> tuple[Batches, Batches]:
+        """Batches of inputs and labels."""
+        # A GPU compiles each length anew.
+        on_gpu = bool(keras.distribution.list_devices("gpu"))
+        options: dict[str, Any] = {
+            "batch_size": self.settings.batch_size,
+            "multiple": 32 if on_gpu else 8,
+            "pad_left": self.tokenizer.convention.pad_left,
+            "together": self.rows,
+        }
+        train, validation = zip(self.inputs, self.labels, strict=True)
+        seed = self.settings.seed
+        return (
+            token_batches(*train, **options, shuffle_seed=seed, epoch=epoch),
+            token_batches(*validation, **options),
+        )
+
+    def result(self) -> Result:
+        """The columns and the length of a row."""
+        columns = {"text": self.kind.text, "second": self.kind.second}
+        columns["prompt"] = self.kind.prompt
+        return Result(
+            task=self.kind.task,
+            columns={name: column for name, column in columns.items() if column},
+            max_length=self.max_length,
+        )
+
+
+class LabeledTextJob(EncodedTextJob):
+    """Texts with a class or a score each."""
+
+    def __init__(self, settings: Settings, kind: Kind, source: Source):
+        super().__init__(settings, kind, source)
+        train = _read(settings, kind)
+        if settings.task is None and train.are_scores:
+            kind = Kind(**{**vars(kind), "task": "text_regression"})
+            self.kind = kind
+        self.is_regression = kind.task == "text_regression"
+        self.class_names: list[str] = []
+        if not self.is_regression:
+            self.class_names = _class_names(train, source)
+        classes = None if self.is_regression else train.classes(self.class_names)
+        if settings.validation is not None:
+            other = find_other_kind(settings, kind, settings.validation)
+            if (other.second is None) != (kind.second is None):
+                raise ValueError(
+                    "--validation must have texts or pairs of texts, as DATA. "
+                    f"Received: columns {other.second} and {kind.second} of the second "
+                    "texts (see --pair-column)"
+                )
+            validation = read_labeled_texts(settings.validation, **_columns(other))
+        else:
+            fraction, seed = settings.validation_fraction, settings.seed
+            chosen = None if classes is None else classes.tolist()
+            kept, held = hold_out(len(train), fraction, seed, chosen)
+            train, validation = train.subset(kept), train.subset(held)
+        self.num_outputs = len(self.class_names) or 1
+        self.encode([train, validation], [self._labels(x) for x in (train, validation)])
+
+    def _labels(self, texts: LabeledTexts) -> np.ndarray:
+        return texts.scores() if self.is_regression else texts.classes(self.class_names)
+
+    def lines(self) -> list[str]:
+        """The numbers of texts, the classes, what was cut."""
+        what = "pairs" if self.kind.second else "texts"
+        count, held = (len(each) for each in self.labels)
+        lines = [f"{count:,} {what} to train on, {held:,} to validate on"]
+        if self.class_names:
+            counts = np.bincount(self.labels[0], minlength=len(self.class_names))
+            listed = [
+                f"{name} {number:,}"
+                for name, number in zip(self.class_names, counts, strict=True)
+            ]
+            lines.append(f"{len(listed)} classes: {shortened_names(listed)}")
+        else:
+            low, high = self.labels[0].min(), self.labels[0].max()
+            lines.append(f"numbers from {low:g} to {high:g}")
+        if self.num_truncated:
+            lines.append(
+                f"truncated at {self.max_length} tokens: {self.num_truncated:,} {what} "
+                "(see --max-length)"
+            )
+        return lines
+
+    def prepare(self, model: Any) -> None:
+        """Names the classes of the model."""
+        super().prepare(model)
+        model.class_names = self.class_names or None
+
+    def compile(self, trainer: keras.Model, **options: Any) -> None:
+        """Cross-entropy, or the squared error of numbers."""
+        if self.is_regression:
+            size = max(2, *map(len, self.labels))
+            trainer.compile(
+                loss=keras.losses.MeanSquaredError(),
+                metrics=[PearsonCorrelation(), SpearmanCorrelation(size)],
+                **options,
+            )
+            return
+        count = len(self.class_names)
+        metrics = [
+            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+            MatthewsCorrelation(count),
+        ]
+        if count == 2:
+            name = re.sub(r"\W", "_", self.class_names[1])
+            metrics.append(SparseF1Score(name=f"f1_{name}"))
+        trainer.compile(
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=metrics,
+            **options,
+        )
+
+    def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
+        """With the accuracy of the most frequent class, to compare."""
+        found = super().figures(trainer, validation)
+        if self.class_names:
+            counts = np.bincount(self.labels[1])
+            found["most_frequent_class"] = float(counts.max() / counts.sum())
+        return found
+
+    def result(self) -> Result:
+        """With the classes."""
+        found = vars(super().result())
+        return Result(**{**found, "class_names": self.class_names})
+
+
+class RewardJob(EncodedTextJob):
+    """A model that scores completions, learned from pairs of a better and a worse one.
+
+    A prompt and its completion are encoded as a pair of texts.
+    """
+
+    rows: ClassVar[int] = 2
+    num_outputs = 1
+
+    def __init__(self, settings: Settings, kind: Kind, source: Source):
+        super().__init__(settings, kind, source)
+        train = self._read(settings.data, kind)
+        if settings.validation is not None:
+            other = find_other_kind(settings, kind, settings.validation)
+            validation = self._read(settings.validation, other)
+        else:
+            fraction, seed = settings.validation_fraction, settings.seed
+            parts = hold_out(len(train) // 2, fraction, seed)
+            train, validation = (
+                train.subset([2 * pair + place for pair in part for place in (0, 1)])
+                for part in parts
+            )
+        self.encode([train, validation], [x.scores() for x in (train, validation)])
+
+    def _read(self, path: Path, kind: Kind) -> LabeledTexts:
+        """Rows of which two consecutive ones are a pair, the better first."""
+        found = read_preferences(path, prompt_column=kind.prompt)
+        pairs = zip(found.chosen, found.rejected, strict=True)
+        texts = [text for pair in pairs for text in pair]
+        prompts = [prompt for prompt in found.prompts for _ in (0, 1)]
+        labels, rows = ["1", "0"] * len(found.prompts), [path.name] * len(texts)
+        if kind.prompt is None:
+            return LabeledTexts(texts, None, labels, rows)
+        return LabeledTexts(prompts, texts, labels, rows)
+
+    def lines(self) -> list[str]:
+        """The numbers of pairs."""
+        count, held = (len(each) // 2 for each in self.labels)
+        lines = [f"{count:,} pairs to train on, {held:,} to validate on"]
+        if self.num_truncated:
+            lines.append(
+                f"truncated at {self.max_length} tokens: {self.num_truncated:,} "
+                "completions (see --max-length)"
+            )
+        return lines
+
+    def compile(self, trainer: keras.Model, **options: Any) -> None:
+        """The loss of the ranking of two."""
+        trainer.compile(loss=RankingLoss(2), metrics=[RankingAccuracy(2)], **options)
+
+
+def _columns(kind: Kind) -> dict[str, Any]:
+    return {
+        "text_column": kind.text,
+        "second_column": kind.second,
+        "label_column": kind.label,
+    }
+
+
+def _read(settings: Settings, kind: Kind) -> LabeledTexts:
+    return read_labeled_texts(settings.data, **_columns(kind))
+
+
+def _class_names(texts: LabeledTexts, source: Source) -> list[str]:
+    """The classes, in the order of the checkpoint if they are its own."""
+    names, known = texts.class_names, source.class_names
+    if len(names) < 2:
+        raise ValueError(
+            f"`{texts.label_column}` must have two different values at least. "
+            f"Received: {names} in all {len(texts):,} rows"
+        )
+    return list(known) if known and set(known) == set(names) else names

@@ -1,0 +1,134 @@
+"""A folder of images per class."""
+
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+
+from keras_attn.cli.finetuning import images
+from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
+from keras_attn.cli.finetuning.kinds import Kind
+from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.cli.finetuning.source import Source
+from keras_attn.data import ImageClassData, image_class_dataset, read_image_classes
+from keras_attn.models import image_preprocessing
+
+
+class PictureJob(Job):
+    """Images with a class each."""
+
+    head: ClassVar[str] = "classifier"
+    rate: ClassVar[float] = 5e-5
+
+    def __init__(self, settings: Settings, kind: Kind, source: Source):
+        super().__init__(settings, kind, source)
+        train = read_image_classes(settings.data)
+        known = source.class_names
+        if known and set(known) == set(train.class_names):
+            train = read_image_classes(settings.data, known)
+        self.class_names = train.class_names
+        if len(self.class_names) < 2:
+            raise ValueError(
+                "DATA must have two folders at least, a class each. "
+                f"Received: {str(settings.data)!r} with {self.class_names}"
+            )
+        if settings.validation is not None:
+            validation = read_image_classes(settings.validation, self.class_names)
+        else:
+            fraction, seed = settings.validation_fraction, settings.seed
+            kept, held = hold_out(len(train), fraction, seed, train.classes.tolist())
+            train, validation = train.subset(kept), train.subset(held)
+        self.parts: list[ImageClassData] = [train, validation]
+        self.fields: dict[str, Any] = {}
+        self.channels = 3
+
+    @property
+    def num_examples(self) -> int:
+        """Examples to train on."""
+        return len(self.parts[0])
+
+    def lines(self) -> list[str]:
+        """The numbers of images and of each class."""
+        train, validation = self.parts
+        counts = np.bincount(train.classes, minlength=len(self.class_names))
+        listed = [
+            f"{name} {number:,}"
+            for name, number in zip(self.class_names, counts, strict=True)
+        ]
+        return [
+            f"{len(train):,} images to train on, {len(validation):,} to validate on",
+            f"{len(listed)} classes: {shortened_names(listed)}",
+        ]
+
+    def options(self) -> dict[str, Any]:
+        """The number of classes, and the size of the images."""
+        sides = self.settings.sides
+        size = {} if sides is None else {"image_size": sides}
+        return {"num_classes": len(self.class_names), **size}
+
+    def prepare(self, model: Any) -> None:
+        """Names the classes, and says how images become inputs."""
+        *_, self.channels = images.image_shape(model)
+        shape = getattr(model.output, "shape", ())
+        if len(shape) != 2 or shape[-1] != len(self.class_names):
+            raise ValueError(
+                f"MODEL must be a classifier of {len(self.class_names)} classes for "
+                "these data; a checkpoint folder gets a new head. Received: a model "
+                f"with the output {tuple(shape) or 'of several tensors'}"
+            )
+        size = images.size_of_images(model, self.settings.sides)
+        fields = getattr(model, "preprocessing", None)
+        if fields is None or self.settings.pixels is not None:
+            pixels = images.pixels_of(self.source, self.settings.pixels)
+            fields = images.preprocessing_fields(pixels, size or (0, 0), self.channels)
+        self.fields = fields
+        model.preprocessing = fields
+        model.class_names = self.class_names
+
+    def batches(self, epoch: Any) -> tuple[Batches, Batches]:
+        """Batches of images and classes."""
+        options: dict[str, Any] = {
+            "preprocessing": image_preprocessing(self.fields),
+            "batch_size": self.settings.batch_size,
+            "channels": self.channels,
+        }
+        train, validation = self.parts
+        return (
+            image_class_dataset(
+                train,
+                augmentations=images.augmentations(self.settings.augment),
+                shuffle=True,
+                seed=self.settings.seed,
+                epoch=epoch,
+                **options,
+            ),
+            image_class_dataset(validation, **options),
+        )
+
+    def compile(self, trainer: keras.Model, **options: Any) -> None:
+        """Cross-entropy and accuracy."""
+        metrics = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        if len(self.class_names) > 5:
+            metrics.append(keras.metrics.SparseTopKCategoricalAccuracy(5, "top_5"))
+        trainer.compile(
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=metrics,
+            **options,
+        )
+
+    def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
+        """With the accuracy of the most frequent class, to compare."""
+        found = super().figures(trainer, validation)
+        counts = np.bincount(self.parts[1].classes)
+        found["most_frequent_class"] = float(counts.max() / counts.sum())
+        return found
+
+    def result(self) -> Result:
+        """The classes and the preprocessing."""
+        return Result(
+            self.kind.task,
+            class_names=self.class_names,
+            channels=self.channels,
+            preprocessing=self.fields,
+        )

@@ -1,0 +1,268 @@
+"""Images and masks: a class for each pixel."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+
+from keras_attn.cli.finetuning import images
+from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
+from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
+from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.cli.finetuning.source import Source
+from keras_attn.cli.terminal import working
+from keras_attn.data import SegmentationData, read_segmentation, segmentation_dataset
+from keras_attn.data.images.geometry import IGNORED_LABEL
+from keras_attn.data.images.image_files import list_images, read_label_image
+from keras_attn.file_reading import read_text
+from keras_attn.training import SegmentationCrossEntropy, SegmentationScores
+
+
+class PixelJob(Job):
+    """Images with masks."""
+
+    head: ClassVar[str] = "segmenter"
+    rate: ClassVar[float] = 1e-4
+
+    def __init__(self, settings: Settings, kind: Kind, source: Source):
+        super().__init__(settings, kind, source)
+        self.class_names, self.palette = _classes(settings, kind)
+        train = self._read(kind)
+        if settings.validation is not None:
+            # The folders inside it, not those of `--images` and `--masks`.
+            there = replace(settings, images=None, masks=None)
+            other = find_other_kind(there, kind, settings.validation)
+            validation = self._read(other)
+        else:
+            fraction, seed = settings.validation_fraction, settings.seed
+            train, validation = (
+                replace(train, pairs=[train.pairs[index] for index in rows])
+                for rows in hold_out(len(train), fraction, seed)
+            )
+        self.parts: list[SegmentationData] = [train, validation]
+        self.size: tuple[int, int] | None = None
+        self.normalize: str | None = None
+        self.output_names: list[str] | None = None  # Of a model with several.
+
+    def _read(self, kind: Kind) -> SegmentationData:
+        return read_segmentation(
+            kind.images, kind.masks, self.class_names, palette=self.palette
+        )
+
+    @property
+    def num_examples(self) -> int:
+        """Examples to train on."""
+        return len(self.parts[0])
+
+    def lines(self) -> list[str]:
+        """The numbers of images, and the classes."""
+        train, validation = self.parts
+        return [
+            f"{len(train):,} images to train on, {len(validation):,} to validate on",
+            f"{len(self.class_names)} classes of pixels: "
+            f"{shortened_names(self.class_names)}",
+        ]
+
+    def options(self) -> dict[str, Any]:
+        """The number of classes, and the size of the images."""
+        sides = self.settings.sides
+        size = {} if sides is None else {"image_size": sides}
+        return {"num_classes": len(self.class_names), **size}
+
+    def prepare(self, model: Any) -> None:
+        """Checks the outputs, and says how images become inputs."""
+        *_, channels = images.image_shape(model)
+        count = len(self.class_names)
+        shapes = [tuple(tensor.shape) for tensor in _outputs(model).values()]
+        if any(len(shape) != 4 or shape[-1] != count for shape in shapes):
+            raise ValueError(
+                f"MODEL must have {count} classes of pixels for these data; a "
+                f"checkpoint folder gets a new head. Received: {shapes}"
+            )
+        pixels = images.pixels_of(self.source, self.settings.pixels)
+        if pixels not in ("imagenet", "unit", "bytes"):
+            raise ValueError(
+                "--pixels must be imagenet, unit or bytes for images with masks. "
+                f"Received: --pixels {pixels}"
+            )
+        self.normalize = None if pixels == "bytes" else pixels
+        if channels == 1 and pixels == "imagenet":
+            self.normalize = "unit"
+        self.size = images.size_of_images(model, self.settings.sides, None)
+        self.parts = [replace(part, channels=channels) for part in self.parts]
+        self._check_output_size(model)
+        if isinstance(model.output, dict):
+            self.output_names = list(model.output)
+        model.class_names = self.class_names
+
+    def _check_output_size(self, model: Any) -> None:
+        """Raises if the logits are smaller than the images: "valid" convolutions."""
+        if self.size is None:
+            image, _ = self.parts[0].read(0)
+            size = image.shape[:2]
+        else:
+            size = self.size
+        shape = keras.KerasTensor((1, *size, self.parts[0].channels))
+        for found in _by_name(model.compute_output_spec(shape)).values():
+            if tuple(found.shape[1:3]) != tuple(size):
+                raise ValueError(
+                    "MODEL must return logits of the size of its images; for a U-Net "
+                    "pass --override padding=same. Received: images of "
+                    f"{tuple(size)} and logits of {tuple(found.shape[1:3])}"
+                )
+
+    def batches(self, epoch: Any) -> tuple[Batches, Batches]:
+        """Batches of images and labels."""
+        options: dict[str, Any] = {
+            "image_size": self.size,
+            "batch_size": self.settings.batch_size if self.size else 1,
+            "normalize": self.normalize,
+        }
+        if self.size is None and self._have_one_size():
+            options["batch_size"] = self.settings.batch_size
+        train, validation = self.parts
+        both = (
+            segmentation_dataset(
+                train,
+                augmentations=images.augmentations(self.settings.augment),
+                shuffle=True,
+                seed=self.settings.seed,
+                epoch=epoch,
+                **options,
+            ),
+            segmentation_dataset(validation, **options),
+        )
+        names = self.output_names
+        if names is None:
+            return both
+        first, second = (
+            each.map(lambda x, labels: (x, dict.fromkeys(names, labels)))
+            for each in both
+        )
+        return first, second
+
+    def _have_one_size(self) -> bool:
+        with working("Reading the sizes of the images"):
+            sizes = {
+                part.read(index)[0].shape
+                for part in self.parts
+                for index in range(len(part))
+            }
+        return len(sizes) == 1
+
+    def compile(self, trainer: keras.Model, **options: Any) -> None:
+        """The cross-entropy of pixels, and IoU."""
+        scores = SegmentationScores(len(self.class_names), self.class_names)
+        if not isinstance(trainer.output, dict):
+            trainer.compile(
+                loss=SegmentationCrossEntropy(), metrics=[scores], **options
+            )
+            return
+        # An output that only training needs counts half, as in torchvision.
+        extra: tuple[str, ...] = getattr(trainer, "training_outputs", ())
+        trainer.compile(
+            loss={name: SegmentationCrossEntropy() for name in trainer.output},
+            loss_weights={x: 0.5 if x in extra else 1.0 for x in trainer.output},
+            metrics={x: [scores] for x in trainer.output if x not in extra},
+            **options,
+        )
+
+    def new_layers(self, model: Any) -> list[str]:
+        """The decoder and the layers of logits."""
+        return [
+            layer.name
+            for layer in model.layers
+            if layer.weights and not layer.name.startswith(("stem_", "stage_"))
+        ]
+
+    def result(self) -> Result:
+        """The classes, the size and the normalization."""
+        return Result(
+            self.kind.task,
+            class_names=self.class_names,
+            image_size=None if self.size is None else list(self.size),
+            channels=self.parts[0].channels,
+            normalize=self.normalize,
+        )
+
+
+def _outputs(model: Any) -> dict[str, Any]:
+    return _by_name(model.output)
+
+
+def _by_name(output: Any) -> dict[str, Any]:
+    return output if isinstance(output, dict) else {"logits": output}
+
+
+def _classes(
+    settings: Settings, kind: Kind
+) -> tuple[list[str], Mapping[Any, int] | None]:
+    """The names of the classes, and what stands for each in a mask.
+
+    They are from `--classes`, from `classes.txt` in DATA, or the numbers that occur.
+    """
+    path = settings.classes or settings.data / "classes.txt"
+    if settings.classes is not None or path.is_file():
+        return _named_classes(path)
+    with working("Reading the masks"):
+        values = _values_of_masks(kind.masks)
+    if values <= {0, 255} and 255 in values:
+        return ["background", "foreground"], {0: 0, 255: 1}
+    numbers = values - {IGNORED_LABEL}
+    if len(numbers) < 2:
+        raise ValueError(
+            "The masks must have two classes at least. "
+            f"Received: only {sorted(values)} in {str(kind.masks)!r}"
+        )
+    if max(numbers) >= 2 * len(numbers) + 8:
+        raise ValueError(
+            "--classes, a file with a line `name value` per class, must be given for "
+            f"masks with these values. Received: {sorted(numbers)[:20]} in "
+            f"{str(kind.masks)!r}"
+        )
+    return [str(number) for number in range(max(numbers) + 1)], None
+
+
+def _values_of_masks(folder: Path) -> set[int]:
+    found: set[int] = set()
+    for path in list_images("--masks", folder).values():
+        try:
+            found |= set(np.unique(read_label_image(path, as_colors=False)).tolist())
+        except ValueError as error:
+            raise ValueError(
+                "--classes, a file with a line `name red green blue` per class, must "
+                f"be given for masks of colors. Received: {error}"
+            ) from error
+    return found
+
+
+def _named_classes(path: Path) -> tuple[list[str], Mapping[Any, int] | None]:
+    """The classes of a file: `name`, `name value` or `name red green blue`."""
+    lines = [line.split() for line in read_text(path).split("\n") if line.strip()]
+    names: list[str] = []
+    palette: dict[Any, int] = {}
+    for words in lines:
+        numbers: list[int] = []
+        while len(words) > 1 and len(numbers) < 3 and words[-1].isdigit():
+            numbers.insert(0, int(words.pop()))
+        if len(numbers) == 2:
+            raise ValueError(
+                "A line of --classes must be a name, and the number or the three "
+                f"numbers of its color in the masks. Received: {' '.join(words)!r} "
+                f"with {numbers} in {path.name}"
+            )
+        if numbers:
+            key = numbers[0] if len(numbers) == 1 else tuple(numbers)
+            palette[key] = len(names)
+        names.append(" ".join(words))
+    if len(names) < 2 or (palette and len(palette) != len(names)):
+        raise ValueError(
+            "--classes must have two classes at least, and all of them or none with "
+            f"their values. Received: {len(names)} classes and {len(palette)} values "
+            f"in {str(path)!r}"
+        )
+    return names, palette or None

@@ -1,0 +1,83 @@
+"""`finetuned.json`: what `keras-attn predict` has to know besides the model.
+
+It is written last, so a folder that has it holds a complete run.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from keras_attn.file_reading import read_json
+from keras_attn.file_writing import write_atomically
+
+NAME = "finetuned.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a model was fine-tuned to.
+
+    Attributes:
+        task: One of `kinds.TASKS`.
+        class_names: The classes in the order of the model's outputs.
+        columns: The columns of the table that it learned from: `text`, `second`,
+            `prompt`.
+        max_length: Tokens per row.
+        image_size: Rows and columns of the inputs; None = as in the files.
+        channels: Channels of the images.
+        normalize: Normalization of `segmentation_dataset` and `detection_dataset`.
+        preprocessing: Fields of transformers' `preprocessor_config.json`.
+        figures: What was measured on the validation data.
+    """
+
+    task: str
+    class_names: list[str] = field(default_factory=list)
+    columns: dict[str, str] = field(default_factory=dict)
+    max_length: int | None = None
+    image_size: list[int] | None = None
+    channels: int = 3
+    normalize: str | None = None
+    preprocessing: dict[str, Any] | None = None
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        """Writes the file."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        write_atomically(folder / NAME, text.encode())
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "task": (str,),
+    "class_names": (list,),
+    "columns": (dict,),
+    "max_length": (int, type(None)),
+    "image_size": (list, type(None)),
+    "channels": (int,),
+    "normalize": (str, type(None)),
+    "preprocessing": (dict, type(None)),
+    "figures": (dict,),
+}
+
+
+def read_result(folder: Path) -> Result | None:
+    """The file of a folder; None if it has none.
+
+    Raises:
+        ValueError: If it is not what `save` writes.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        return None
+    found = read_json(path)
+    wrong = [
+        name
+        for name, types in _TYPES.items()
+        if name in found and not isinstance(found[name], types)
+    ]
+    if wrong or not isinstance(found.get("task"), str):
+        raise ValueError(
+            f"{NAME} must be as `keras-attn finetune` wrote it. "
+            f"Received: {str(path)!r} with another {', '.join(wrong or ['task'])}"
+        )
+    return Result(**{name: found[name] for name in _TYPES if name in found})

@@ -1,0 +1,263 @@
+"""One run of fine-tuning: its cost, its training, resuming after a kill, its folder."""
+
+import contextlib
+import hashlib
+import math
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_attn.cli.finetuning.adaptation import adapt, check_adaptation, quantize
+from keras_attn.cli.finetuning.card import write_card
+from keras_attn.cli.finetuning.completions import CompletionJob, PreferenceJob
+from keras_attn.cli.finetuning.job import Job
+from keras_attn.cli.finetuning.kinds import Kind, find_kind
+from keras_attn.cli.finetuning.labeled import LabeledTextJob, RewardJob
+from keras_attn.cli.finetuning.objects import ObjectJob
+from keras_attn.cli.finetuning.pictures import PictureJob
+from keras_attn.cli.finetuning.pixels import PixelJob
+from keras_attn.cli.finetuning.result import Result, read_result
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.cli.finetuning.source import Source, find_source
+from keras_attn.cli.plan import short
+from keras_attn.cli.runs import claim, is_interrupted
+from keras_attn.cli.terminal import fit_verbosity, say, working
+from keras_attn.models import save_checkpoint
+from keras_attn.models.checkpoints.saving import can_be_saved
+from keras_attn.models.parts.planning import plan_model
+from keras_attn.training import AdamW, BackupAndResume, LinearWarmup, merge_lora
+from keras_attn.training.history_file import HistoryFile
+
+_JOBS: dict[str, type[Job]] = {
+    "text_classification": LabeledTextJob,
+    "text_regression": LabeledTextJob,
+    "completion": CompletionJob,
+    "preference": PreferenceJob,
+    "reward": RewardJob,
+    "image_classification": PictureJob,
+    "segmentation": PixelJob,
+    "detection": ObjectJob,
+}
+_WEIGHT_DECAY = 0.01
+_CLIPPED_NORM = 1.0
+_WARMUP = 0.1
+
+
+def run(settings: Settings, *, only_plan: bool = False) -> Path:
+    """Fine-tunes, or goes on with a run that was interrupted.
+
+    Args:
+        settings: The command line.
+        only_plan: Whether to say what it costs, and stop.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: If the data, the model or the options do not fit together.
+    """
+    check_adaptation(settings)
+    with _policy(settings):
+        source = find_source(settings.model, settings.overrides)
+        if source.has_own_policy and settings.precision != "float32":
+            raise ValueError(
+                "--precision is for names and checkpoint folders; a model saved by "
+                f"Keras has its own. Received: --precision {settings.precision}"
+            )
+        kind = _decided(find_kind(settings, settings.data), settings, source)
+        job = _JOBS[kind.task](settings, kind, source)
+        say(f"{settings.model}: {job.kind.task}, because {kind.why}", "bold")
+        for line in job.lines():
+            say(f"  {line}")
+        if not only_plan:
+            claim(settings.run_dir, _identity(settings, source))
+        result = None if only_plan else read_result(settings.run_dir)
+        if result is not None:
+            say(f"The run in {settings.run_dir} is already trained.")
+            _say_figures(result)
+            return settings.run_dir
+        _say_cost(job)
+        if not only_plan:
+            result = _train(job)
+            _say_figures(result)
+            _suggest(job)
+    return settings.run_dir
+
+
+@contextlib.contextmanager
+def _policy(settings: Settings) -> Iterator[None]:
+    """Keras' policy of the run."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(settings.precision)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _decided(kind: Kind, settings: Settings, source: Source) -> Kind:
+    """Preferences are for DPO or for a reward model, as the model says."""
+    is_open = kind.task == "preference" and settings.task is None
+    if not is_open or source.is_language_model:
+        return kind
+    return Kind(**{**vars(kind), "task": "reward"})
+
+
+def _identity(settings: Settings, source: Source) -> dict[str, Any]:
+    """The settings of a run, with what identifies its model and data."""
+    found = {"command": "finetune", **settings.identity(), "model_bytes": source.size}
+    for name in ("data", "validation", "images", "masks", "classes"):
+        path = getattr(settings, name)
+        if path is not None:
+            found[f"{name}_digest"] = _digest(path)
+    return found
+
+
+def _digest(path: Path) -> str:
+    """A short hash of a table's content, or of a folder's names and sizes."""
+    found = hashlib.sha256()
+    if path.is_dir():
+        for each in sorted(path.rglob("*")):
+            if each.is_file():
+                name = each.relative_to(path).as_posix()
+                found.update(f"{name}\0{each.stat().st_size}\n".encode())
+    else:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256")
+    return found.hexdigest()[:16]
+
+
+def _say_cost(job: Job) -> None:
+    """Says what a step and the run cost, counted in the graph of the model."""
+    settings, source = job.settings, job.source
+    trained = []
+
+    def build():
+        model = source.sketch(job.head, job.options())
+        if settings.lora is not None:
+            adapt(model, settings, job.new_layers(model))
+        trained.append(sum(math.prod(x.shape) for x in model.trainable_variables))
+        return model
+
+    try:
+        with working("Counting the cost"):
+            plan = plan_model(
+                build,
+                settings.model,
+                batch=settings.batch_size * job.rows,
+                sequence=job.sequence,
+                dtype=None if source.has_own_policy else settings.precision,
+            )
+    except ValueError as error:
+        say(f"  cost: not counted: {error}", "dim")
+        return
+    say(
+        f"  {plan.parameters:,} parameters, of which {trained[0]:,} train; learning "
+        f"rate {job.learning_rate:g}"
+    )
+    size = f"{plan.batch} x {plan.sequence} tokens" if plan.has_tokens else plan.batch
+    per_epoch = -(-job.num_examples // settings.batch_size)
+    total = plan.training_flops * per_epoch * settings.epochs
+    say(
+        f"  cost: {short(plan.training_flops)}FLOP per step of {size}, {per_epoch:,} "
+        f"steps per epoch, {short(total)}FLOP in all {settings.epochs} epochs; about "
+        f"{short(plan.training_memory)}B of memory: weights {short(plan.weights)}B, "
+        f"gradients {short(plan.gradients)}B, AdamW {short(plan.optimizer_state)}B, "
+        f"activations {short(plan.activations)}B"
+    )
+
+
+def _train(job: Job) -> Result:
+    settings, source, folder = job.settings, job.source, job.settings.run_dir
+    keras.utils.set_random_seed(settings.seed)
+    model = source.load(job.head, job.options())
+    job.prepare(model)
+    if settings.quantize is not None:
+        with working("Quantizing"):
+            report = quantize(model, settings.quantize)
+        say(report)
+    if settings.lora is not None:
+        say(str(adapt(model, settings, job.new_layers(model))))
+    trainer = job.trainer(model)
+    stopping = []
+    if settings.patience is not None:
+        stopping = [
+            keras.callbacks.EarlyStopping(
+                "val_loss",
+                mode="min",
+                patience=settings.patience,
+                restore_best_weights=True,
+            )
+        ]
+    backup = BackupAndResume(
+        folder / "backup", callbacks=stopping, delete_checkpoint=False
+    )
+    train, validation = job.batches(backup.epoch)
+    steps = settings.epochs * int(train.cardinality())
+    job.compile(
+        trainer,
+        optimizer=AdamW(
+            LinearWarmup(job.learning_rate, int(_WARMUP * steps), steps),
+            weight_decay=_WEIGHT_DECAY,
+            global_clipnorm=_CLIPPED_NORM,
+        ),
+        # Each length or size would be compiled anew, for longer than it saves here.
+        jit_compile=bool(tf.config.list_logical_devices("GPU")),
+    )
+    if is_interrupted(folder):
+        say(f"Resuming the interrupted run in {folder}.")
+    trainer.fit(
+        train,
+        validation_data=validation,
+        epochs=settings.epochs,
+        shuffle=False,
+        verbose=fit_verbosity(),
+        callbacks=[
+            *job.callbacks(validation),
+            keras.callbacks.TensorBoard(folder / "logs", write_graph=False),
+            HistoryFile(folder / "history.csv"),
+            *stopping,
+            backup,
+        ],
+    )
+    with working("Measuring the result"):
+        figures = job.figures(trainer, validation)
+    figures = {name: value for name, value in figures.items() if math.isfinite(value)}
+    result = Result(**{**vars(job.result()), "figures": figures})
+    with working("Saving"):
+        _save(model, job, result)
+    backup.delete()
+    return result
+
+
+def _save(model: Any, job: Job, result: Result) -> None:
+    """Writes the folder; the file that makes it complete comes last."""
+    settings, folder = job.settings, job.settings.run_dir
+    job.save(folder)
+    if settings.lora is not None and settings.quantize is None:
+        merge_lora(model)
+    if settings.quantize is None and can_be_saved(model):
+        save_checkpoint(model, folder)
+    else:
+        model.save(folder / "model.keras")
+    write_card(folder, model, job, result)
+    result.save(folder)
+
+
+def _say_figures(result: Result) -> None:
+    figures = ", ".join(f"{name} {value:.4g}" for name, value in result.figures.items())
+    say(f"\nOn the validation data: {figures}", "bold")
+
+
+def _suggest(job: Job) -> None:
+    folder = shlex.quote(str(job.settings.run_dir))
+    say(
+        f"\nIn {folder}: the model, its card README.md, history.csv, logs/. Next steps:"
+    )
+    say(f"  tensorboard --logdir {shlex.quote(str(job.settings.run_dir / 'logs'))}")
+    say(f"  keras-attn predict {folder} FILE")
+    say(f"  keras-attn export {folder} {folder}/model.onnx")

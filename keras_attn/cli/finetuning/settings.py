@@ -1,0 +1,135 @@
+"""What the command line of `keras-attn finetune` says."""
+
+import shlex
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments and options of `keras-attn finetune`, by their names.
+
+    Attributes:
+        model: MODEL, a name or a path.
+        data: DATA.
+        run_dir: Where everything is written.
+        task: One of `kinds.TASKS`; None = from the data.
+        validation: Data to validate on; None = a part of DATA.
+        validation_fraction: The part.
+        text_column: Column of the texts; None = the usual names.
+        pair_column: Column of the second texts.
+        label_column: Column of the labels.
+        prompt_column: Column of the prompts.
+        tokenizer: Folder of the tokenizer, if MODEL has none.
+        max_length: Tokens per row.
+        images: Folder of the images.
+        masks: Folder of the masks.
+        classes: File with the names of the classes.
+        image_size: Rows and columns of the model's images.
+        pixels: Value range of images; None = as MODEL says.
+        augment: Whether images are mirrored at random.
+        epochs: Passes over the data.
+        batch_size: Rows per step.
+        learning_rate: The largest one; None = the task's.
+        patience: Epochs without improvement before training stops; None = never.
+        precision: Keras' dtype policy.
+        lora: Rank of the low-rank updates; None = everything trains.
+        lora_targets: Kernels that get updates.
+        quantize: Kind of integers of the fixed kernels.
+        override: `NAME=VALUE`, arguments of the model's builder.
+        seed: Seed of everything random.
+    """
+
+    model: str
+    data: Path
+    run_dir: Path
+    task: str | None = None
+    validation: Path | None = None
+    validation_fraction: float = 0.1
+    text_column: str | None = None
+    pair_column: str | None = None
+    label_column: str | None = None
+    prompt_column: str | None = None
+    tokenizer: Path | None = None
+    max_length: int = 128
+    images: Path | None = None
+    masks: Path | None = None
+    classes: Path | None = None
+    image_size: str | None = None
+    pixels: str | None = None
+    augment: bool = True
+    epochs: int = 3
+    batch_size: int = 16
+    learning_rate: float | None = None
+    patience: int | None = None
+    precision: str = "float32"
+    lora: int | None = None
+    lora_targets: str | None = None
+    quantize: str | None = None
+    override: list[str] = field(default_factory=list)
+    seed: int = 0
+
+    @property
+    def command(self) -> str:
+        """The command line, for the model card."""
+        words = ["keras-attn", "finetune", self.model, str(self.data)]
+        for each in fields(self):
+            value, name = getattr(self, each.name), each.name.replace("_", "-")
+            if each.name in ("model", "data") or value in (each.default, None, []):
+                continue
+            if isinstance(value, bool):
+                words.append(f"--no-{name}")
+                continue
+            for one in value if isinstance(value, list) else [value]:
+                words += [f"--{name}", str(one)]
+        return shlex.join(words)
+
+    @property
+    def sides(self) -> tuple[int, int] | None:
+        """Rows and columns of `image_size`, which is "224" or "144x192".
+
+        Raises:
+            ValueError: If it is neither.
+        """
+        if self.image_size is None:
+            return None
+        parts = self.image_size.lower().split("x")
+        if len(parts) > 2 or not all(part.isdigit() and int(part) for part in parts):
+            raise ValueError(
+                "--image-size must be one number, or rows and columns such as 144x192. "
+                f"Received: --image-size {self.image_size!r}"
+            )
+        return int(parts[0]), int(parts[-1])
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The arguments of the builder; values are JSON, or else text.
+
+        Raises:
+            ValueError: If one is not of the form `NAME=VALUE`.
+        """
+        import json
+
+        found: dict[str, Any] = {}
+        for each in self.override:
+            name, equals, value = each.partition("=")
+            if not equals or not name.isidentifier():
+                raise ValueError(
+                    "--override must be NAME=VALUE, an argument of the model's "
+                    f"builder. Received: --override {each!r}"
+                )
+            try:
+                found[name] = json.loads(value)
+            except json.JSONDecodeError:
+                found[name] = value
+        return found
+
+    def identity(self) -> dict[str, Any]:
+        """What the run consists of, to be compared when it is resumed."""
+        return {
+            each.name: value if isinstance(value, int | float | list) else str(value)
+            for each in fields(self)
+            if each.name != "run_dir"
+            and (value := getattr(self, each.name)) is not None
+        }

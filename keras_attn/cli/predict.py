@@ -1,0 +1,135 @@
+"""`keras-attn predict`: what a fine-tuned model says of files, as CSV or JSON lines.
+
+Opening a model: `cli/prediction/network.py`; the rows: `cli/prediction/texts.py` and
+`pictures.py`.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from keras_attn.cli.options import Panel
+from keras_attn.cli.startup import importing_tensorflow
+
+_OPTIONS, _TEXTS, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
+
+
+def predict(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder of `keras-attn finetune`; a file that was exported from it: "
+            "a SavedModel, `*.tflite` or `*.onnx`; or a checkpoint folder of a "
+            "classifier or a language model.",
+            exists=True,
+        ),
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Texts: .csv, .tsv or .jsonl files, or others with one text per line. "
+            "Images: files and folders. -: standard input, one text or path per line. "
+            "Default: -.",
+            metavar="[INPUT]...",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        _OPTIONS.option(
+            "File to write, *.csv or *.jsonl. Default: standard output.",
+            dir_okay=False,
+        ),
+    ] = None,
+    format: Annotated[
+        Literal["csv", "jsonl"] | None,
+        _OPTIONS.option(
+            "csv, or jsonl for one JSON object per line. Default: by the suffix of "
+            "--output, or csv."
+        ),
+    ] = None,
+    finetuned: Annotated[
+        Path | None,
+        _OPTIONS.folder(
+            "For an exported file: the fine-tuned folder that it is from, with class "
+            "names, tokenizer and preprocessing. Default: the folder that the file is "
+            "in."
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int, _OPTIONS.count("Texts or images per step; images with masks or boxes: 1.")
+    ] = 16,
+    all_scores: Annotated[
+        bool,
+        _OPTIONS.option("Also write the probability of every class.", "--all-scores"),
+    ] = False,
+    columns: Annotated[
+        str | None,
+        _TEXTS.option(
+            "Columns of the texts, with a comma between the two of a pair. Default: "
+            "those that the model learned from.",
+            metavar="NAMES",
+        ),
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        _TEXTS.count("Maximum number of tokens of a continuation. Default: 64."),
+    ] = None,
+    masks: Annotated[
+        Path | None,
+        _IMAGES.option(
+            "Folder for the masks: PNG files whose numbers are the classes.",
+            file_okay=False,
+        ),
+    ] = None,
+    min_score: Annotated[
+        float, _IMAGES.number("Smallest score of an object.", min=0.0, max=1.0)
+    ] = 0.5,
+) -> None:
+    """Classify, score, segment, detect or continue what is in files.
+
+    Writes a line per text or image, or per object in CSV: what was read, the label and
+    its probability; a score; a continuation; the share of each class of pixels; or the
+    box of an object in pixels of the image, left, top, right, bottom.
+
+    Example: keras-attn predict runs/reviews new.csv --output labels.csv
+
+    Example: keras-attn predict runs/reviews/model.onnx < new.txt
+
+    Example: keras-attn predict runs/cells photos/ --format jsonl --min-score 0.7
+    """
+    with importing_tensorflow():
+        from keras_attn.cli.prediction.network import open_network
+        from keras_attn.cli.prediction.output import format_of, writing
+        from keras_attn.cli.prediction.pictures import (
+            predict_classes,
+            predict_masks,
+            predict_objects,
+        )
+        from keras_attn.cli.prediction.texts import predict_texts
+
+    network = open_network(model, finetuned)
+    sources = inputs or ["-"]
+    task, kind = network.result.task, format_of(format, output)
+    if task == "image_classification":
+        rows = predict_classes(
+            network, sources, batch_size=batch_size, all_scores=all_scores
+        )
+    elif task == "segmentation":
+        rows = predict_masks(network, sources, folder=masks)
+    elif task == "detection":
+        rows = predict_objects(
+            network, sources, min_score=min_score, as_lists=kind == "jsonl"
+        )
+    else:
+        rows = predict_texts(
+            network,
+            sources,
+            columns=[part.strip() for part in columns.split(",")] if columns else [],
+            batch_size=batch_size,
+            all_scores=all_scores,
+            max_new_tokens=max_new_tokens,
+        )
+    with writing(output, kind) as write:
+        for row in rows:
+            write(row)

@@ -1,0 +1,10 @@
+"""Predictions of a fine-tuned folder, or of a file that was exported from it.
+
+| file          | content                                                            |
+|---------------|--------------------------------------------------------------------|
+| `network.py`  | MODEL, in Keras or in its runtime, and what it was fine-tuned to   |
+| `inputs.py`   | texts and images in files, folders and standard input              |
+| `texts.py`    | classes and scores of texts; continuations of prompts              |
+| `pictures.py` | classes, masks and objects of images                               |
+| `output.py`   | CSV and JSON lines                                                 |
+"""

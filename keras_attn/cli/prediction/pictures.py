@@ -1,0 +1,162 @@
+"""Predictions for images: classes, masks, objects.
+
+Legend: h and w pixels of a file, H and W pixels of an input.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from keras_attn.cli.prediction.inputs import list_files
+from keras_attn.cli.prediction.network import Network
+from keras_attn.cli.prediction.texts import predicted
+from keras_attn.cli.terminal import in_parts
+from keras_attn.data.images.geometry import fit_into, fitting_scale, normalization
+from keras_attn.data.images.image_files import read_image
+from keras_attn.export.signature_info import IMAGE_BYTES
+from keras_attn.models import image_preprocessing
+
+
+def predict_classes(
+    network: Network, sources: Sequence[str], *, batch_size: int, all_scores: bool
+) -> Iterator[dict[str, Any]]:
+    """The file, class and probability of each image.
+
+    Args:
+        network: The model.
+        sources: See `list_files`.
+        batch_size: Images per step.
+        all_scores: Whether each class has a column.
+    """
+    files = list_files(sources)
+    result = network.result
+    takes_bytes = network.image_input == IMAGE_BYTES
+    layer = None if takes_bytes else image_preprocessing(result.preprocessing or {})
+    for part in in_parts(files, network.rows_of(batch_size), "Predicting"):
+        if layer is None:
+            images = np.array([path.read_bytes() for path in part], object)
+        else:
+            images = np.concatenate(
+                [
+                    np.asarray(
+                        layer(read_image(path, result.channels, upright=True)[None])
+                    )
+                    for path in part
+                ]
+            )
+        outputs = network({network.image_input: images})
+        for path, output in zip(part, outputs, strict=True):
+            yield {"file": str(path), **predicted(result, output, all_scores)}
+
+
+def predict_masks(
+    network: Network, sources: Sequence[str], *, folder: Path | None
+) -> Iterator[dict[str, Any]]:
+    """The file of each image, its mask, and the share of each class in it.
+
+    Args:
+        network: The model.
+        sources: See `list_files`.
+        folder: Where to write masks, PNG files of the size of their images whose
+            numbers are the classes. None writes none.
+    """
+    files = list_files(sources)
+    names = network.result.class_names
+    targets = _targets(files, folder)
+    for number, (path, image, fitted, size) in enumerate(_fitted(network, files)):
+        logits = network({network.image_input: fitted})
+        labels = np.asarray(logits)[0].argmax(-1).astype(np.uint8)
+        height, width = image.shape[:2]
+        if size is not None:
+            # What was padded is cut off, and the rest is as large as the image.
+            picture = Image.fromarray(labels[: size[0], : size[1]])
+            nearest = Image.Resampling.NEAREST
+            labels = np.asarray(picture.resize((width, height), nearest))
+        row: dict[str, Any] = {"file": str(path)}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(labels).save(targets[number])
+            row["mask"] = str(targets[number])
+        counts = np.bincount(labels.reshape(-1), minlength=len(names)) / labels.size
+        pairs = zip(names, counts, strict=True)
+        yield row | {f"share_{name}": round(float(x), 6) for name, x in pairs}
+
+
+def _targets(files: Sequence[Path], folder: Path | None) -> list[Path]:
+    if folder is None:
+        return []
+    targets = [folder / f"{path.stem}.png" for path in files]
+    double = next((each for each in targets if targets.count(each) > 1), None)
+    if double is not None:
+        raise ValueError(
+            "--masks needs images of different names, which are those of the masks. "
+            f"Received: two images named {double.stem!r}"
+        )
+    return targets
+
+
+def predict_objects(
+    network: Network, sources: Sequence[str], *, min_score: float, as_lists: bool
+) -> Iterator[dict[str, Any]]:
+    """The objects of each image, with boxes in pixels of the file.
+
+    Args:
+        network: The model.
+        sources: See `list_files`.
+        min_score: Smallest score of an object.
+        as_lists: Whether a row is an image with a list of its objects; otherwise it is
+            an object.
+    """
+    names = network.result.class_names
+    for path, image, fitted, size in _fitted(network, list_files(sources)):
+        found = network({network.image_input: fitted})
+        height, width = image.shape[:2]
+        scale = np.array(size or (height, width)) / (height, width)
+        objects = []
+        for box, score, label in zip(
+            found["boxes"][0], found["scores"][0], found["classes"][0], strict=True
+        ):
+            if label < 0 or score < min_score:
+                continue
+            sides = np.asarray(box) / np.tile(scale[::-1], 2)
+            sides = np.clip(sides, 0, [width, height] * 2)
+            places = [round(float(side), 2) for side in sides]
+            objects.append(
+                {
+                    "label": names[int(label)],
+                    "score": float(f"{float(score):.6g}"),
+                    **dict(
+                        zip(("left", "top", "right", "bottom"), places, strict=True)
+                    ),
+                }
+            )
+        if as_lists:
+            yield {"file": str(path), "objects": objects}
+        else:
+            yield from ({"file": str(path), **each} for each in objects)
+
+
+def _fitted(
+    network: Network, files: Sequence[Path]
+) -> Iterator[tuple[Path, np.ndarray, np.ndarray, tuple[int, int] | None]]:
+    """Each file, its image, the input (1, H, W, C), and the image's size in the input.
+
+    As in training: the aspect ratio is kept, and the rest is padded.
+    """
+    result = network.result
+    mean, deviation = normalization(result.normalize, result.channels)
+    for (path,) in in_parts(files, 1, "Predicting"):
+        image = read_image(path, result.channels)
+        example = {"image": image.astype(np.float32)}
+        size = None
+        if result.image_size is not None:
+            wanted = (result.image_size[0], result.image_size[1])
+            scale = np.asarray(fitting_scale(image.shape[:2], wanted, True))
+            height, width = np.rint(scale * image.shape[:2]).astype(int).tolist()
+            size = (height, width)
+            example = fit_into(example, wanted, True, fill=mean)
+        inputs = (np.asarray(example["image"]) - mean) / deviation
+        yield path, image, np.asarray(inputs, np.float32)[None], size

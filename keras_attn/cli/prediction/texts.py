@@ -1,0 +1,168 @@
+"""Predictions for texts: classes, scores, continuations.
+
+Legend: B rows of a batch, T tokens, C classes.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_attn.cli.finetuning.kinds import TEXT_COLUMNS
+from keras_attn.cli.prediction.inputs import TextRow, read_rows
+from keras_attn.cli.prediction.network import Network
+from keras_attn.cli.terminal import in_parts
+from keras_attn.decoding import generate
+from keras_attn.export.text import TEXT, TEXT_PAIR
+
+_MULTIPLE = 8
+_MAX_NEW_TOKENS = 64
+
+
+def predict_texts(
+    network: Network,
+    sources: Sequence[str],
+    *,
+    columns: Sequence[str],
+    batch_size: int,
+    all_scores: bool,
+    max_new_tokens: int | None,
+) -> Iterator[dict[str, Any]]:
+    """The rows of the output: the texts, and what is predicted of each.
+
+    Args:
+        network: The model.
+        sources: See `read_rows`.
+        columns: `--columns`; none = those that the model learned from.
+        batch_size: B.
+        all_scores: Whether each class has a column.
+        max_new_tokens: Length of continuations.
+
+    Raises:
+        ValueError: As in `read_rows`; or if a text has too many tokens to continue it.
+    """
+    result = network.result
+    is_continued = result.task in ("completion", "preference")
+    known = [result.columns[x] for x in ("prompt", "text") if x in result.columns]
+    if result.task == "reward":
+        known = [*known[:1], "completion"] if "prompt" in result.columns else known
+        known = known or ["completion"]
+    elif "second" in result.columns:
+        known.append(result.columns["second"])
+    names = list(columns) or known or ["prompt" if is_continued else "text"]
+    usual = ("prompt", *TEXT_COLUMNS) if is_continued else TEXT_COLUMNS
+    rows = read_rows(sources, names, usual)
+    if is_continued:
+        yield from _continued(network, rows, batch_size, max_new_tokens)
+        return
+    tokenizer = None if network.takes_strings else network.tokenizer()
+    for part in in_parts(rows, network.rows_of(batch_size), "Predicting"):
+        outputs = network(_encoded(network, tokenizer, part))
+        for row, output in zip(part, outputs, strict=True):
+            yield {**row.texts, **predicted(result, output, all_scores)}
+
+
+def predicted(result: Any, output: np.ndarray, all_scores: bool) -> dict[str, Any]:
+    """The class and its probability, from logits (C,); or a score, from (1,).
+
+    Args:
+        result: What the model was fine-tuned to.
+        output: The outputs of a row.
+        all_scores: Whether each class has an entry.
+    """
+    output = np.asarray(output, np.float64).reshape(-1)
+    if result.task in ("text_regression", "reward") or len(output) == 1:
+        return {"score": _rounded(output[0])}
+    shares = np.exp(output - output.max())
+    shares /= shares.sum()
+    names = result.class_names or [str(index) for index in range(len(output))]
+    if len(names) != len(output):
+        raise ValueError(
+            f"MODEL must have an output for each of its {len(names)} classes. "
+            f"Received: {len(output)} outputs"
+        )
+    best = int(shares.argmax())
+    found: dict[str, Any] = {"label": names[best], "score": _rounded(shares[best])}
+    if all_scores:
+        pairs = zip(names, shares, strict=True)
+        found |= {f"score_{name}": _rounded(share) for name, share in pairs}
+    return found
+
+
+def _rounded(number: Any) -> float:
+    return float(f"{float(number):.6g}")
+
+
+def _encoded(network: Network, tokenizer: Any, rows: Sequence[TextRow]) -> dict:
+    """The inputs of a batch."""
+    first, *second = zip(*(row.texts.values() for row in rows), strict=True)
+    if tokenizer is None:
+        arrays = [np.array(texts, object) for texts in (first, *second)]
+        return dict(zip((TEXT, TEXT_PAIR), arrays, strict=False))
+    texts = (list(first), list(second[0]) if second else None)
+    fixed = network.shapes["token_ids"][1]
+    longest = network.result.max_length
+    encoded = tokenizer.encode_batch(
+        *texts,
+        max_length=fixed or longest,
+        pad_to_max_length=fixed is not None,
+    )
+    if fixed is None:
+        encoded = _padded(encoded, tokenizer, longest)
+    return {name: array for name, array in encoded.items() if name in network.shapes}
+
+
+def _padded(encoded: dict, tokenizer: Any, longest: int | None) -> dict:
+    """Rows of a multiple of tokens: each length is compiled anew."""
+    length = encoded["token_ids"].shape[1]
+    missing = -length % _MULTIPLE
+    if longest is not None:
+        missing = min(missing, max(0, longest - length))
+    is_left = tokenizer.convention.pad_left
+    width = (missing, 0) if is_left else (0, missing)
+    padding = {"token_ids": tokenizer.pad_token_id, "padding_mask": 0}
+    padding["segment_ids"] = tokenizer.convention.pad_segment
+    return {
+        name: np.pad(array, ((0, 0), width), constant_values=padding[name])
+        for name, array in encoded.items()
+    }
+
+
+def _continued(
+    network: Network,
+    rows: Sequence[TextRow],
+    batch_size: int,
+    max_new_tokens: int | None,
+) -> Iterator[dict[str, Any]]:
+    """Prompts and their most probable continuations."""
+    tokenizer = network.tokenizer()
+    limit = getattr(network.model, "max_length", None)
+    count = max_new_tokens or _MAX_NEW_TOKENS
+    for part in in_parts(rows, network.rows_of(batch_size), "Generating"):
+        prompts = []
+        for row in part:
+            (prompt,) = row.texts.values()
+            ids = list(tokenizer.encode(prompt)) or [tokenizer.start_token_id]
+            if limit is not None and len(ids) >= limit:
+                raise ValueError(
+                    f"A prompt must have at most {limit - 1} tokens: the model has "
+                    f"{limit} positions. Received: {len(ids)} tokens in {row.label}"
+                )
+            prompts.append(ids)
+        longest = max(map(len, prompts))
+        token_ids = np.full((len(part), longest), tokenizer.pad_token_id, np.int32)
+        mask = np.zeros((len(part), longest), bool)
+        for number, ids in enumerate(prompts):
+            token_ids[number, : len(ids)] = ids
+            mask[number, : len(ids)] = True
+        answer = generate(
+            network.model,
+            {"token_ids": token_ids, "padding_mask": mask},
+            count if limit is None else min(count, limit - longest),
+            end_token_id=tokenizer.end_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        for row, ids in zip(part, answer.token_ids.tolist(), strict=True):
+            if tokenizer.end_token_id in ids:
+                ids = ids[: ids.index(tokenizer.end_token_id)]
+            yield {**row.texts, "completion": tokenizer.decode(ids)}

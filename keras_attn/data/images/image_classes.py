@@ -1,0 +1,213 @@
+"""Images in a folder per class.
+
+Legend: B batch, h and w pixels of a file, H and W pixels of an input, C channels.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.checks import check_positive
+from keras_attn.data.images.geometry import Augmentation
+from keras_attn.data.images.image_files import (
+    check_folder,
+    list_pictures,
+    read_image,
+)
+from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.epochs import Epoch
+from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
+from keras_attn.file_reading import shown
+
+
+@dataclass(frozen=True)
+class ImageClassData:
+    """N images with a class each.
+
+    Attributes:
+        paths: The files.
+        classes: The class of each, int32 (N,).
+        class_names: Name of each class.
+        skipped: What was left out, with reasons. Corrupt files are added when they are
+            first read.
+    """
+
+    paths: list[Path]
+    classes: np.ndarray
+    class_names: list[str]
+    skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def subset(self, indices: Sequence[int]) -> "ImageClassData":
+        """The images with these indices, in this order."""
+        return replace(
+            self,
+            paths=[self.paths[index] for index in indices],
+            classes=self.classes[np.asarray(indices, int)],
+        )
+
+    def check(self) -> "ImageClassData":
+        """Reads all images once, in threads.
+
+        Returns:
+            The data set without the bad ones, if it was read with `on_error="skip"`; a
+            warning counts them.
+
+        Raises:
+            ValueError: If an image is bad and bad ones are not skipped, or if none is
+                left.
+        """
+        names = list(map(str, self.paths))
+        kept = check_readable(
+            lambda index: read_image(self.paths[index], upright=True),
+            names,
+            self.skipped,
+        )
+        if len(kept) < len(self):
+            self.skipped.report("Images")
+        return self.subset(kept)
+
+
+def read_image_classes(
+    folder: str | os.PathLike,
+    class_names: Sequence[str] | None = None,
+    *,
+    on_error: str = "raise",
+) -> ImageClassData:
+    """Finds the images in a folder that has a subfolder per class.
+
+    Files are read later, by `image_class_dataset`. Folders inside those of the classes
+    are searched, too; names that begin with a dot are left out.
+
+    Args:
+        folder: The folder, such as one with `cat/1.jpg` and `dog/a.png`.
+        class_names: The classes, in the order of their numbers. None takes the names of
+            the subfolders, sorted: pass those of the training images to read others.
+        on_error: "raise" refuses a bad file. "skip" leaves it out; a warning counts
+            them, `data.skipped` lists them.
+
+    Returns:
+        The data set, sorted by class and path.
+
+    Raises:
+        ValueError: If the folder does not exist or has no subfolders, a class has no
+            image, or a subfolder is not a class. The message names the folder.
+
+    Example:
+        ```python
+        train = read_image_classes("flowers/train")
+        validation = read_image_classes("flowers/val", train.class_names)
+        ```
+    """
+    root = check_folder("folder", folder)
+    folders = sorted(
+        path
+        for path in root.iterdir()
+        if path.is_dir() and not path.name.startswith(".")
+    )
+    if not folders:
+        raise ValueError(
+            "`folder` must have a subfolder per class, with its images. "
+            f"Received: folder={str(root)!r}, without subfolders"
+        )
+    names = [path.name for path in folders]
+    names = names if class_names is None else [str(name) for name in class_names]
+    paths: list[Path] = []
+    classes: list[int] = []
+    for each in folders:
+        if each.name not in names:
+            raise ValueError(
+                f"Each subfolder must be one of the classes {shown(names)}. "
+                f"Received: {str(each)!r}"
+            )
+        found = [
+            path for path in list_pictures("folder", each) if isinstance(path, Path)
+        ]
+        paths += found
+        classes += [names.index(each.name)] * len(found)
+    return ImageClassData(paths, np.array(classes, np.int32), names, Skipped(on_error))
+
+
+def image_class_dataset(
+    data: ImageClassData,
+    preprocessing: Callable[[Any], Any],
+    *,
+    batch_size: int,
+    channels: int = 3,
+    augmentations: Sequence[Augmentation] = (),
+    seed: int = 0,
+    shuffle: bool = False,
+    epoch: Epoch = None,
+    drop_remainder: bool = False,
+) -> tf.data.Dataset:
+    """Batches of images and classes, for `model.fit`.
+
+    The order, and the random numbers of each image, are functions of the seed, the
+    epoch and the number of the image, whatever the number of threads.
+
+    Args:
+        data: From `read_image_classes`.
+        preprocessing: From images (1, h, w, C), float32 from 0 to 255, to inputs (1, H,
+            W, C), such as `models.image_preprocessing(model)`. Images are upright
+            before.
+        batch_size: B.
+        channels: C, 3, or 1 for gray images.
+        augmentations: Functions of an example and a seed, such as `RandomMirror()`,
+            applied in this order before the preprocessing.
+        seed: Seed of the order and the augmentations.
+        shuffle: Whether each epoch has a new random order.
+        epoch: Number of the epoch, or a `tf.Variable` that holds it, such as
+            `training.BackupAndResume.epoch`. None counts the iterations.
+        drop_remainder: Whether the last batch is left out if it is smaller.
+
+    Returns:
+        A dataset of float32 images (B, H, W, C) and int32 classes (B,). Its cardinality
+        is known. An image that is left out while it is read is replaced by one from the
+        beginning of the epoch.
+
+    Raises:
+        ValueError: If `data` has no images, or an argument is out of range.
+        tf.errors.InvalidArgumentError: If a file is bad, unless bad files are skipped.
+            It is raised while the dataset is read, and names the file.
+    """
+    check_positive("batch_size", batch_size)
+    if channels not in (1, 3):
+        raise ValueError(f"`channels` must be 1 or 3. Received: channels={channels!r}")
+    if not len(data):
+        raise ValueError("`data` must have images. Received: an empty data set")
+    names = list(map(str, data.paths))
+    classes = tf.constant(data.classes, tf.int32)
+    blank = (np.zeros((1, 1, channels), np.uint8),)
+
+    def read(index):
+        return (read_image(data.paths[index], channels, upright=True),)
+
+    def load(row):
+        (image,), is_valid = read_or_skip(row, read, names, data.skipped, blank)
+        image = tf.cast(tf.ensure_shape(image, [None, None, channels]), tf.float32)
+        return {"image": image, "class": tf.gather(classes, row)}, is_valid
+
+    def finish(example):
+        return preprocessing(example["image"][None])[0], example["class"]
+
+    return example_dataset(
+        load,
+        finish,
+        len(data),
+        data.skipped,
+        folder=str(data.paths[0].parent),
+        augmentations=augmentations,
+        batch_size=batch_size,
+        seed=seed,
+        shuffle=shuffle,
+        epoch=epoch,
+        drop_remainder=drop_remainder,
+    )

@@ -1,0 +1,151 @@
+"""Reads texts, or pairs of texts, with a class or a score each, from tables."""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_attn.data.text.tables import check_text, read_columns
+from keras_attn.file_reading import shown
+
+
+@dataclass(frozen=True)
+class LabeledTexts:
+    """N texts, or pairs of texts, with a label each.
+
+    Attributes:
+        texts: N texts, or the first text of each pair.
+        second_texts: The second text of each pair; None for single texts.
+        labels: N labels as they are written in the file.
+        rows: File and line of each, for messages.
+        label_column: Column of the labels, for messages.
+    """
+
+    texts: list[str]
+    second_texts: list[str] | None
+    labels: list[str]
+    rows: list[str]
+    label_column: str = "label"
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def class_names(self) -> list[str]:
+        """The different labels: in the order of their numbers, or of the alphabet."""
+        names = set(self.labels)
+        if all(name.isascii() and name.isdigit() for name in names):
+            return sorted(names, key=int)
+        return sorted(names)
+
+    @property
+    def are_scores(self) -> bool:
+        """Whether all labels are numbers, and not all of them whole."""
+        numbers = [_number(label) for label in self.labels]
+        return None not in numbers and not all(
+            number is not None and number.is_integer() for number in numbers
+        )
+
+    def classes(self, class_names: Sequence[str]) -> np.ndarray:
+        """The number of each label, int32 (N,).
+
+        Args:
+            class_names: The classes in the order of their numbers.
+
+        Raises:
+            ValueError: If a label is not a class; its row is named.
+        """
+        numbers = {name: number for number, name in enumerate(class_names)}
+        for label, row in zip(self.labels, self.rows, strict=True):
+            if label not in numbers:
+                raise ValueError(
+                    f"`{self.label_column}` must be one of {shown(list(numbers))}. "
+                    f"Received: {shown(label)} in {row}"
+                )
+        return np.array([numbers[label] for label in self.labels], np.int32)
+
+    def scores(self) -> np.ndarray:
+        """The labels as numbers, float32 (N,).
+
+        Raises:
+            ValueError: If a label is not a finite number; its row is named.
+        """
+        numbers = [_number(label) for label in self.labels]
+        if None in numbers:
+            place = numbers.index(None)
+            raise ValueError(
+                f"`{self.label_column}` must be a finite number. "
+                f"Received: {shown(self.labels[place])} in {self.rows[place]}"
+            )
+        return np.array(numbers, np.float32)
+
+    def subset(self, indices: Sequence[int]) -> "LabeledTexts":
+        """The rows with these indices, in this order."""
+        second = self.second_texts
+        return LabeledTexts(
+            [self.texts[index] for index in indices],
+            None if second is None else [second[index] for index in indices],
+            [self.labels[index] for index in indices],
+            [self.rows[index] for index in indices],
+            self.label_column,
+        )
+
+
+def read_labeled_texts(
+    path: str | os.PathLike,
+    *,
+    text_column: str = "text",
+    second_column: str | None = None,
+    label_column: str = "label",
+) -> LabeledTexts:
+    """Reads texts with their labels.
+
+    Args:
+        path: A UTF-8 file: `.csv` or `.tsv` whose first line names its columns, or
+            `.jsonl` with one JSON object per line.
+        text_column: Column, or key, of the texts, or of the first text of each pair.
+        second_column: Column, or key, of the second texts. None for single texts.
+        label_column: Column, or key, of the labels: names of classes, or numbers.
+
+    Returns:
+        The rows, in the order of the file. Texts are unchanged; labels lose blanks
+        around them.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is of another kind, not UTF-8, lacks a column, or has no
+            rows; if a text or a label is missing. File and line are named.
+
+    Example:
+        ```python
+        data = read_labeled_texts("reviews.csv", text_column="review")
+        inputs = tokenizer.encode_batch(data.texts, max_length=128)
+        labels = data.classes(data.class_names)
+        ```
+    """
+    texts = [text_column] if second_column is None else [text_column, second_column]
+    rows = []
+    for place, (*values, label) in read_columns(path, [*texts, label_column]):
+        for name, value in zip(texts, values, strict=True):
+            check_text(value, name, place)
+        if isinstance(label, bool | int | float):
+            label = str(label).lower() if isinstance(label, bool) else repr(label)
+        check_text(label, label_column, place)
+        rows.append((*values, label.strip(), place))
+    if not rows:
+        raise ValueError(f"The table must have rows. Received: {os.fspath(path)!r}")
+    first, *second, labels, places = map(list, zip(*rows, strict=True))
+    return LabeledTexts(
+        first, second[0] if second else None, labels, places, label_column
+    )
+
+
+def _number(label: str) -> float | None:
+    """A label as a finite number; None if it is not one."""
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

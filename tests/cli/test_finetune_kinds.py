@@ -1,0 +1,157 @@
+"""What `keras-attn finetune` takes data for, and how it splits and names them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from data.image_sets import write_coco, write_image, write_mask, write_voc
+
+from keras_attn.cli.finetuning.job import hold_out
+from keras_attn.cli.finetuning.kinds import find_kind, find_other_kind
+from keras_attn.cli.finetuning.objects import _voc_splits
+from keras_attn.cli.finetuning.pixels import _classes
+from keras_attn.cli.finetuning.result import NAME, Result, read_result
+from keras_attn.cli.finetuning.settings import Settings
+
+
+def settings_for(path, **options):
+    return Settings("model", path, Path("run"), **options)
+
+
+def kind_of(path, **options):
+    return find_kind(settings_for(path, **options), path)
+
+
+@pytest.mark.parametrize(
+    "header, task, columns",
+    [
+        ("label,text", "text_classification", ("text", None, "label", None)),
+        (
+            "premise,hypothesis,class",
+            "text_classification",
+            ("premise", "hypothesis", "class", None),
+        ),
+        (
+            "sentence1,sentence2,score",
+            "text_classification",
+            ("sentence1", "sentence2", "score", None),
+        ),
+        ("prompt,completion", "completion", ("completion", None, "", "prompt")),
+        ("prompt,chosen,rejected", "preference", ("", None, "", "prompt")),
+        ("rejected,chosen", "preference", ("", None, "", None)),
+    ],
+)
+def test_columns_say_the_task(tmp_path, header, task, columns):
+    path = tmp_path / "a.csv"
+    path.write_text(header + "\n")
+    kind = kind_of(path)
+    assert (kind.text, kind.second, kind.label, kind.prompt) == columns
+    assert kind.task == task and "a.csv" in kind.why
+
+
+def test_options_name_other_columns(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "a", "b": "c", "d": "e", "chosen": "f"}) + "\n")
+    names = {"text_column": "b", "label_column": "d", "pair_column": "chosen"}
+    kind = kind_of(path, **names, task="text_regression")
+    assert (kind.text, kind.second, kind.label) == ("b", "chosen", "d")
+    assert kind.task == "text_regression"
+    with pytest.raises(ValueError, match="--pair-column must be a column of a.jsonl"):
+        kind_of(path, label_column="d", pair_column="x")
+
+
+def test_folders_say_the_task(tmp_path):
+    voc = write_voc(tmp_path / "voc")
+    kind = kind_of(voc)
+    assert kind.task == "detection" and kind.annotations is None
+    assert _voc_splits(settings_for(voc), kind) == (None, None)
+    (voc / "ImageSets" / "Main" / "val.txt").write_text("eins 1\n")
+    assert _voc_splits(settings_for(voc), kind) == ("train", "val")
+    assert _voc_splits(settings_for(voc, validation=voc), kind) == (None, None)
+    path, folder = write_coco(tmp_path / "coco")
+    for data in (path, folder):
+        kind = kind_of(data)
+        assert (kind.task, kind.annotations, kind.images) == ("detection", path, folder)
+    photos = tmp_path / "photos"
+    write_image(photos / "cat" / "a.png", (5, 5))
+    kind = kind_of(photos)
+    assert kind.task == "image_classification"
+    with pytest.raises(ValueError, match="--validation must be data as DATA, a folder"):
+        find_other_kind(settings_for(photos), kind, path)
+    (folder / "b.json").write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match="one of COCO's files.*b.json, instances.json"):
+        kind_of(folder)
+    with pytest.raises(FileNotFoundError, match="There is no"):
+        kind_of(tmp_path / "none")
+
+
+def test_masks_and_their_classes(tmp_path):
+    write_image(tmp_path / "images" / "a.png", (2, 3))
+    write_mask(tmp_path / "masks" / "a.png", [[0, 255, 0], [255, 255, 0]])
+    kind = kind_of(tmp_path)
+    assert kind.task == "segmentation" and kind.masks == tmp_path / "masks"
+    settings = settings_for(tmp_path)
+    assert _classes(settings, kind) == (["background", "foreground"], {0: 0, 255: 1})
+    write_mask(tmp_path / "masks" / "a.png", [[0, 3, 0], [255, 1, 0]])
+    assert _classes(settings, kind) == (["0", "1", "2", "3"], None)
+    write_mask(tmp_path / "masks" / "a.png", [[0, 90, 0], [200, 1, 0]])
+    with pytest.raises(ValueError, match=r"--classes.*\[0, 1, 90, 200\]"):
+        _classes(settings, kind)
+    write_mask(tmp_path / "masks" / "a.png", [[7, 7, 7], [7, 7, 7]])
+    with pytest.raises(ValueError, match="two classes at least.*only \\[7\\]"):
+        _classes(settings, kind)
+    names = tmp_path / "classes.txt"
+    for text, expected in (
+        ("road\nblue sky\n", (["road", "blue sky"], None)),
+        ("road 7\nblue sky 9\n", (["road", "blue sky"], {7: 0, 9: 1})),
+        (
+            "road 128 64 0\nsky 0 0 9\n",
+            (["road", "sky"], {(128, 64, 0): 0, (0, 0, 9): 1}),
+        ),
+    ):
+        names.write_text(text)
+        assert _classes(settings, kind) == expected
+    names.write_text("road 1 2\nsky\n")
+    with pytest.raises(ValueError, match="A line of --classes must be a name"):
+        _classes(settings, kind)
+    names.write_text("road 1\nsky\n")
+    with pytest.raises(ValueError, match="2 classes and 1 values"):
+        _classes(settings, kind)
+
+
+def test_each_class_is_held_out_in_proportion():
+    classes = [0] * 20 + [1] * 10 + [2]
+    kept, held = hold_out(31, 0.2, 3, classes)
+    assert sorted(kept + held) == list(range(31)) and held == sorted(held)
+    assert [sum(classes[i] == c for i in held) for c in range(3)] == [4, 2, 0]
+    assert hold_out(31, 0.2, 3, classes) == (kept, held)
+    assert hold_out(31, 0.2, 4, classes) != (kept, held)
+    assert len(hold_out(5, 0.01, 0)[1]) == 1
+    with pytest.raises(ValueError, match="two examples of a class"):
+        hold_out(2, 0.5, 0, [0, 1])
+
+
+def test_settings_of_a_command_line():
+    settings = settings_for(
+        Path("a b.csv"), augment=False, override=["x=[1, 2]", "y=z"]
+    )
+    assert settings.command == (
+        "keras-attn finetune model 'a b.csv' --run-dir run --no-augment "
+        "--override 'x=[1, 2]' --override y=z"
+    )
+    assert settings.overrides == {"x": [1, 2], "y": "z"} and settings.sides is None
+    assert settings_for(Path(), image_size="48x64").sides == (48, 64)
+    assert settings_for(Path(), image_size="48").sides == (48, 48)
+    with pytest.raises(ValueError, match="--image-size must be"):
+        _ = settings_for(Path(), image_size="48x").sides
+
+
+def test_results_are_read_as_they_were_written(tmp_path):
+    assert read_result(tmp_path) is None
+    result = Result("detection", ["ä"], image_size=[3, 5], figures={"map": 0.5})
+    result.save(tmp_path)
+    assert read_result(tmp_path) == result
+    for content in ('{"class_names": []}', '{"task": "a", "figures": []}'):
+        (tmp_path / NAME).write_text(content)
+        with pytest.raises(ValueError, match="as `keras-attn finetune` wrote it"):
+            read_result(tmp_path)

@@ -1,0 +1,86 @@
+"""Texts with labels in tables: what is read, and the lines that are refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_attn.data import read_labeled_texts
+from keras_attn.data.text.tables import column_names
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_texts_and_classes(tmp_path):
+    path = write(tmp_path, "a.csv", 'label,text\n no ,"a, ""b"""\nyes,c\n\nno,d\n')
+    assert column_names(path) == ["label", "text"]
+    data = read_labeled_texts(path)
+    assert data.texts == ['a, "b"', "c", "d"] and data.second_texts is None
+    assert data.labels == ["no", "yes", "no"] and not data.are_scores
+    assert data.rows == ["a.csv, line 2", "a.csv, line 3", "a.csv, line 5"]
+    assert data.class_names == ["no", "yes"]
+    classes = data.classes(["yes", "no"])
+    np.testing.assert_array_equal(classes, [1, 0, 1])
+    assert classes.dtype == np.int32
+    part = data.subset([2, 1])
+    assert (part.texts, part.labels) == (["d", "c"], ["no", "yes"])
+    assert part.rows == ["a.csv, line 5", "a.csv, line 3"] and len(part) == 2
+    with pytest.raises(ValueError, match=r"one of .*Received: 'yes' in a.csv, line 3"):
+        data.classes(["no"])
+
+
+def test_pairs_and_scores(tmp_path):
+    rows = [
+        {"one": "a", "two": "b", "score": 1},
+        {"one": "c", "two": "d", "score": 2.5},
+        {"one": "e", "two": "f", "score": "-3e0"},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    path = write(tmp_path, "a.jsonl", lines)
+    assert column_names(path) == ["one", "two", "score"]
+    names = {"text_column": "one", "second_column": "two", "label_column": "score"}
+    data = read_labeled_texts(path, **names)
+    assert data.second_texts == ["b", "d", "f"] and data.are_scores
+    np.testing.assert_array_equal(data.scores(), np.float32([1, 2.5, -3]))
+    assert data.subset([1]).second_texts == ["d"]
+    # Whole numbers are classes, in the order of the numbers.
+    data = data.subset([0])
+    assert not data.are_scores
+    lines = "".join(f'{{"text": "x", "label": {n}}}\n' for n in ("10", "2", "true"))
+    data = read_labeled_texts(write(tmp_path, "b.ndjson", lines))
+    assert data.labels == ["10", "2", "true"]
+    assert data.subset([0, 1]).class_names == ["2", "10"]
+    with pytest.raises(ValueError, match="finite number.*'true' in b.ndjson, line 3"):
+        data.scores()
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.csv", "text,label\nx,\n", "`label` must be .*not empty.*a.csv, line 2"),
+        ("a.csv", "text,label\n ,y\n", "`text` must be .*not empty.*a.csv, line 2"),
+        ("a.csv", "text,label\n", "must have rows"),
+        ("a.csv", "text,class\nx,y\n", r"without \['label'\], with \['text', 'class'"),
+        ("a.csv", "text,label\nx\n", "must have 2 fields.*line 2 with 1"),
+        ("a.csv", 'text,label\n"x,y\n', "RFC 4180"),
+        ("a.jsonl", '{"text": "x"}\n', r"a.jsonl, line 1 without \['label'\]"),
+        ("a.jsonl", '{"text": "x", "label": null}\n', "`label` must be.*line 1"),
+        ("a.csv", "text,label\nx,é\n".encode("latin-1"), "must be UTF-8; line 2"),
+        ("a.txt", "text,label\nx,y\n", "must end in one of"),
+    ],
+)
+def test_lines_that_are_refused(tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        read_labeled_texts(write(tmp_path, name, content))
+
+
+def test_an_empty_table_has_no_columns(tmp_path):
+    for name in ("a.csv", "a.jsonl"):
+        with pytest.raises(ValueError, match="name its columns.*which is empty"):
+            column_names(write(tmp_path, name, "\n"))
+    with pytest.raises(FileNotFoundError, match="has no b.csv"):
+        column_names(tmp_path / "b.csv")
