@@ -109,7 +109,12 @@ def save_checkpoint(
     write_folder(folder, config, tensors, max_shard_size, others, family.files)
 
 
-<<<<<<< HEAD
+def can_be_saved(model: keras.Model) -> bool:
+    """Whether `save_checkpoint` has a naming for a model."""
+    found = _first_family(model, WRITTEN_BY_DEFAULT)
+    return found is not None and found[1] in found[0].saved_as
+
+
 def family_of(model: keras.Model, library: str | None):
     """The family and the task of a model.
 
@@ -121,25 +126,6 @@ def family_of(model: keras.Model, library: str | None):
         ValueError: If it has no counterpart.
     """
     families = WRITTEN[library] if library else WRITTEN_BY_DEFAULT
-=======
-def can_be_saved(model: keras.Model) -> bool:
-    """Whether `save_checkpoint` has a naming for a model."""
-    found = _first_family(model, WRITTEN_BY_DEFAULT)
-    return found is not None and found[1] in found[0].saved_as
-
-
-def _first_family(model, families):
-    """The first family that a model belongs to, and its task; None without one."""
->>>>>>> finetune
-    for family in families:
-        task = family.task_of(model)
-        if task is not None:
-            return family, task
-    return None
-
-
-def _family_of(model, library):
-    families = WRITTEN[library] if library else WRITTEN_BY_DEFAULT
     found = _first_family(model, families)
     if found is not None:
         return found
@@ -149,6 +135,15 @@ def _family_of(model, library):
         f"{', '.join(types)}. Received: model={getattr(model, 'name', model)!r}"
         + (f", library={library!r}" if library else "")
     )
+
+
+def _first_family(model, families):
+    """The first family that a model belongs to, and its task; None without one."""
+    for family in families:
+        task = family.task_of(model)
+        if task is not None:
+            return family, task
+    return None
 
 
 def array_of(weight: Weight, index: int) -> np.ndarray:
