@@ -13,6 +13,7 @@ from keras import ops
 from keras.layers import UnitNormalization
 
 from keras_attn.checks import check_pair
+from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers import (
     LearnedPositionEmbedding,
     PatchEmbedding,
@@ -247,6 +248,21 @@ class DualEncoder(OwnLossModel):
         return Functional(
             self.input["token_ids"], self.get_layer("text_unit_norm").output, name=name
         )
+
+    def call(self, inputs, training=None, mask=None, **kwargs):
+        """The embeddings, also of no pair, which the last batch may leave a replica.
+
+        TensorFlow's gradient of a convolution may fail without an image
+        ("Missing 1-th output").
+        """
+        if not has_distribution_strategy():
+            return super().call(inputs, training, mask, **kwargs)
+        from keras_attn.training.losses.replicas import at_least_one_row
+
+        count = ops.shape(inputs["images"])[0]
+        padded = {name: at_least_one_row(value) for name, value in inputs.items()}
+        outputs = super().call(padded, training, mask, **kwargs)
+        return {name: value[:count] for name, value in outputs.items()}
 
     def compute_loss(
         self, x=None, y=None, y_pred: Any = None, sample_weight=None, training=True

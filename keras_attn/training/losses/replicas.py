@@ -22,11 +22,11 @@ def gather_rows(inputs):
 
 
 def at_least_one_row(inputs):
-    """The rows of this replica, (P, E), or a row of zeros if it has none."""
+    """The rows of this replica, (P, …), or a row of zeros if it has none."""
     if _replica() is None:
         return inputs
-    count, width = ops.shape(inputs)
-    row = ops.zeros((ops.maximum(1 - count, 0), width), inputs.dtype)
+    count, *sizes = ops.shape(inputs)
+    row = ops.zeros((ops.maximum(1 - count, 0), *sizes), inputs.dtype)
     return ops.concatenate([inputs, row])
 
 
