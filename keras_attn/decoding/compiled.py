@@ -111,7 +111,9 @@ def compilations_of(model) -> Compilations:
     if not isinstance(model, (keras.Model, IncrementalPair)):
         return Compilations()
     # Kernels may have been replaced since, as by `training.enable_lora`.
-    version = getattr(model, "kernels_version", 0)
+    pair = isinstance(model, IncrementalPair)
+    parts = (model.prefill, model.step) if pair else (model,)
+    version = [getattr(part, "kernels_version", 0) for part in parts]
     if model not in _compilations or _compilations[model][0] != version:
         _compilations[model] = (version, Compilations())
     return _compilations[model][1]

@@ -32,6 +32,13 @@ from keras_attn.input_checks import (
     check_same_rows,
     smallest_rows,
 )
+from keras_attn.layers.adaptation.adaptable import (
+    RestoresKernels,
+    copy_kernels,
+    forget_functions,
+    kernels_version,
+    last_change,
+)
 from keras_attn.models.parts.label_ranges import check_labels
 
 
@@ -191,6 +198,39 @@ class Functional(keras.Model):
             model.training_outputs = training_outputs
         return model
 
+    def _run_through_graph(self, inputs, **functions):
+        """As in Keras; `keras.models.clone_model` makes new layers by it."""
+        made = {}
+        operation_fn = functions.get("operation_fn")
+        if operation_fn is not None:
+
+            def remember(operation):
+                result = operation_fn(operation)
+                if isinstance(result, RestoresKernels) and result is not operation:
+                    made[operation] = result
+                return result
+
+            functions["operation_fn"] = remember
+        outputs = super()._run_through_graph(inputs, **functions)
+        for layer, copied in made.items():
+            copy_kernels(layer, copied)
+        return outputs
+
+    @property
+    def kernels_version(self) -> int:
+        """Grows whenever kernels of the model consist of something else than before.
+
+        Such as after `training.enable_lora` of this model, or of one that shares its
+        layers. What was traced before is forgotten.
+        """
+        now, (before, version) = last_change(), self.__dict__.get("_kernels", (None, 0))
+        if now != before:
+            latest = kernels_version(self)
+            if latest != version and before is not None:
+                forget_functions(self)
+            self.__dict__["_kernels"], version = (now, latest), latest
+        return version
+
     def __call__(self, *args, **kwargs):
         """Checks the inputs, then calls the model as `keras.Model` does."""
         self._check_inputs(args[0] if args else kwargs.get("inputs"))
@@ -246,7 +286,8 @@ class Functional(keras.Model):
         check_labels(self, labels)
 
     def _check_arrays(self, inputs, rows=True) -> None:
-        """Checks arrays that Keras divides into batches."""
+        """Checks arrays that Keras divides into batches, and its own functions."""
+        self.kernels_version  # noqa: B018  Forgets functions that are out of date.
         self._check_inputs(inputs, rows)
         if isinstance(inputs, dict):
             arrays = {k: v for k, v in inputs.items() if hasattr(v, "shape")}

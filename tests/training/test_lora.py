@@ -8,8 +8,15 @@ import pytest
 
 from keras_attn import layers, models
 from keras_attn.decoding import Greedy, generate
+from keras_attn.export import export, load_runner
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
-from keras_attn.training import adapters_off, enable_lora, merge_lora, set_adapters
+from keras_attn.training import (
+    BackupAndResume,
+    adapters_off,
+    enable_lora,
+    merge_lora,
+    set_adapters,
+)
 
 ROWS, LENGTH, VOCABULARY = 6, 5, 23
 SIZES: dict[str, Any] = {
@@ -153,6 +160,106 @@ def test_weights_are_saved_apart(tmp_path):
     other.load_weights(tmp_path / "model.weights.h5")
     for path, value in values(model).items():
         np.testing.assert_array_equal(values(other)[path], value)
+
+
+def randomize(model):
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(0, 0.3, weight.shape))
+
+
+def test_a_clone_has_updates_of_its_own():
+    model = classifier()
+    enable_lora(model, 2, targets=("value", "contract"), also_train="classifier")
+    enable_lora(model, 3, targets=("query", "value"), name="second")
+    randomize(model)
+    twin: Any = keras.models.clone_model(model)
+    for weights in ("weights", "trainable_variables"):
+        ours, theirs = getattr(twin, weights), getattr(model, weights)
+        assert [x.path for x in ours] == [x.path for x in theirs]
+        assert not {id(x) for x in ours} & {id(x) for x in theirs}
+    twin.set_weights(model.get_weights())
+    inputs, _ = batch()
+    np.testing.assert_array_equal(twin(inputs), model(inputs))
+
+
+def test_models_that_share_the_layers_follow():
+    encoder = models.build_bert("base", **SIZES, **NO_DROPOUT)
+    model, other = (
+        models.build_bert_classifier(encoder, num_classes=3, dropout=0.0)
+        for _ in range(2)
+    )
+    randomize(other)
+    inputs, _ = batch()
+    before = other.predict(inputs, verbose=0)
+    enable_lora(model, 2, targets=("query", "contract"))
+    randomize(model)
+    adapted = other.predict(inputs, verbose=0)
+    assert np.abs(adapted - before).max() > 0.01
+    np.testing.assert_allclose(adapted, other(inputs), atol=1e-5)
+    merge_lora(model)
+    merged = other.predict(inputs, verbose=0)
+    # What was traced before would add the updates twice.
+    np.testing.assert_allclose(merged, adapted, atol=1e-5)
+
+
+class Kill(keras.callbacks.Callback):
+    """Ends a run at the start of an epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.compiled
+def test_a_run_goes_on_after_a_kill(tmp_path):
+    def run(folder, callbacks=()):
+        keras.utils.set_random_seed(0)
+        model = classifier()
+        enable_lora(model, 2, dropout=0.3, also_train="classifier")
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss)
+        backup = BackupAndResume(folder)
+        callbacks = [*callbacks, backup]
+        model.fit(*batch(), batch_size=3, epochs=4, verbose=0, callbacks=callbacks)
+        return values(model)
+
+    expected = run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "killed", [Kill()])
+    for path, value in run(tmp_path / "killed").items():
+        np.testing.assert_array_equal(value, expected[path], err_msg=path)
+
+
+def test_blocks_that_are_computed_twice_learn_the_same():
+    with keras.RematScope(mode="full"):
+        twice = classifier()
+    model = classifier()
+    model.set_weights(twice.get_weights())
+    for each in (model, twice):
+        enable_lora(each, 2, targets=("query", "contract"), seed=3)
+        fit(each, 2, "sgd", run_eagerly=True)
+    for path, value in values(model).items():
+        np.testing.assert_allclose(values(twice)[path], value, atol=1e-6)
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("name", ["model", "model.tflite", "model.onnx"])
+def test_a_model_with_updates_is_exported_as_it_is(name, tmp_path):
+    model = classifier()
+    enable_lora(model, 2, targets=("query", "contract", "token_embedding"))
+    enable_lora(model, 2, name="off", also_train="classifier")
+    randomize(model)
+    set_adapters(model, "default")
+    randomize(model)
+    inputs, _ = batch()
+    inputs["padding_mask"] = inputs["padding_mask"].astype(bool)
+    export(model, tmp_path / name)
+    found = load_runner(tmp_path / name)(inputs)
+    merge_lora(model)
+    expected = model.predict(inputs, verbose=0)
+    assert np.std(expected) > 0.05
+    np.testing.assert_allclose(list(found.values())[0], expected, atol=1e-5)
 
 
 def test_several_updates_are_switched():

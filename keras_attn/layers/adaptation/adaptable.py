@@ -14,6 +14,8 @@ from keras_attn.layers.adaptation.tracking import fix_layers_inside, unlocked
 
 # The entry of a build config.
 _KEY = "kernels"
+# How often what any kernel consists of has changed in this process.
+_num_changes = 0
 
 
 class RestoresKernels(keras.layers.Layer):
@@ -40,9 +42,12 @@ class Adaptable(RestoresKernels):
 
     Attributes:
         kernel_names: The attributes of the kernels; a layer need not have all of them.
+        kernels_version: Grows whenever a kernel consists of something else than before;
+            what was compiled with the layer is then out of date.
     """
 
     kernel_names: tuple[str, ...] = ("kernel",)
+    kernels_version = 0
 
     def kernel_parts(self) -> Mapping[str, Mapping[str, Columns]]:
         """Attribute of each kernel to its parts: name to columns.
@@ -110,11 +115,47 @@ def kernels_changed(model: keras.Model) -> None:
     """Makes a model forget what was compiled with the kernels that it had before.
 
     It must be compiled again before it is fitted: an optimizer keeps the variables that
-    it was built for.
+    it was built for. Models of ours that share the layers see the change themselves
+    (`models.parts.functional`).
     """
     model.compiled = False
+    forget_functions(model)
+
+
+def forget_functions(model: keras.Model) -> None:
+    """Makes a model trace its functions again when they are next used."""
     model.train_function = model.test_function = model.predict_function = None
-    model.__dict__["kernels_version"] = model.__dict__.get("kernels_version", 0) + 1
+
+
+def kernels_version(model: keras.layers.Layer) -> int:
+    """The largest `kernels_version` of the layers of a model."""
+    return max((each.kernels_version for each in adaptable_layers(model)), default=0)
+
+
+def copy_kernels(layer: keras.layers.Layer, other: keras.layers.Layer) -> None:
+    """Makes the kernels of a new layer consist of what those of a layer do.
+
+    Values are not copied.
+
+    Args:
+        layer: The layer.
+        other: One with the same configuration, which is built and has plain kernels.
+    """
+    fix_layers_inside(other)
+    description = _describe_kernels(layer)
+    if description:
+        _restore_kernels(other, description)
+
+
+def last_change() -> int:
+    """The largest `kernels_version` of any layer in this process."""
+    return _num_changes
+
+
+def _has_changed(layer):
+    global _num_changes
+    _num_changes += 1
+    layer.__dict__["kernels_version"] = _num_changes
 
 
 def check_update(layer: Adaptable, attribute: str, rank: int, name: str) -> None:
@@ -160,6 +201,7 @@ def add_update(layer: Adaptable, attribute: str, update: LowRankUpdate) -> None:
         for name in (*(layer.path or layer.name).split("/"), attribute.strip("_")):
             scopes.enter_context(keras.name_scope(name, deduplicate=False))
         kernel.add(update)
+    _has_changed(layer)
 
 
 def quantize_kernel(
@@ -187,6 +229,7 @@ def quantize_kernel(
     quantized.assign(keras.ops.convert_to_numpy(kernel))
     layer._untrack_variable(kernel)
     _replace(holder, name, quantized)
+    _has_changed(layer)
     return True
 
 
@@ -210,6 +253,7 @@ def restore_kernel(layer: Adaptable, attribute: str) -> None:
     base.assign(value)
     _replace(layer, attribute, base)
     base.trainable = True
+    _has_changed(layer)
 
 
 def _replace(holder, attribute, kernel):
@@ -226,10 +270,12 @@ def _describe_kernels(layer) -> dict[str, Any] | None:
     """What `_restore_kernels` needs, for JSON; None if all kernels are variables."""
     layers = {}
     for index, each in enumerate(adaptable_layers(layer)):
+        # In the order in which they were made, which that of the weights follows.
+        names = {id(getattr(each, name)): name for name in each.kernel_parts()}
         kernels = {
-            attribute: _describe_kernel(getattr(each, attribute))
-            for attribute in each.kernel_parts()
-            if not isinstance(getattr(each, attribute), keras.Variable)
+            names[id(inside)]: _describe_kernel(inside)
+            for inside in each._layers
+            if id(inside) in names
         }
         if kernels:
             layers[str(index)] = kernels
