@@ -1,6 +1,6 @@
 """MODEL of `keras-attn predict`: in Keras or as an exported file, called alike."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,8 @@ def _guessed(model: Any, path: Path) -> Result:
     """
     names = set(model.input) if isinstance(model.input, Mapping) else set()
     shape = tuple(getattr(model.output, "shape", ()))
-    classes = list(getattr(model, "class_names", None) or ())
+    names_of_classes: Sequence[str] = getattr(model, "class_names", None) or ()
+    classes = list(names_of_classes)
     if hasattr(model, "incremental") and names == {"token_ids", "padding_mask"}:
         return Result("completion")
     if len(shape) == 2 and "token_ids" in names:
