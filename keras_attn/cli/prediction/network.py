@@ -58,7 +58,7 @@ class Network:
     def _call(self, inputs: Mapping[str, np.ndarray]) -> Any:
         if self.is_exported:
             is_pair = len(inputs) == 2 and self.takes_strings
-            return self.model(inputs, SERVE_PAIR if is_pair else None)
+            return self.model(inputs, SERVE_PAIR) if is_pair else self.model(inputs)
         if isinstance(input_structure(self.model), Mapping):
             return self.model.predict_on_batch(dict(inputs))
         (array,) = inputs.values()
