@@ -334,9 +334,9 @@ def test_boxes_are_those_of_the_file(tmp_path):
 
     def detect(inputs):
         seen.append(inputs["images"])
-        boxes = np.float32([[[1, 2, 3, 7], [0, 0, 1, 1], [0, 0, 0, 0]]])
-        found = {"boxes": boxes, "scores": np.float32([[0.9, 0.4, 0]])}
-        return found | {"classes": np.int32([[1, 0, -1]])}
+        boxes = np.array([[[1, 2, 3, 7], [0, 0, 1, 1], [0, 0, 0, 0]]], "float32")
+        found = {"boxes": boxes, "scores": np.array([[0.9, 0.4, 0]], "float32")}
+        return found | {"classes": np.array([[1, 0, -1]], "int32")}
 
     result = Result("detection", ["cell", "ring"], image_size=[8, 8], normalize="unit")
     network = Network(detect, {"images": (None, 8, 8, 3)}, result, None, True)

@@ -45,7 +45,7 @@ def test_pairs_and_scores(tmp_path):
     names = {"text_column": "one", "second_column": "two", "label_column": "score"}
     data = read_labeled_texts(path, **names)
     assert data.second_texts == ["b", "d", "f"] and data.are_scores
-    np.testing.assert_array_equal(data.scores(), np.float32([1, 2.5, -3]))
+    np.testing.assert_array_equal(data.scores(), np.array([1, 2.5, -3], "float32"))
     assert data.subset([1]).second_texts == ["d"]
     # Whole numbers are classes, in the order of the numbers.
     data = data.subset([0])

@@ -46,7 +46,7 @@ class PixelJob(Job):
         self.parts: list[SegmentationData] = [train, validation]
         self.size: tuple[int, int] | None = None
         self.normalize: str | None = None
-        self.output_names: list[str] | None = None  # Of a model with several.
+        self.output_names: tuple[str, ...] = ()  # Of a model with several.
 
     def _read(self, kind: Kind) -> SegmentationData:
         return read_segmentation(
@@ -96,7 +96,7 @@ class PixelJob(Job):
         self.parts = [replace(part, channels=channels) for part in self.parts]
         self._check_output_size(model)
         if isinstance(model.output, dict):
-            self.output_names = list(model.output)
+            self.output_names = tuple(model.output)
         model.class_names = self.class_names
 
     def _check_output_size(self, model: Any) -> None:
@@ -137,7 +137,7 @@ class PixelJob(Job):
             segmentation_dataset(validation, **options),
         )
         names = self.output_names
-        if names is None:
+        if not names:
             return both
         first, second = (
             each.map(lambda x, labels: (x, dict.fromkeys(names, labels)))

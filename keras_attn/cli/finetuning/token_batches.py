@@ -42,7 +42,7 @@ def token_batches(
     tensors = {name: tf.constant(array) for name, array in inputs.items()}
     lengths = tf.constant(np.sum(inputs["padding_mask"], axis=1), tf.int32)
     all_labels = tf.constant(labels)
-    longest = int(tensors["padding_mask"].shape[1])
+    longest = inputs["padding_mask"].shape[1]
 
     def batch_of(examples: Any):
         rows = examples[:, None] * together + tf.range(together, dtype=tf.int64)

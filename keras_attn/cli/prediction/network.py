@@ -1,6 +1,6 @@
 """MODEL of `keras-attn predict`: in Keras or as an exported file, called alike."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class Network:
     def _call(self, inputs: Mapping[str, np.ndarray]) -> Any:
         if self.is_exported:
             is_pair = len(inputs) == 2 and self.takes_strings
-            return self.model(inputs, SERVE_PAIR if is_pair else None)
+            return self.model(inputs, SERVE_PAIR) if is_pair else self.model(inputs)
         if isinstance(input_structure(self.model), Mapping):
             return self.model.predict_on_batch(dict(inputs))
         (array,) = inputs.values()
@@ -146,7 +146,8 @@ def _guessed(model: Any, path: Path) -> Result:
     """
     names = set(model.input) if isinstance(model.input, Mapping) else set()
     shape = tuple(getattr(model.output, "shape", ()))
-    classes = list(getattr(model, "class_names", None) or ())
+    names_of_classes: Sequence[str] = getattr(model, "class_names", None) or ()
+    classes = list(names_of_classes)
     if hasattr(model, "incremental") and names == {"token_ids", "padding_mask"}:
         return Result("completion")
     if len(shape) == 2 and "token_ids" in names:
