@@ -32,6 +32,11 @@ from keras_attn.input_checks import (
     check_same_rows,
     smallest_rows,
 )
+from keras_attn.layers.adaptation.quantization import (
+    Filters,
+    QuantizationReport,
+    quantize,
+)
 from keras_attn.models.parts.label_ranges import check_labels
 
 
@@ -135,6 +140,8 @@ class Functional(keras.Model):
         if len(graph) >= 2:
             _make_names_unique(*graph[:2])
         super().__init__(*args, **kwargs)
+        # Keras' wrapper of the method drops what it returns.
+        self.__dict__.pop("quantize", None)
 
     # In `__dict__`, since Keras would track lists and dictionaries that are assigned.
     @property
@@ -195,6 +202,17 @@ class Functional(keras.Model):
         """Checks the inputs, then calls the model as `keras.Model` does."""
         self._check_inputs(args[0] if args else kwargs.get("inputs"))
         return super().__call__(*args, **kwargs)
+
+    def quantize(
+        self,
+        mode: str | None = None,
+        config: keras.quantizers.QuantizationConfig | None = None,
+        filters: Filters = None,
+        *,
+        block_size: int | None = None,
+    ) -> QuantizationReport:
+        """Replaces kernels by integers of 8 or 4 bits; see `training.quantize`."""
+        return quantize(self, mode, config, filters, block_size=block_size)
 
     def predict(self, x, *args, **kwargs):
         """Checks arrays, then predicts as `keras.Model.predict` does."""
