@@ -27,6 +27,7 @@ RUNS = {
     "dense.py": ["--row", "unet training, batch 1"],
     "edge.py": [],
     "multimodal.py": ["--row", "clip loss"],
+    "quantized.py": [],
     "shipping.py": ["--models", "vit_base_patch16", "--formats", "saved_model"],
     "steps.py": [],
     "text.py": ["--row", "gpt2 forward"],

@@ -236,12 +236,15 @@ def quantize_kernel(
     return True
 
 
-def dequantize_kernel(layer: Adaptable, attribute: str) -> QuantizedKernel | None:
+def dequantize_kernel(
+    layer: Adaptable, attribute: str, dtype: str | None = None
+) -> QuantizedKernel | None:
     """Replaces integers by a variable with their numbers; low-rank updates stay.
 
     Args:
         layer: The layer.
         attribute: Name of the kernel's attribute.
+        dtype: Of the variable. None = that of the layer's other weights.
 
     Returns:
         The integers; None if the kernel has none.
@@ -254,6 +257,7 @@ def dequantize_kernel(layer: Adaptable, attribute: str) -> QuantizedKernel | Non
             name=attribute.strip("_"),
             shape=quantized.shape,
             initializer="zeros",
+            dtype=dtype,
             regularizer=quantized.regularizer,
             constraint=quantized.constraint,
         )

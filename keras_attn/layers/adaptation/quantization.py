@@ -169,7 +169,7 @@ def dequantize(model: keras.layers.Layer) -> tuple[str, ...]:
 def as_variables(
     models: Iterable[keras.layers.Layer],
 ) -> Iterator[list[tuple[keras.Variable, QuantizedKernel]]]:
-    """Within this block kernels of integers are variables with their numbers.
+    """Within this block kernels of integers are float32 variables of their numbers.
 
     Args:
         models: Models, which may share layers.
@@ -182,7 +182,7 @@ def as_variables(
     try:
         for layer in layers.values():
             for attribute in layer.kernel_parts():
-                quantized = dequantize_kernel(layer, attribute)
+                quantized = dequantize_kernel(layer, attribute, "float32")
                 if quantized is not None:
                     replaced.append((layer, attribute, quantized))
                     kernel = getattr(layer, attribute)
@@ -191,11 +191,6 @@ def as_variables(
     finally:
         for layer, attribute, quantized in replaced:
             replace_base(layer, attribute, quantized)
-
-
-def has_integers(model: keras.layers.Layer) -> bool:
-    """Whether a model has a kernel of integers."""
-    return any(isinstance(x, QuantizedKernel) for x in model._flatten_layers())
 
 
 def _resolved(mode: Any, config: Any, block_size) -> tuple[str, int | None]:
