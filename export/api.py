@@ -33,6 +33,7 @@ from keras_attn.export.inference import (
     computes_in_half,
     inference_mode,
     is_discontinuous,
+    unique_layers,
 )
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
@@ -49,6 +50,8 @@ from keras_attn.export.verification import Measured, Verification
 from keras_attn.file_reading import size_of
 from keras_attn.file_writing import replacing
 from keras_attn.kernels.runtime import require_tensorflow
+from keras_attn.layers.adaptation.quantization import as_variables
+from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.options import described_as
 
 
@@ -78,7 +81,10 @@ def export(
     left out.
 
     The artefact computes in float32 even if the model does not, because the
-    converters do not support half precision; the weights keep their values.
+    converters do not support half precision; the weights keep their values. Kernels of
+    integers (`model.quantize`) stay integers in a SavedModel and in ONNX, where a
+    product with one is `MatMulNBits`, an operator of ONNX Runtime; LiteRT gets their
+    numbers, to which `quantization` applies. The report's notes say what was done.
 
     Args:
         model: Any built `keras.Model`, or an `IncrementalPair`.
@@ -177,17 +183,23 @@ def export(
     # work folder, which is renamed to `path` at the end.
     with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
         while True:
-            functions, specs = attempts.trace()
-            calibration = ()
-            if quantization == "int8" and verification.sample is not None:
-                calibration = samples.calibration(
-                    signatures, specs, verification.sample
-                )
-            traced = TracedModel(
-                signatures, functions, quantization, calibration, tokenizer
-            )
             try:
-                format_notes = file_format.write(traced, partial)
+                with _integers_for(file_format, models) as integers:
+                    functions, specs = attempts.trace()
+                    calibration = ()
+                    if quantization == "int8" and verification.sample is not None:
+                        calibration = samples.calibration(
+                            signatures, specs, verification.sample
+                        )
+                    traced = TracedModel(
+                        signatures,
+                        functions,
+                        quantization,
+                        calibration,
+                        tokenizer,
+                        integers,
+                    )
+                    format_notes = file_format.write(traced, partial)
                 if verify:
                     measured = verification.run(
                         load_runner(partial), specs, file_format
@@ -204,7 +216,12 @@ def export(
             {name: _info(specs[name], functions[name]) for name in functions},
             measured,
             artefact=partial,
-            notes=(*notes, *format_notes, *attempts.notes),
+            notes=(
+                *notes,
+                *_notes_about_integers(models, file_format, quantization),
+                *format_notes,
+                *attempts.notes,
+            ),
         )
 
 
@@ -297,17 +314,19 @@ def _report(
     )
     if measured is None:
         return report
-    agreements = measured.agreements.items()
+    agreements, tokens = measured.agreements.items(), measured.next_tokens
     return replace(
         report,
         max_abs_diff=measured.max_abs_diff,
         error=measured.error.value,
         error_measure=measured.error.measure,
         tolerance=verification.tolerance,
-        top1_agreement={name: each.share for name, each in agreements},
+        top1_agreement={name: each.share for name, each in agreements}
+        | ({} if tokens is None else {"logits": tokens.agreement}),
         class_agreement={
             name: each.by_class for name, each in agreements if each.is_map
         },
+        perplexity={} if tokens is None else tokens.perplexity,
         latency_ms=measured.latency_ms,
         notes=(*notes, *measured.notes),
     )
@@ -332,6 +351,43 @@ def _notes_about(models: list) -> list[str]:
             "uses the artefact's choices"
         )
     return notes
+
+
+@contextlib.contextmanager
+def _integers_for(format: Format, models: list) -> Iterator[dict[int, QuantizedKernel]]:
+    """Within this block the models have kernels that the format can write.
+
+    Yields:
+        See `TracedModel.integers`.
+    """
+    if format.takes_integers:
+        yield {}
+        return
+    with as_variables(models) as pairs:
+        yield {id(variable): kernel for variable, kernel in pairs}
+
+
+def _notes_about_integers(
+    models: list, format: Format, quantization: str | None
+) -> list[str]:
+    """What became of kernels of integers; `onnx_integers` says more."""
+    modes = [x.mode for x in unique_layers(models) if isinstance(x, QuantizedKernel)]
+    if not modes:
+        return []
+    kinds = " and ".join(f"{modes.count(mode)} of {mode}" for mode in sorted({*modes}))
+    if format.takes_integers:
+        return [f"kernels of integers, {kinds}: written as they are in Keras"]
+    if format.name == "onnx":
+        return [f"kernels of integers, {kinds}: written as integers, see below"]
+    if quantization is None:
+        return [
+            f"kernels of integers, {kinds}: written as the float32 numbers that they "
+            'stand for; `quantization="int8_dynamic"` stores 8 bits'
+        ]
+    return [
+        f"kernels of integers, {kinds}: their numbers are rounded again by "
+        f"{quantization} quantization"
+    ]
 
 
 def _input_lengths(

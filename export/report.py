@@ -34,10 +34,14 @@ class ExportReport:
         tolerance: The largest error allowed, see `export`; None if it was not verified.
         top1_agreement: Share of `sample_inputs`, or of their pixels, for which the
             artefact and Keras predict the same class, by output: (B, C), or
-            (B, H, W, C) for images. Empty without `sample_inputs`.
+            (B, H, W, C) for images; for a generative model, share of the tokens of
+            `sample_inputs`, given those before. Empty without `sample_inputs`.
         class_agreement: Of the pixels to which Keras gives a class, the share to which
             the artefact gives the same, by output and class, for outputs (B, H, W, C).
             Unlike the share of all pixels, it reveals a rare class that is lost.
+        perplexity: For a generative model: that of the tokens of `sample_inputs` (of
+            the first 64), each given those before, by `"keras"` and the `"artefact"`.
+            Empty without `sample_inputs`, or if the prompt has a fixed length.
         latency_ms: Median time of one call on the first sample, by signature, in
             milliseconds on this machine; empty if it was not verified.
         notes: What the exporter decided or changed.
@@ -56,6 +60,7 @@ class ExportReport:
     error_measure: str | None = None
     top1_agreement: dict[str, float] = field(default_factory=dict)
     class_agreement: dict[str, dict[int, float]] = field(default_factory=dict)
+    perplexity: dict[str, float] = field(default_factory=dict)
     latency_ms: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -103,6 +108,9 @@ class ExportReport:
         if self.class_agreement:
             shares = [_of_classes(k, by) for k, by in self.class_agreement.items()]
             rows.append(("agreement by class", "\n".join(shares)))
+        if self.perplexity:
+            values = [f"{who} {value:.5g}" for who, value in self.perplexity.items()]
+            rows.append(("perplexity", ", ".join(values)))
         if self.latency_ms:
             times = [f"{name} {time:.3g} ms" for name, time in self.latency_ms.items()]
             rows.append(("latency", ", ".join(times)))

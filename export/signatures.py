@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras_attn.decoding.pair import IncrementalPair
 from keras_attn.export.signature_info import PREFILL, SERVE, STEP
 from keras_attn.indices import IndexRange, index_range, length_range
+from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.models.parts.functional import (
     input_structure,
     is_declared,
@@ -81,6 +82,8 @@ class TracedModel:
         quantization: One of the format's quantizations, or None.
         calibration: `(signature name, inputs)` of representative samples.
         tokenizer: Tokenizer that is called in the functions, if any.
+        integers: Of variables that have taken the place of integers in the model: the
+            integers, by the id of the variable.
     """
 
     signatures: list[Signature]
@@ -88,6 +91,7 @@ class TracedModel:
     quantization: str | None = None
     calibration: Iterable[tuple[str, dict]] = ()
     tokenizer: Any = None
+    integers: Mapping[int, QuantizedKernel] = field(default_factory=dict)
 
     @property
     def models(self) -> list[keras.Model]:

@@ -23,9 +23,11 @@ from keras_attn.export.differences import (
 )
 from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import Format
+from keras_attn.export.perplexity import NextTokens, next_tokens
 from keras_attn.export.runner import Runner
 from keras_attn.export.samples import Case, Inputs
 from keras_attn.export.shapes import Specs
+from keras_attn.export.signature_info import PREFILL, STEP
 from keras_attn.export.signatures import Signature
 from keras_attn.export.switches import Probe, probing
 
@@ -48,6 +50,7 @@ class Measured:
         error: The largest error that was compared with the tolerance.
         latency_ms: Median time of one call, by signature.
         agreements: The classes that both predict, by output.
+        next_tokens: The tokens that both predict, of a generative model.
         notes: What could not be compared.
     """
 
@@ -55,6 +58,7 @@ class Measured:
     error: Error
     latency_ms: dict[str, float]
     agreements: dict[str, Agreement] = field(default_factory=dict)
+    next_tokens: NextTokens | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -99,7 +103,12 @@ class Verification:
             measured = compare(
                 runner, self.signatures, cases, tolerance, quantization, probe
             )
-        if self.sample is None or len(self.signatures) > 1:
+        if self.sample is None:
+            return measured
+        if [each.name for each in self.signatures] == [PREFILL, STEP]:
+            found = next_tokens(runner, self.signatures, specs, self.sample)
+            return replace(measured, next_tokens=found)
+        if len(self.signatures) > 1:
             return measured
         batches = samples.calibration(
             self.signatures, specs, self.sample, max_batch=_AGREEMENT_ROWS

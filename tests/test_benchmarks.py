@@ -29,6 +29,7 @@ RUNS = {
     "finetune.py": ["--only", "lora_8"],
     "gpu.py": ["--row", "causal 8 training", "lora", "--dtype", "float32"],
     "multimodal.py": ["--row", "clip loss"],
+    "quantized.py": [],
     "shipping.py": ["--models", "vit_base_patch16", "--formats", "saved_model"],
     "steps.py": [],
     "text.py": ["--row", "gpt2 forward"],

@@ -85,9 +85,14 @@ def test_sentences(tmp_path, monkeypatch, capsys):
 def test_finetuning(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = run_recipes("finetuning.md")
-    assert "2 × block_*/attention/query" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "2 × block_*/attention/query" in printed
+    assert "int4 in blocks of 32" in printed
     assert names["base"].shape == (8, 3)
-    assert len(names["model"].trainable_variables) == len(names["model"].weights)
+    trained = [weight.path for weight in names["model"].trainable_variables]
+    assert sum("/default/" in path for path in trained) == 8
+    assert len(trained) == 10
+    assert (tmp_path / "classifier.keras").is_file()
 
 
 @pytest.mark.runs

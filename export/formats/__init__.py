@@ -28,6 +28,8 @@ class Format:
         suffix: Suffix of `path` that selects it.
         quantizations: What it can be quantized to.
         takes_strings: Whether it has string tensors and tokenizer operators.
+        takes_integers: Whether it computes with kernels of integers as Keras does; if
+            not, the traced model has their numbers.
         may_need_fixed_shapes: Whether it supports some operators only at known sizes,
             see `attempts.py`.
     """
@@ -37,6 +39,7 @@ class Format:
     suffix: str
     quantizations: tuple[str, ...] = ()
     takes_strings: bool = False
+    takes_integers: bool = False
     may_need_fixed_shapes: bool = False
 
     def recognizes(self, path: Path) -> bool:
@@ -78,7 +81,13 @@ class Format:
 FORMATS = {
     format.name: format
     for format in (
-        Format("saved_model", "a SavedModel folder", "", takes_strings=True),
+        Format(
+            "saved_model",
+            "a SavedModel folder",
+            "",
+            takes_strings=True,
+            takes_integers=True,
+        ),
         Format(
             "litert",
             "a `.tflite` file",

@@ -10,7 +10,12 @@ import tensorflow as tf
 
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError, RefusedError
-from keras_attn.export.formats import onnx_folding, onnx_rewrites, onnx_weights
+from keras_attn.export.formats import (
+    onnx_folding,
+    onnx_integers,
+    onnx_rewrites,
+    onnx_weights,
+)
 from keras_attn.export.inference import dilated_in_one_operation
 from keras_attn.export.runtimes.onnx import (
     INDEX_RANGES,
@@ -50,10 +55,12 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     graphs = []
     for signature in traced.signatures:
         function = traced.functions[signature.name]
-        lifted = onnx_weights.liftable(signature, function)
+        lifted = onnx_weights.liftable(signature, function, traced.integers)
         model = _convert(signature, function, lifted, notes)
         weights = onnx_weights.take_inputs(model, lifted)
         onnx_folding.fold(model, weights)
+        model.graph.name = signature.name
+        notes += onnx_integers.replace(model, weights, traced.integers)
         graphs.append((signature.name, model, weights))
     for file in _write_graphs(graphs, path):
         try:

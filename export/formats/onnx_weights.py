@@ -10,7 +10,7 @@ need.
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,7 +98,9 @@ def take_inputs(model, lifted: Mapping[str, keras.Variable]) -> Weights:
     return weights
 
 
-def liftable(signature: Signature, function) -> dict[str, keras.Variable]:
+def liftable(
+    signature: Signature, function, always: Container[int] = ()
+) -> dict[str, keras.Variable]:
     """The large variables of a function, which become inputs for the conversion.
 
     Variables in bfloat16 are excluded, because tf2onnx mistakes them for float16.
@@ -106,6 +108,7 @@ def liftable(signature: Signature, function) -> dict[str, keras.Variable]:
     Args:
         signature: The signature of the model that owns the variables.
         function: Its concrete function.
+        always: Ids of variables that are lifted at any size.
 
     Returns:
         Variables by input name.
@@ -116,7 +119,7 @@ def liftable(signature: Signature, function) -> dict[str, keras.Variable]:
         for i, variable in enumerate(signature.model.variables)
         if id(variable.value) in used
         and variable.value.dtype != tf.bfloat16
-        and _size(variable) >= _SMALLEST_LIFTED
+        and (_size(variable) >= _SMALLEST_LIFTED or id(variable) in always)
     }
 
 

@@ -22,6 +22,11 @@ from keras_attn.data.text.translation_lm import (
     sample_languages,
     translation_lm_dataset,
 )
+from keras_attn.layers.adaptation.quantization import (
+    QuantizationReport,
+    dequantize,
+    quantize,
+)
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.feedback.advantages import (
     generalized_advantages,
@@ -163,6 +168,7 @@ __all__ = [
     "Perplexity",
     "PlayEpisodes",
     "PolicyLoss",
+    "QuantizationReport",
     "RankingAccuracy",
     "RankingLoss",
     "ReferringAccuracy",
@@ -188,6 +194,7 @@ __all__ = [
     "check_labels",
     "clip_loss",
     "completion_dataset",
+    "dequantize",
     "dpo_loss",
     "enable_lora",
     "evaluate_glue",
@@ -216,6 +223,7 @@ __all__ = [
     "ppo_policy_loss",
     "ppo_value_loss",
     "preference_dataset",
+    "quantize",
     "ranking_dataset",
     "ranking_loss",
     "retrieval_hits",

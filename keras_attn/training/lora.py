@@ -10,7 +10,6 @@ from typing import NamedTuple
 import keras
 
 from keras_attn.checks import check_fraction, check_positive
-from keras_attn.layers.adaptation import keras_layers
 from keras_attn.layers.adaptation.adaptable import (
     Adaptable,
     adaptable_layers,
@@ -20,7 +19,8 @@ from keras_attn.layers.adaptation.adaptable import (
     restore_kernel,
 )
 from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
-from keras_attn.layers.adaptation.quantized import QuantizedKernel
+from keras_attn.layers.adaptation.paths import grouped, lines_of, not_adaptable, path_of
+from keras_attn.layers.adaptation.quantization import dequantize
 
 
 class LoRAReport(NamedTuple):
@@ -46,16 +46,11 @@ class LoRAReport(NamedTuple):
         share = self.num_trained / max(1, total)
         lines = [
             f"{self.num_trained:,} of {total:,} numbers train ({share:.2%}): updates "
-            f"of {_grouped(self.adapted)}"
+            f"of {grouped(self.adapted)}"
         ]
         if self.also_trained:
-            lines.append(f"trained as a whole: {_grouped(self.also_trained)}")
-        reasons = {}
-        for path, reason in self.passed_over.items():
-            reasons.setdefault(reason, []).append(path)
-        for reason, paths in reasons.items():
-            lines.append(f"passed over: {_grouped(paths)}: {reason}")
-        return "\n".join(lines)
+            lines.append(f"trained as a whole: {grouped(self.also_trained)}")
+        return "\n".join(lines + lines_of(self.passed_over))
 
 
 class KernelPart(NamedTuple):
@@ -108,7 +103,7 @@ def enable_lora(
             expressions for a whole path; "query_key_value" is one update for all three
             parts, as in PEFT's for GPT-2. "all" is every part of every kernel.
         also_train: Names of layers that train as a whole, such as "classifier", a head
-            that is new.
+            that is new. Their kernels of integers become variables again.
         rslora: Whether s is α/√r.
         name: Name of the updates.
         seed: Seed of A and of the dropout. None = from `keras.utils.set_random_seed`.
@@ -156,7 +151,7 @@ def enable_lora(
     if not found:
         raise ValueError(
             "The model has no kernel that can have an update of this rank. Received: "
-            f"rank={rank}, and a model with {_grouped(passed_over)}"
+            f"rank={rank}, and a model with {grouped(passed_over)}"
         )
     for part in found:
         check_update(part.layer, part.attribute, rank, name)
@@ -168,6 +163,8 @@ def enable_lora(
         dropout=dropout,
         seed=seed,
     )
+    for layer in whole:
+        dequantize(layer)
     report = train_only_updates(model, name, whole)
     return report._replace(passed_over=passed_over) if targets == "all" else report
 
@@ -359,27 +356,15 @@ def add_updates(
 
 def without_updates(model: keras.Model) -> dict[str, str]:
     """Path of each layer with a kernel that can't have an update, and why."""
-    reasons = {}
-    for layer in model._flatten_layers():
-        if isinstance(layer, LowRankKernel | LowRankUpdate | QuantizedKernel):
-            continue
-        own = layer._trainable_variables
-        kind = type(layer).__name__
-        if not isinstance(layer, Adaptable) and all(len(x.shape) < 2 for x in own):
-            continue
+    reasons = not_adaptable(model)
+    for layer in adaptable_layers(model):
         if getattr(layer, "groups", 1) > 1:
             reason = "groups of channels have kernels of their own"
         elif getattr(layer, "data_format", None) == "channels_first":
             reason = "an update needs channels in the last axis"
-        elif isinstance(layer, Adaptable):
-            continue
-        elif hasattr(layer, "recurrent_kernel"):
-            reason = "the kernels of recurrent cells stay fixed"
-        elif hasattr(keras_layers, kind):
-            reason = f"it is a layer of Keras; use keras_attn.layers.{kind}"
         else:
-            reason = f"the weights of {kind} are not kernels of products"
-        reasons[layer.path or layer.name] = reason
+            continue
+        reasons[path_of(layer)] = reason
     return reasons
 
 
@@ -452,12 +437,3 @@ def _updates(layer) -> list[LowRankUpdate]:
 
 def _as_tuple(names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _grouped(paths) -> str:
-    """Paths with the numbers of blocks left out, and how many there are of each."""
-    counts = {}
-    for path in paths:
-        name = re.sub(r"_\d+", "_*", path)
-        counts[name] = counts.get(name, 0) + 1
-    return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in counts.items())

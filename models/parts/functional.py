@@ -39,6 +39,11 @@ from keras_attn.layers.adaptation.adaptable import (
     kernels_version,
     last_change,
 )
+from keras_attn.layers.adaptation.quantization import (
+    Filters,
+    QuantizationReport,
+    quantize,
+)
 from keras_attn.models.parts.label_ranges import check_labels
 
 
@@ -142,6 +147,8 @@ class Functional(keras.Model):
         if len(graph) >= 2:
             _make_names_unique(*graph[:2])
         super().__init__(*args, **kwargs)
+        # Keras' wrapper of the method drops what it returns.
+        self.__dict__.pop("quantize", None)
 
     # In `__dict__`, since Keras would track lists and dictionaries that are assigned.
     @property
@@ -235,6 +242,17 @@ class Functional(keras.Model):
         """Checks the inputs, then calls the model as `keras.Model` does."""
         self._check_inputs(args[0] if args else kwargs.get("inputs"))
         return super().__call__(*args, **kwargs)
+
+    def quantize(
+        self,
+        mode: str | None = None,
+        config: keras.quantizers.QuantizationConfig | None = None,
+        filters: Filters = None,
+        *,
+        block_size: int | None = None,
+    ) -> QuantizationReport:
+        """Replaces kernels by integers of 8 or 4 bits; see `training.quantize`."""
+        return quantize(self, mode, config, filters, block_size=block_size)
 
     def predict(self, x, *args, **kwargs):
         """Checks arrays, then predicts as `keras.Model.predict` does."""

@@ -3,14 +3,21 @@
 import contextlib
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from keras_attn.checks import check_positive
 from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
-from keras_attn.layers.adaptation.tracking import fix_layers_inside, unlocked
+from keras_attn.layers.adaptation.tracking import (
+    fix_layers_inside,
+    set_untracked,
+    unlocked,
+)
+
+if TYPE_CHECKING:
+    from keras_attn.layers.adaptation.quantization import Filters, QuantizationReport
 
 # The entry of a build config.
 _KEY = "kernels"
@@ -20,6 +27,39 @@ _num_changes = 0
 
 class RestoresKernels(keras.layers.Layer):
     """A layer that is loaded with the kernels that it, and layers inside it, had."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        # Keras' wrapper of the method drops what it returns.
+        self.__dict__.pop("quantize", None)
+
+    def quantize(
+        self,
+        mode: str | None = None,
+        config: keras.quantizers.QuantizationConfig | None = None,
+        filters: "Filters" = None,
+        *,
+        block_size: int | None = None,
+        type_check: bool = True,
+    ) -> "QuantizationReport":
+        """Replaces the kernels of this layer, and of layers inside it, by integers.
+
+        Args:
+            mode: As for `training.quantize`.
+            config: As for `training.quantize`.
+            filters: As for `training.quantize`.
+            block_size: As for `training.quantize`.
+            type_check: Without effect; Keras' models pass it.
+
+        Returns:
+            What was reached, what not, and the bytes of the weights.
+
+        Raises:
+            ValueError: As for `training.quantize`.
+        """
+        from keras_attn.layers.adaptation.quantization import quantize
+
+        return quantize(self, mode, config, filters, block_size=block_size)
 
     def get_build_config(self):
         """The shapes of the inputs, and which kernels are no plain weights."""
@@ -196,16 +236,18 @@ def add_update(layer: Adaptable, attribute: str, update: LowRankUpdate) -> None:
         low_rank = LowRankKernel(kernel, dtype=layer.dtype_policy, name="low_rank")
         _replace(layer, attribute, low_rank)
         kernel = low_rank
-    # Paths of its weights begin with that of the kernel.
-    with contextlib.ExitStack() as scopes:
-        for name in (*(layer.path or layer.name).split("/"), attribute.strip("_")):
-            scopes.enter_context(keras.name_scope(name, deduplicate=False))
+    with _named(layer, attribute):
         kernel.add(update)
     _has_changed(layer)
 
 
 def quantize_kernel(
-    layer: Adaptable, attribute: str, mode: str, block_size: int | None = None
+    layer: Adaptable,
+    attribute: str,
+    mode: str,
+    block_size: int | None = None,
+    *,
+    with_value: bool = True,
 ) -> bool:
     """Replaces a kernel by integers; its low-rank updates stay.
 
@@ -214,23 +256,72 @@ def quantize_kernel(
         attribute: Name of the kernel's attribute.
         mode: "int8" or "int4".
         block_size: As for `QuantizedKernel`.
+        with_value: Whether to quantize the kernel's numbers; if not, the integers are
+            zeros, which a file replaces.
 
     Returns:
         Whether the kernel was a variable, and not integers already.
     """
-    holder, name, kernel = layer, attribute, getattr(layer, attribute)
-    if isinstance(kernel, LowRankKernel):
-        holder, name, kernel = kernel, "base", kernel.base
+    _, _, kernel = _base_of(layer, attribute)
     if isinstance(kernel, QuantizedKernel):
         return False
-    quantized = QuantizedKernel(
-        kernel.shape, mode, block_size, dtype=layer.dtype_policy, name="quantized"
-    )
-    quantized.assign(keras.ops.convert_to_numpy(kernel))
+    with _named(layer, attribute):
+        quantized = QuantizedKernel(
+            kernel.shape, mode, block_size, dtype=layer.dtype_policy, name="quantized"
+        )
+    if with_value:
+        quantized.assign(keras.ops.convert_to_numpy(kernel))
+    # Weights are saved by number, so a kernel that returns needs its place.
+    order = layer.__dict__.setdefault("_weights_before_integers", {})
+    for weight in layer._trainable_variables:
+        order.setdefault(weight.name, len(order))
+    set_untracked(quantized, "regularizer", kernel.regularizer)
+    set_untracked(quantized, "constraint", kernel.constraint)
+    replace_base(layer, attribute, quantized)
+    return True
+
+
+def dequantize_kernel(
+    layer: Adaptable, attribute: str, dtype: str | None = None
+) -> QuantizedKernel | None:
+    """Replaces integers by a variable with their numbers; low-rank updates stay.
+
+    Args:
+        layer: The layer.
+        attribute: Name of the kernel's attribute.
+        dtype: Of the variable. None = that of the layer's other weights.
+
+    Returns:
+        The integers; None if the kernel has none.
+    """
+    holder, name, quantized = _base_of(layer, attribute)
+    if not isinstance(quantized, QuantizedKernel):
+        return None
+    with unlocked(layer):
+        kernel = layer.add_weight(
+            name=attribute.strip("_"),
+            shape=quantized.shape,
+            initializer="zeros",
+            dtype=dtype,
+            regularizer=quantized.regularizer,
+            constraint=quantized.constraint,
+        )
+    kernel.assign(quantized.value_as_tensor())
+    order = layer.__dict__["_weights_before_integers"]
+    layer._trainable_variables.sort(key=lambda weight: order[weight.name])
+    if holder is not layer:
+        kernel.trainable = False
+    _replace(holder, name, kernel)
+    _has_changed(layer)
+    return quantized
+
+
+def replace_base(layer: Adaptable, attribute: str, quantized: QuantizedKernel) -> None:
+    """Replaces the variable of a kernel by integers; low-rank updates stay."""
+    holder, name, kernel = _base_of(layer, attribute)
     layer._untrack_variable(kernel)
     _replace(holder, name, quantized)
     _has_changed(layer)
-    return True
 
 
 def restore_kernel(layer: Adaptable, attribute: str) -> None:
@@ -244,16 +335,29 @@ def restore_kernel(layer: Adaptable, attribute: str) -> None:
     if isinstance(kernel, keras.Variable):
         return
     value = keras.ops.convert_to_numpy(kernel.value_as_tensor())
-    base = kernel.base if isinstance(kernel, LowRankKernel) else kernel
-    if isinstance(base, QuantizedKernel):
-        with unlocked(layer):
-            base = layer.add_weight(
-                name=attribute.strip("_"), shape=kernel.shape, initializer="zeros"
-            )
+    dequantize_kernel(layer, attribute)
+    _, _, base = _base_of(layer, attribute)
     base.assign(value)
     _replace(layer, attribute, base)
     base.trainable = True
     _has_changed(layer)
+
+
+def _base_of(layer, attribute):
+    """What holds the kernel without its updates, its attribute there, and it."""
+    kernel = getattr(layer, attribute)
+    if isinstance(kernel, LowRankKernel):
+        return kernel, "base", kernel.base
+    return layer, attribute, kernel
+
+
+@contextlib.contextmanager
+def _named(layer, attribute):
+    """Within this block paths of weights begin with that of the kernel."""
+    with contextlib.ExitStack() as scopes:
+        for name in (*(layer.path or layer.name).split("/"), attribute.strip("_")):
+            scopes.enter_context(keras.name_scope(name, deduplicate=False))
+        yield
 
 
 def _replace(holder, attribute, kernel):
@@ -263,7 +367,17 @@ def _replace(holder, attribute, kernel):
         if isinstance(before, keras.layers.Layer):
             holder._tracker.untrack(before)
         holder.__dict__.pop(attribute, None)
-        setattr(holder, attribute, kernel)
+        if isinstance(holder, LowRankKernel) and isinstance(kernel, keras.Variable):
+            set_untracked(holder, attribute, kernel)
+        else:
+            setattr(holder, attribute, kernel)
+    # In one order, whatever was replaced first: files number the weights.
+    if isinstance(holder, LowRankKernel):
+        order = {id(holder.base): -1}
+    else:
+        kernels = [getattr(holder, each) for each in holder.kernel_parts()]
+        order = {id(each): number for number, each in enumerate(kernels, 1)}
+    holder._layers.sort(key=lambda each: order.get(id(each), 0))
 
 
 def _describe_kernels(layer) -> dict[str, Any] | None:
@@ -315,7 +429,9 @@ def _restore_kernels(layer, description):
         each = layers[int(index)]
         for attribute, kernel in kernels.items():
             if kernel["quantized"]:
-                quantize_kernel(each, attribute, **kernel["quantized"])
+                quantize_kernel(
+                    each, attribute, **kernel["quantized"], with_value=False
+                )
             for name, options in kernel["updates"].items():
                 made = getattr(getattr(each, attribute), "updates", {})
                 if name in made:  # By `lora_rank`, an argument of Keras' layers.

@@ -46,6 +46,9 @@ class TokenEmbedding(SavedByNumber, keras.layers.ReversibleEmbedding):
 
     kernel_names = ("_embeddings",)
 
+    def __init__(self, input_dim: int, output_dim: int, **kwargs):
+        super().__init__(input_dim, output_dim, **kwargs)
+
     def call(self, inputs, reverse=False):
         if not reverse:
             check_indices("inputs", inputs, (0, self.input_dim))

@@ -1,0 +1,59 @@
+"""Which layers have kernels, and their paths in reports."""
+
+import re
+from collections.abc import Iterable
+
+import keras
+
+from keras_attn.layers.adaptation import keras_layers
+from keras_attn.layers.adaptation.adaptable import Adaptable
+from keras_attn.layers.adaptation.low_rank import LowRankKernel, LowRankUpdate
+from keras_attn.layers.adaptation.quantized import QuantizedKernel
+
+
+def path_of(layer: keras.layers.Layer) -> str:
+    """The path of a layer, or the name of a model."""
+    return layer.path or layer.name
+
+
+def not_adaptable(model: keras.layers.Layer) -> dict[str, str]:
+    """Path of each layer with weights of two axes that is not `Adaptable`, and why.
+
+    Args:
+        model: A model, or a layer with layers inside.
+    """
+    reasons = {}
+    for layer in model._flatten_layers():
+        if isinstance(layer, Adaptable | LowRankKernel | LowRankUpdate):
+            continue
+        own = layer._trainable_variables
+        kind = type(layer).__name__
+        if isinstance(layer, QuantizedKernel) or all(len(x.shape) < 2 for x in own):
+            continue
+        if hasattr(layer, "recurrent_kernel"):
+            reason = "recurrent cells keep their kernels as they are"
+        elif hasattr(keras_layers, kind):
+            reason = f"it is a layer of Keras; use keras_attn.layers.{kind}"
+        else:
+            reason = f"the weights of {kind} are not kernels of products"
+        reasons[path_of(layer)] = reason
+    return reasons
+
+
+def lines_of(passed_over: dict[str, str]) -> list[str]:
+    """Lines of a report: the paths of each reason."""
+    reasons = {}
+    for path, reason in passed_over.items():
+        reasons.setdefault(reason, []).append(path)
+    return [
+        f"passed over: {grouped(paths)}: {reason}" for reason, paths in reasons.items()
+    ]
+
+
+def grouped(paths: Iterable[str]) -> str:
+    """Paths with the numbers of blocks left out, and how many there are of each."""
+    counts = {}
+    for path in paths:
+        name = re.sub(r"_\d+", "_*", path)
+        counts[name] = counts.get(name, 0) + 1
+    return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in counts.items())

@@ -1,0 +1,267 @@
+"""Kernels of integers in whole models."""
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+
+from keras_attn.checks import check_choice
+from keras_attn.layers.adaptation.adaptable import (
+    adaptable_layers,
+    dequantize_kernel,
+    kernels_changed,
+    quantize_kernel,
+    replace_base,
+)
+from keras_attn.layers.adaptation.low_rank import LowRankUpdate
+from keras_attn.layers.adaptation.paths import grouped, lines_of, not_adaptable, path_of
+from keras_attn.layers.adaptation.quantized import MODES, QuantizedKernel, bytes_of
+
+Filters = str | Sequence[str] | Callable[[keras.layers.Layer], bool] | None
+
+# Rows with one scale in int4, as in Keras.
+_BLOCK_SIZE = 128
+
+
+class QuantizationReport(NamedTuple):
+    """What `quantize` reached.
+
+    Attributes:
+        mode: "int8" or "int4".
+        block_size: Rows with one scale in int4; None = all rows of a column.
+        quantized: Path of each kernel that consists of integers now.
+        passed_over: Path of each other kernel, or of a layer that has no kernel which
+            may be integers, and why.
+        bytes_before: Bytes of all weights before.
+        bytes_after: Bytes of all weights now.
+    """
+
+    mode: str
+    block_size: int | None
+    quantized: tuple[str, ...]
+    passed_over: dict[str, str]
+    bytes_before: int
+    bytes_after: int
+
+    def __str__(self) -> str:
+        share = self.bytes_after / max(1, self.bytes_before)
+        kind = self.mode
+        if self.block_size is not None:
+            kind += f" in blocks of {self.block_size}"
+        lines = [
+            f"{self.bytes_after:,} bytes of weights, {share:.1%} of "
+            f"{self.bytes_before:,}: {kind}: {grouped(self.quantized)}"
+        ]
+        return "\n".join(lines + lines_of(self.passed_over))
+
+
+def quantize(
+    model: keras.layers.Layer,
+    mode: str | None = None,
+    config: keras.quantizers.QuantizationConfig | None = None,
+    filters: Filters = None,
+    *,
+    block_size: int | None = None,
+) -> QuantizationReport:
+    """Replaces the kernels of a model by integers of 8 or 4 bits and their scales.
+
+    `model.quantize` of the models of this library and `layer.quantize` of its layers
+    call it; for a plain `keras.Model` with such layers inside call it yourself, since
+    Keras' own `quantize` passes over them. It reaches the kernels of attention, dense
+    and convolutional layers and embeddings. Kernels are rounded to the nearest of 255
+    (int8) or 15 (int4) multiples of a scale, symmetrical about zero; activations are
+    not quantized. Biases, norms and what the report names stay as they are and may
+    train; the integers don't. Low-rank updates stay, and may be added afterwards
+    (QLoRA).
+
+    Files of a model keep integers and scales, and nothing is quantized again when it is
+    loaded; `models.save_checkpoint` writes the numbers that they stand for.
+
+    Args:
+        model: The model or layer, which is built. It must be compiled afterwards.
+        mode: "int8", with a scale for each column of a kernel, or "int4", with a scale
+            for each block of rows of each column.
+        config: `keras.quantizers.Int8QuantizationConfig` or `Int4QuantizationConfig`
+            instead of `mode`, without quantizers of its own.
+        filters: Which layers: a regular expression or several, of which one is found in
+            the path or the name of a layer, or a function of the layer. None = all.
+        block_size: Rows of a block in int4, an even number, such as 32 or 128. Default:
+            that of `config`, or 128.
+
+    Returns:
+        What was reached, what not and why, and the bytes of the weights before and now;
+        `print` it.
+
+    Raises:
+        ValueError: If an argument is wrong or contradicts another, the model is not
+            built, or there is no kernel to quantize.
+
+    Example:
+        ```python
+        print(model.quantize("int4", block_size=32))
+        ```
+
+    Reference:
+        Dettmers et al. 2023, "QLoRA: Efficient Finetuning of Quantized LLMs", section 2
+        (arXiv:2305.14314), for blocks with a scale each and low-rank updates of a
+        quantized base; its 4-bit numbers are not integers.
+    """
+    mode, block_size = _resolved(mode, config, block_size)
+    selects = _selector(filters)
+    if not model.built:
+        raise ValueError(f"Build {model.name!r} before `quantize`.")
+    before = _bytes(model)
+    # After `enable_lora`, only kernels that are fixed: rounding would end training.
+    has_updates = any(isinstance(x, LowRankUpdate) for x in model._flatten_layers())
+    quantized, passed_over = [], {}
+    for layer in adaptable_layers(model):
+        for attribute in layer.kernel_parts():
+            path = _kernel_path(layer, attribute)
+            reason = None if selects(layer) else "`filters` leave it out"
+            reason = reason or _obstacle(
+                getattr(layer, attribute), mode, block_size, has_updates
+            )
+            if reason:
+                passed_over[path] = reason
+            else:
+                quantize_kernel(layer, attribute, mode, block_size)
+                quantized.append(path)
+    passed_over |= not_adaptable(model)
+    if not quantized:
+        raise ValueError(
+            f"{model.name!r} has no kernel to quantize. "
+            + ("; ".join(lines_of(passed_over)) or "It has no kernel at all")
+        )
+    if isinstance(model, keras.Model):
+        kernels_changed(model)
+    return QuantizationReport(
+        mode, block_size, tuple(quantized), passed_over, before, _bytes(model)
+    )
+
+
+def dequantize(model: keras.layers.Layer) -> tuple[str, ...]:
+    """Replaces kernels of integers by variables with their numbers.
+
+    What rounding has lost does not return. Low-rank updates stay; without one, a kernel
+    may train again.
+
+    Args:
+        model: The model or layer. Compile it before the next `fit`.
+
+    Returns:
+        Path of each kernel that consisted of integers.
+    """
+    paths = [
+        _kernel_path(layer, attribute)
+        for layer in adaptable_layers(model)
+        for attribute in layer.kernel_parts()
+        if dequantize_kernel(layer, attribute) is not None
+    ]
+    if paths and isinstance(model, keras.Model):
+        kernels_changed(model)
+    return tuple(paths)
+
+
+@contextlib.contextmanager
+def as_variables(
+    models: Iterable[keras.layers.Layer],
+) -> Iterator[list[tuple[keras.Variable, QuantizedKernel]]]:
+    """Within this block kernels of integers are float32 variables of their numbers.
+
+    Args:
+        models: Models, which may share layers.
+
+    Yields:
+        Each of these variables, and its integers.
+    """
+    layers = {id(x): x for model in models for x in adaptable_layers(model)}
+    replaced, pairs = [], []
+    try:
+        for layer in layers.values():
+            for attribute in layer.kernel_parts():
+                quantized = dequantize_kernel(layer, attribute, "float32")
+                if quantized is not None:
+                    replaced.append((layer, attribute, quantized))
+                    kernel = getattr(layer, attribute)
+                    pairs.append((getattr(kernel, "base", kernel), quantized))
+        yield pairs
+    finally:
+        for layer, attribute, quantized in replaced:
+            replace_base(layer, attribute, quantized)
+
+
+def _resolved(mode: Any, config: Any, block_size) -> tuple[str, int | None]:
+    """Mode and block size from the arguments of `quantize`."""
+    if isinstance(config, str):
+        # Keras takes a mode there, too.
+        mode, config = config, None
+    if config is not None:
+        check_choice("config.mode", getattr(config, "mode", config), MODES)
+        if mode not in (None, config.mode):
+            raise ValueError(
+                "`mode` must be that of `config`. Received: "
+                f"mode={mode!r}, config.mode={config.mode!r}"
+            )
+        if config.weight_quantizer is not None:
+            raise ValueError(
+                "`config` must have no `weight_quantizer`: kernels are rounded by "
+                f"their largest absolute values. Received: {config.weight_quantizer}"
+            )
+        mode = config.mode
+    check_choice("mode", mode, MODES)
+    if mode == "int4" and block_size is None:
+        block_size = getattr(config, "block_size", _BLOCK_SIZE)
+        block_size = None if block_size == -1 else block_size
+    # Checks the block size.
+    QuantizedKernel((2, 1), mode, block_size)
+    return mode, block_size
+
+
+def _selector(filters) -> Callable[[keras.layers.Layer], bool]:
+    if filters is None:
+        return lambda layer: True
+    if callable(filters):
+        return lambda layer: bool(filters(layer))
+    patterns = (filters,) if isinstance(filters, str) else tuple(filters)
+    try:
+        compiled = [re.compile(pattern) for pattern in patterns]
+    except (re.error, TypeError) as error:
+        raise ValueError(
+            "`filters` must be regular expressions or a function. Received: "
+            f"filters={filters!r} ({error})"
+        ) from None
+    return lambda layer: any(
+        pattern.search(name)
+        for pattern in compiled
+        for name in (path_of(layer), layer.name)
+    )
+
+
+def _obstacle(kernel, mode, block_size, has_updates) -> str | None:
+    """Why a kernel can't be integers."""
+    kernel = getattr(kernel, "base", kernel)
+    if isinstance(kernel, QuantizedKernel):
+        return f"it is {kernel.mode} already"
+    if bytes_of(kernel.shape, mode, block_size) >= _size(kernel):
+        return f"{mode} would take no fewer bytes"
+    if has_updates and kernel.trainable:
+        return "it trains beside the low-rank updates"
+    return None
+
+
+def _kernel_path(layer, attribute):
+    name = attribute.removesuffix("kernel").strip("_")
+    return path_of(layer) if attribute.startswith("_") else f"{path_of(layer)}/{name}"
+
+
+def _bytes(model) -> int:
+    return sum(_size(weight) for weight in model.weights)
+
+
+def _size(variable) -> int:
+    kind = keras.backend.standardize_dtype(variable.dtype)
+    bits = re.search(r"\d+", kind)
+    return math.prod(variable.shape) * (int(bits.group()) // 8 if bits else 1)

@@ -1,0 +1,121 @@
+"""Models whose kernels are integers, in every format."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attn import layers, models
+from keras_attn.export import export, load_runner
+from keras_attn.training import quantize
+
+pytestmark = pytest.mark.shipped
+
+VOCABULARY, WIDTH = 211, 64
+
+
+def tied():
+    """A table that is also the output layer, and products."""
+    keras.utils.set_random_seed(1)
+    token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+    table = layers.TokenEmbedding(VOCABULARY, WIDTH, name="table")
+    hidden = layers.Dense(97, activation="relu")(table(token_ids))
+    hidden = layers.Dense(WIDTH)(hidden)
+    return keras.Model(token_ids, {"logits": table(hidden, reverse=True)[:, -1]})
+
+
+def convolutions():
+    keras.utils.set_random_seed(1)
+    images = keras.Input((16, 16, 3), name="images")
+    x = layers.Conv2D(8, 3)(images)
+    x = keras.layers.BatchNormalization()(x)
+    x = layers.Conv2D(16, 3, strides=2, padding="same", activation="relu")(x)
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    return keras.Model(images, {"logits": layers.Dense(11)(x)})
+
+
+def values(model):
+    return {weight.path: weight.numpy() for weight in model.weights}
+
+
+@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
+@pytest.mark.parametrize(
+    ("mode", "block_size"), [("int8", None), ("int4", 32), ("int4", 6)]
+)
+def test_products_and_tables(tmp_path, suffix, mode, block_size):
+    model = tied()
+    float_bytes = sum(x.nbytes for x in values(model).values())
+    report = quantize(model, mode, block_size=block_size)
+    before = values(model)
+    ids = np.random.default_rng(0).integers(0, VOCABULARY, (7, 5)).astype("int32")
+    path = tmp_path / f"model{suffix}"
+    shipped = export(model, path, sample_inputs={"token_ids": ids})
+    # The numbers of the integers, and nothing that rounds them again.
+    assert shipped.error is not None and shipped.error < 1e-5
+    assert shipped.top1_agreement == {"logits": 1.0}
+    assert f"kernels of integers, 3 of {mode}: written as" in shipped.notes[0]
+    [found] = load_runner(path)({"token_ids": ids[:2]}).values()
+    np.testing.assert_allclose(found, model(ids[:2])["logits"], atol=1e-5)
+    if suffix == ".onnx":
+        products = {None: 3, 32: 2, 6: 0}[block_size]
+        assert shipped.operators.get("MatMulNBits", 0) == products
+        # The table of int8 twice: by rows, and in the layout of the product.
+        assert shipped.bytes < 2 * report.bytes_after + 25_000 < float_bytes
+    # The model is what it was.
+    after = values(model)
+    assert [*after] == [*before]
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value)
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_convolutions_to_onnx(tmp_path, mode):
+    """A kernel that is multiplied by a batch norm becomes a float one."""
+    model = convolutions()
+    quantize(model, mode)
+    images = np.random.default_rng(0).normal(size=(3, 16, 16, 3)).astype("float32")
+    shipped = export(model, tmp_path / "m.onnx", sample_inputs={"images": images})
+    assert shipped.error is not None and shipped.error < 1e-5
+    for part in ("1 as float32", "1 as codes of 8 bits", f"1 as {mode} `MatMulNBits`"):
+        assert part in shipped.notes[-1]
+
+
+def test_litert_rounds_again_on_request(tmp_path):
+    model = tied()
+    quantize(model, "int8")
+    ids = np.random.default_rng(0).integers(0, VOCABULARY, (7, 5)).astype("int32")
+    shipped = export(
+        model,
+        tmp_path / "m.tflite",
+        quantization="int8_dynamic",
+        sample_inputs={"token_ids": ids},
+    )
+    assert shipped.bytes < 60_000
+    assert "rounded again by int8_dynamic quantization" in shipped.notes[0]
+
+
+def test_a_generative_model_has_a_perplexity(tmp_path):
+    """That of the texts, token by token, against the model that reads them at once."""
+    keras.utils.set_random_seed(1)
+    model = models.create(
+        "gpt2_small",
+        vocabulary_size=53,
+        num_layers=1,
+        hidden_dim=24,
+        num_heads=2,
+        mlp_dim=34,
+        max_sequence_length=12,
+    )
+    model.quantize("int8")
+    rng = np.random.default_rng(0)
+    mask = np.arange(7) >= [[0], [2]]
+    sample = {"token_ids": rng.integers(0, 53, (2, 7)), "padding_mask": mask}
+    shipped = export(model, tmp_path / "gpt", sample_inputs=sample, max_length=12)
+    logits = keras.ops.log_softmax(model(sample))[:, :-1]
+    picked = np.take_along_axis(
+        keras.ops.convert_to_numpy(logits), sample["token_ids"][:, 1:, None], -1
+    )[..., 0]
+    expected = np.exp(-picked[mask[:, :-1]].mean())
+    assert shipped.perplexity["keras"] == pytest.approx(expected, rel=1e-4)
+    assert shipped.perplexity["artefact"] == pytest.approx(expected, rel=1e-4)
+    assert shipped.top1_agreement == {"logits": 1.0}
+    assert "perplexity" in str(shipped)
