@@ -166,7 +166,11 @@ def enable_lora(
     for layer in whole:
         dequantize(layer)
     report = train_only_updates(model, name, whole)
-    return report._replace(passed_over=passed_over) if targets == "all" else report
+    return report._replace(
+        # In the order of the targets.
+        adapted=tuple(part.path for part in found),
+        passed_over=passed_over if targets == "all" else {},
+    )
 
 
 def train_only_updates(

@@ -47,7 +47,11 @@ class ImageClassData:
         return len(self.paths)
 
     def subset(self, indices: Sequence[int]) -> "ImageClassData":
-        """The images with these indices, in this order."""
+        """Some of the images.
+
+        Args:
+            indices: Of the images, in the order to return them in.
+        """
         return replace(
             self,
             paths=[self.paths[index] for index in indices],

@@ -82,7 +82,11 @@ class LabeledTexts:
         return np.array(numbers, np.float32)
 
     def subset(self, indices: Sequence[int]) -> "LabeledTexts":
-        """The rows with these indices, in this order."""
+        """Some of the rows.
+
+        Args:
+            indices: Of the rows, in the order to return them in.
+        """
         second = self.second_texts
         return LabeledTexts(
             [self.texts[index] for index in indices],
