@@ -26,6 +26,7 @@ RUNS = {
     "checkouts.py": [str(FOLDER.parent), str(FOLDER.parent), "--row", "bert forward"],
     "dense.py": ["--row", "unet training, batch 1"],
     "edge.py": [],
+    "feedback.py": ["--row", "rloo"],
     "multimodal.py": ["--row", "clip loss"],
     "shipping.py": ["--models", "vit_base_patch16", "--formats", "saved_model"],
     "steps.py": [],
