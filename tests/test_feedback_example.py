@@ -23,8 +23,6 @@ def test_reviews_feedback(example, tmp_path):
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     run = tmp_path / "run"
     options = ("--small", "--data-dir", tmp_path, "--run-dir", run, "--seeds", 0)
-    # What is compiled runs too few steps to be worth it.
-    tf.config.run_functions_eagerly(True)
     try:
         printed = example(
             "reviews_feedback", *options, "--methods", "sft", "ppo", "--kl-weights", 1

@@ -10,8 +10,6 @@ from policy_cases import END, tiny_policy
 from keras_attn import models
 from keras_attn.data import ranking_dataset
 from keras_attn.training import (
-    PPO,
-    CompletionSampling,
     RankingAccuracy,
     RankingLoss,
     as_reward_model,
@@ -47,12 +45,12 @@ def learned(encoder):
     """A reward model that has learned the rankings, eagerly, and its history."""
     model = as_reward_model(encoder)
     model.compile(
-        keras.optimizers.Adam(0.05),
+        keras.optimizers.Adam(0.1),
         RankingLoss(3, margin=0.1),
         weighted_metrics=[RankingAccuracy(3)],
         jit_compile=False,
     )
-    return model, model.fit(rankings(), epochs=40, shuffle=False, verbose=0).history
+    return model, model.fit(rankings(), epochs=20, shuffle=False, verbose=0).history
 
 
 @pytest.fixture(scope="module")
@@ -110,31 +108,6 @@ def test_scores_are_normalized_once_and_saved(trained, tmp_path):
     np.testing.assert_allclose(
         scores_of(again, inputs), scores_of(twice, inputs), atol=1e-6
     )
-
-
-def test_it_is_the_reward_of_a_policy(trained):
-    model, _ = trained
-    network = tiny_policy(seed=2)
-    trainer = PPO(network, model, CompletionSampling(3, END))
-    trainer.compile("sgd", run_eagerly=True, jit_compile=False)
-    prompts = {
-        "token_ids": np.array([[1, 3], [0, 1]]),
-        "padding_mask": np.array([[1, 1], [0, 1]]),
-    }
-    rollout = trainer.rollout(prompts, seed=1)
-    for row in range(2):
-        read = [x for x in prompts["token_ids"][row] if x]
-        completions = rollout.completions
-        read += completions.token_ids[row, 2:][completions.is_text[row]].tolist()
-        alone = {
-            "token_ids": np.array([read]),
-            "padding_mask": np.ones((1, len(read)), "int32"),
-        }
-        wanted = scores_of(model, alone)[0]
-        assert rollout.scores[row] == pytest.approx(wanted, abs=1e-5)
-    # Its weights are not those of the trainer.
-    mine = {id(x) for x in trainer.variables}
-    assert not mine & {id(x) for x in model.variables}
 
 
 def test_wrong_arguments_are_named(trained):

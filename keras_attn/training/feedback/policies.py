@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_attn.layers import Dense
+from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.training.feedback.token_probabilities import (
     token_entropies,
     token_log_probabilities,
@@ -76,6 +77,52 @@ def score_tokens(logits, token_ids, num_tokens, temperature) -> dict[str, Any]:
         "log_probabilities": token_log_probabilities(logits, tokens, temperature),
         "entropies": token_entropies(ops.stop_gradient(logits), temperature),
     }
+
+
+def adapters_of(network: keras.Model) -> list[LowRankUpdate]:
+    """The low-rank updates of a network; none before `enable_lora`."""
+    return [x for x in network._flatten_layers() if isinstance(x, LowRankUpdate)]
+
+
+def check_reference(network: keras.Model, reference) -> None:
+    """Raises unless a reference is one that this network can have.
+
+    Args:
+        network: The policy.
+        reference: A model or a function, `"adapters_off"`, or None for a copy.
+
+    Raises:
+        ValueError: If the network has low-rank updates and there is no reference, or
+            none and it is `"adapters_off"`.
+    """
+    has_adapters = bool(adapters_of(network))
+    if isinstance(reference, str) and reference == "adapters_off" and not has_adapters:
+        raise ValueError(
+            '`reference` may be "adapters_off" after `enable_lora` alone. '
+            f"Received: network={network!r}, which has no low-rank updates"
+        )
+    if reference is None and has_adapters:
+        raise ValueError(
+            "`reference` must be given for a network with low-rank updates: "
+            '"adapters_off" for its base, or a model. Received: reference=None'
+        )
+
+
+def base_logits(network: keras.Model, inputs):
+    """The logits without low-rank updates, also within a compiled function.
+
+    Args:
+        network: A network after `enable_lora`.
+        inputs: Its inputs.
+    """
+    scales = [update.scale for update in adapters_of(network)]
+    before = [ops.copy(scale) for scale in scales]
+    for scale in scales:
+        scale.assign(ops.zeros_like(scale))
+    logits = ops.stop_gradient(network(inputs, training=False))
+    for scale, value in zip(scales, before, strict=True):
+        scale.assign(value)
+    return logits
 
 
 def with_features(network: keras.Model) -> keras.Model:

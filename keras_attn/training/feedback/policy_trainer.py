@@ -17,10 +17,9 @@ import keras
 import numpy as np
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.training.feedback.completions import penalize_missing_end
 from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
-from keras_attn.training.feedback.policies import TokenScorer
+from keras_attn.training.feedback.policies import TokenScorer, check_reference
 from keras_attn.training.feedback.rewards import Reward, reward_function
 from keras_attn.training.feedback.sampling import Completions, CompletionSampling
 from keras_attn.training.lora import adapters_off
@@ -256,8 +255,10 @@ class PolicyTrainer(keras.Model):
                 group_size=1,
                 label=f"validation batch {step}",
             )
-            found.append(self._describe(rollout))
-            callbacks.on_test_batch_end(step, found[-1])
+            described = self._describe(rollout)
+            del described["kl_weight"]
+            found.append(described)
+            callbacks.on_test_batch_end(step, described)
         logs = _mean(found)
         callbacks.on_test_end(logs)
         return logs if return_dict else list(logs.values())
@@ -413,21 +414,9 @@ class PolicyTrainer(keras.Model):
 
     def _reference_scorer(self, reference) -> TokenScorer:
         network = self.network
-        has_adapters = any(
-            isinstance(x, LowRankUpdate) for x in network._flatten_layers()
-        )
+        check_reference(network, reference)
         if reference == "adapters_off":
-            if not has_adapters:
-                raise ValueError(
-                    '`reference` may be "adapters_off" after `enable_lora` alone. '
-                    f"Received: network={network!r}, which has no low-rank updates"
-                )
             reference = network
-        elif reference is None and has_adapters:
-            raise ValueError(
-                "`reference` must be given for a network with low-rank updates: "
-                '"adapters_off" for its base, or a model. Received: reference=None'
-            )
         elif reference is None:
             reference = keras.models.clone_model(network)
             reference.set_weights(network.get_weights())
