@@ -26,6 +26,7 @@ RUNS = {
     "checkouts.py": [str(FOLDER.parent), str(FOLDER.parent), "--row", "bert forward"],
     "dense.py": ["--row", "unet training, batch 1"],
     "edge.py": [],
+    "feedback.py": ["--row", "rloo"],
     "finetune.py": ["--only", "lora_8"],
     "gpu.py": ["--row", "causal 8 training", "lora", "--dtype", "float32"],
     "multimodal.py": ["--row", "clip loss"],

@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from data.image_sets import write_coco, write_voc
 from walk_cases import write_r2r
 
@@ -187,6 +188,23 @@ def test_interaction(tmp_path, monkeypatch):
     assert (tmp_path / "robot.tflite").stat().st_size > 1000
     assert names["outputs"]["attention_scores"].shape == (1, 2, 49)
     assert len(list(names["watch"]._figures())) == 2
+
+
+# `tf.data` stays a graph.
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_f")
+@pytest.mark.runs
+def test_feedback(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # What is compiled runs too few steps to be worth it.
+    tf.config.run_functions_eagerly(True)
+    try:
+        names = run_recipes("feedback.md")
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert len(names["history"]["val_reward"]) == 2
+    assert (tmp_path / "rewarded.keras").is_file()
+    assert names["reward_model"].layers[-1].name == "score_normalization"
+    assert names["trainer"].network is names["policy"]
 
 
 @pytest.mark.runs

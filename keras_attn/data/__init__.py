@@ -103,6 +103,7 @@ from keras_attn.data.text.next_sentence import (
 )
 from keras_attn.data.text.parallel import load_multi30k, parallel_dataset, read_parallel
 from keras_attn.data.text.preferences import preference_dataset, ranking_dataset
+from keras_attn.data.text.prompts import prompt_dataset
 from keras_attn.data.text.sentencepiece import SentencePieceTokenizer
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.data.text.tokenizers import (
@@ -190,6 +191,7 @@ __all__ = [
     "path_choice_dataset",
     "path_pair_dataset",
     "preference_dataset",
+    "prompt_dataset",
     "random_words",
     "ranking_dataset",
     "read_building",

@@ -17,6 +17,7 @@ from keras_attn.data.text.next_sentence import (
     next_sentence_pairs,
 )
 from keras_attn.data.text.preferences import preference_dataset, ranking_dataset
+from keras_attn.data.text.prompts import prompt_dataset
 from keras_attn.data.text.translation_lm import (
     language_probabilities,
     sample_languages,
@@ -48,6 +49,7 @@ from keras_attn.training.feedback.episodes import (
     PlayEpisodes,
     play_episodes,
 )
+from keras_attn.training.feedback.group_trainers import GRPO, RLOO
 from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
 from keras_attn.training.feedback.policy_losses import (
     PolicyLoss,
@@ -57,6 +59,10 @@ from keras_attn.training.feedback.policy_losses import (
     ppo_value_loss,
     rloo_loss,
 )
+from keras_attn.training.feedback.policy_trainer import Rollout
+from keras_attn.training.feedback.ppo import PPO
+from keras_attn.training.feedback.sample_texts import SampleTexts
+from keras_attn.training.feedback.sampling import Completions, CompletionSampling
 from keras_attn.training.feedback.token_probabilities import (
     token_entropies,
     token_kl,
@@ -138,6 +144,10 @@ from keras_attn.training.scores.segmentation import (
 from keras_attn.training.scores.translation import bleu, exact_match
 
 if TYPE_CHECKING:
+    from keras_attn.training.feedback.reward_models import (
+        as_reward_model,
+        normalize_scores,
+    )
     from keras_attn.translator import TranslationScore, fit_translator
 
 __all__ = [
@@ -148,12 +158,15 @@ __all__ = [
     "BackupAndResume",
     "ChoiceAccuracy",
     "ChoiceCrossEntropy",
+    "CompletionSampling",
+    "Completions",
     "CosineWarmup",
     "DPO",
     "DeepQ",
     "DetectionScoreLogger",
     "DetectionScores",
     "FixedKL",
+    "GRPO",
     "GlueScores",
     "GreedyPolicy",
     "InverseSquareRootSchedule",
@@ -163,16 +176,20 @@ __all__ = [
     "MaskedPatchLoss",
     "MaskedRegionLoss",
     "MatthewsCorrelation",
+    "PPO",
     "PearsonCorrelation",
     "PermutationLMMasking",
     "Perplexity",
     "PlayEpisodes",
     "PolicyLoss",
     "QuantizationReport",
+    "RLOO",
     "RankingAccuracy",
     "RankingLoss",
     "ReferringAccuracy",
     "ReferringCrossEntropy",
+    "Rollout",
+    "SampleTexts",
     "SegmentationCrossEntropy",
     "SegmentationScores",
     "SmoothedCrossEntropy",
@@ -184,6 +201,7 @@ __all__ = [
     "VQAAccuracy",
     "ValueLoss",
     "adapters_off",
+    "as_reward_model",
     "attention_inside",
     "augment_batches",
     "bleu",
@@ -217,12 +235,14 @@ __all__ = [
     "navigation_scores",
     "next_sentence_dataset",
     "next_sentence_pairs",
+    "normalize_scores",
     "pack_documents",
     "penalize_missing_end",
     "play_episodes",
     "ppo_policy_loss",
     "ppo_value_loss",
     "preference_dataset",
+    "prompt_dataset",
     "quantize",
     "ranking_dataset",
     "ranking_loss",
@@ -253,4 +273,8 @@ def __getattr__(name):
         from keras_attn import translator
 
         return getattr(translator, name)
+    if name in ("as_reward_model", "normalize_scores"):
+        from keras_attn.training.feedback import reward_models
+
+        return getattr(reward_models, name)
     raise AttributeError(f"module 'keras_attn.training' has no attribute {name!r}")

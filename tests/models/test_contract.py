@@ -118,6 +118,7 @@ def test_a_model_has_the_given_name_and_random_weights_by_the_seed(case):
 def test_a_head_shares_the_weights_of_its_encoder(case):
     """Or of one of its towers."""
     made = CASES[case]
+    assert made.head is not None
     encoder = tiny(made.name)
     known = {id(weight) for weight in encoder.weights}
     model = made.head(encoder, **made.head_options)

@@ -11,7 +11,7 @@ from model_cases import numpy
 
 from keras_attn import models
 from keras_attn.data import preference_dataset
-from keras_attn.training import DPO, BackupAndResume, dpo_loss
+from keras_attn.training import DPO, BackupAndResume, dpo_loss, enable_lora
 
 pytestmark = pytest.mark.compiled
 
@@ -177,6 +177,31 @@ def test_a_function_may_be_the_reference():
         found.append(trainer.evaluate(pairs(), verbose=0))
     np.testing.assert_allclose(*found, rtol=1e-6)
     assert calls[0] == {"token_ids", "padding_mask"}
+
+
+def test_the_base_of_adapters_is_the_reference():
+    """Within a function that XLA compiles, too."""
+    model, base = network(), network()
+    enable_lora(model, rank=2, targets="query_key_value", seed=0)
+    with pytest.raises(ValueError, match='"adapters_off" for its base, or a model'):
+        DPO(model)
+    trainer = DPO(model, reference="adapters_off")
+    assert trainer.get_config()["reference"] == "adapters_off"
+    trainer.compile(keras.optimizers.SGD(0.3), jit_compile=True)
+    trainer.fit(pairs(), epochs=3, shuffle=False, verbose=0)
+    found = trainer.evaluate(pairs(), verbose=0, return_dict=True)
+    # The updates are on again, and the base is as it was.
+    after = [
+        np.array(completions(model, CHOSEN)[0]) - completions(base, CHOSEN)[0],
+        np.array(completions(model, REJECTED)[0]) - completions(base, REJECTED)[0],
+    ]
+    assert found["chosen_reward"] == pytest.approx(0.1 * after[0].mean(), abs=1e-4)
+    assert found["margin"] == pytest.approx(
+        0.1 * (after[0] - after[1]).mean(), abs=1e-4
+    )
+    assert found["margin"] > 0.01
+    with pytest.raises(ValueError, match='`reference` may be "adapters_off" after'):
+        DPO(base, reference="adapters_off")
 
 
 def test_a_run_resumes(tmp_path):

@@ -4,12 +4,13 @@ Legend: B pairs, T tokens, V vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
 from keras_attn.training.feedback.masked import masked
+from keras_attn.training.feedback.policies import base_logits, check_reference
 from keras_attn.training.feedback.token_probabilities import token_log_probabilities
 from keras_attn.training.losses.preferences import (
     DPOKind,
@@ -35,8 +36,8 @@ class DPO(keras.Model):
     Args:
         network: A language model from inputs to logits (B, T, V).
         reference: The reference model; or a function of the inputs that returns its
-            logits, such as `network` with its adapters switched off. Default: a copy of
-            the network as it is now.
+            logits; or `"adapters_off"`, the network without its low-rank updates.
+            Default: a copy of the network as it is now.
         beta: β, above 0.
         kind: See `dpo_loss`.
         label_smoothing: See `dpo_loss`.
@@ -46,8 +47,9 @@ class DPO(keras.Model):
     Raises:
         TypeError: If `network` is not a Keras model, or `reference` cannot be called.
         ValueError: If there is a `reference` despite `reference_free`, or `beta`,
-            `kind` or `label_smoothing` is not as in `dpo_loss`; in `fit`, if a batch
-            has an odd number of rows.
+            `kind` or `label_smoothing` is not as in `dpo_loss`; if the network has
+            low-rank updates and there is no `reference`, or none and it is
+            `"adapters_off"`; in `fit`, if a batch has an odd number of rows.
 
     Example:
         ```python
@@ -65,7 +67,7 @@ class DPO(keras.Model):
         self,
         network,
         *,
-        reference: Callable | None = None,
+        reference: Callable | Literal["adapters_off"] | None = None,
         beta: float = 0.1,
         kind: DPOKind = "sigmoid",
         label_smoothing: float = 0.0,
@@ -77,9 +79,10 @@ class DPO(keras.Model):
             raise TypeError(
                 f"`network` must be a Keras model. Received: network={network!r}"
             )
-        if reference is not None and not callable(reference):
+        if not (reference in (None, "adapters_off") or callable(reference)):
             raise TypeError(
-                "`reference` must be a model or a function of the inputs. "
+                "`reference` must be a model or a function of the inputs, or "
+                '"adapters_off". '
                 f"Received: reference={reference!r}"
             )
         if reference is not None and reference_free:
@@ -88,6 +91,8 @@ class DPO(keras.Model):
                 f"Received: reference={reference!r}, reference_free=True"
             )
         check_dpo_options(kind, beta, label_smoothing)
+        if not reference_free:
+            check_reference(network, reference)
         self.network = network
         self.beta = beta
         self.kind: DPOKind = kind
@@ -180,6 +185,8 @@ class DPO(keras.Model):
         return cls(**models, **config)
 
     def _reference_logits(self, inputs):
+        if self.reference == "adapters_off":
+            return base_logits(self.network, inputs)
         if isinstance(self.reference, keras.Model):
             return self.reference(inputs, training=False)
         return self.reference(inputs)

@@ -105,7 +105,7 @@ def ppo_value_loss(
     Reference:
         The published code of Ziegler et al. 2019 (arXiv:1909.08593).
     """
-    below, above = _clip_ranges(clip_range)
+    below, above = check_clip_range("clip_range", clip_range)
     values, mask = masked("values", values, mask)
     old_values, _ = masked("old_values", ops.stop_gradient(old_values), mask)
     returns, _ = masked("returns", ops.stop_gradient(returns), mask)
@@ -227,7 +227,7 @@ def _log_ratio(log_probabilities, old_log_probabilities, mask):
 
 def _clipped(difference, advantages, clip_range):
     """The losses, the ratios, and where clipping leaves no gradient."""
-    below, above = _clip_ranges(clip_range)
+    below, above = check_clip_range("clip_range", clip_range)
     ratio = ops.exp(difference)
     advantages = ops.cast(advantages, ratio.dtype)
     free = -advantages * ratio
@@ -246,13 +246,21 @@ def _reported(loss, ratio, is_clipped, counts, difference, mask, kl=None):
     return PolicyLoss(loss, *map(ops.stop_gradient, reported))
 
 
-def _clip_ranges(clip_range) -> list[float]:
-    """How far a number may fall and rise."""
+def check_clip_range(name: str, clip_range) -> list[float]:
+    """How far a number may fall and rise.
+
+    Args:
+        name: Name of the argument, for the message.
+        clip_range: A number above 0, or two of them, below and above.
+
+    Raises:
+        ValueError: If it is something else.
+    """
     is_number = isinstance(clip_range, numbers.Real)
     given: Any = [clip_range] * 2 if is_number else clip_range
     if not isinstance(given, list | tuple) or len(given) != 2:
         raise ValueError(
-            "`clip_range` must be a number above 0, or two of them, below and above. "
-            f"Received: clip_range={clip_range!r}"
+            f"`{name}` must be a number above 0, or two of them, below and above. "
+            f"Received: {name}={clip_range!r}"
         )
-    return [check_above_zero("clip_range", value) for value in given]
+    return [check_above_zero(name, value) for value in given]

@@ -1,0 +1,99 @@
+"""Prompts of different lengths, for a language model that answers them.
+
+Legend: B batch, P tokens of the longest prompt.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from keras_attn.checks import check_positive
+from keras_attn.data.pipelines.batching import batches_of_rows
+from keras_attn.data.pipelines.epochs import Epoch
+
+
+def prompt_dataset(
+    prompts: Sequence[Sequence[int]],
+    *,
+    batch_size: int,
+    max_length: int | None = None,
+    pad_token_id: int = 0,
+    shuffle_seed: int | None = None,
+    epoch: Epoch = None,
+    drop_remainder: bool = False,
+) -> tf.data.Dataset:
+    """Batches of prompts for `PPO.fit`, `RLOO.fit`, `GRPO.fit` and `generate`.
+
+    Padding is at the left, so that all completions start in the same column.
+
+    Args:
+        prompts: Token ids of each prompt, at least one: what the model reads before it
+            writes, such as a start token.
+        batch_size: B.
+        max_length: Maximum number of tokens of a prompt: the positions of the model
+            less the tokens that are to be sampled. None sets no limit.
+        pad_token_id: Token of the padding.
+        shuffle_seed: Shuffles the prompts; see `completion_dataset`.
+        epoch: Epoch whose order is read; see `completion_dataset`.
+        drop_remainder: Drops a last batch of fewer than `batch_size` prompts.
+
+    Returns:
+        A dataset of known cardinality of dictionaries with `token_ids` and
+        `padding_mask`, int32 (B, P), 1 = real token.
+
+    Raises:
+        ValueError: If there are no prompts; if a row, which is named, is empty, a text
+            instead of ids, or longer than `max_length`.
+
+    Example:
+        ```python
+        prompts = [tokenizer.encode(text) for text in texts]
+        batches = prompt_dataset(
+            prompts, batch_size=64, shuffle_seed=0, epoch=backup.epoch
+        )
+        ```
+    """
+    batch_size = check_positive("batch_size", batch_size)
+    if max_length is not None:
+        check_positive("max_length", max_length)
+    if not len(prompts):
+        raise ValueError("`prompts` must not be empty. Received: 0 prompts")
+    for number, prompt in enumerate(prompts):
+        if isinstance(prompt, str | bytes):
+            raise ValueError(
+                "`prompts` must be lists of token ids; encode the texts with the "
+                f"model's tokenizer. Received: {prompt[:50]!r} in row {number}"
+            )
+        if not len(prompt):
+            raise ValueError(
+                "`prompts` must have at least one token each, such as a start token. "
+                f"Received: none in row {number}"
+            )
+        if max_length is not None and len(prompt) > max_length:
+            raise ValueError(
+                f"`prompts` must have at most {max_length} tokens each, this "
+                f"`max_length`. Received: {len(prompt)} tokens in row {number}"
+            )
+    width = max(map(len, prompts))
+    token_ids = np.full((len(prompts), width), pad_token_id, np.int32)
+    padding_mask = np.zeros((len(prompts), width), np.int32)
+    for number, prompt in enumerate(prompts):
+        token_ids[number, width - len(prompt) :] = prompt
+        padding_mask[number, width - len(prompt) :] = 1
+    all_ids, all_masks = tf.constant(token_ids), tf.constant(padding_mask)
+
+    def batch_of(rows):
+        return {
+            "token_ids": tf.gather(all_ids, rows),
+            "padding_mask": tf.gather(all_masks, rows),
+        }
+
+    return batches_of_rows(
+        len(prompts),
+        batch_of,
+        batch_size=batch_size,
+        shuffle_seed=shuffle_seed,
+        epoch=epoch,
+        drop_remainder=drop_remainder,
+    )

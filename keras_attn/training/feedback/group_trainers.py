@@ -1,0 +1,266 @@
+"""RLOO and GRPO: several completions of a prompt are compared, without values.
+
+Legend: N completions, C sampled tokens.
+"""
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_at_least_zero, check_boolean, check_choice
+from keras_attn.training.feedback.advantages import (
+    grpo_advantages,
+    rloo_advantages,
+    sequence_rewards,
+)
+from keras_attn.training.feedback.policies import score_tokens
+from keras_attn.training.feedback.policy_losses import (
+    ClipRange,
+    check_clip_range,
+    grpo_loss,
+    rloo_loss,
+)
+from keras_attn.training.feedback.policy_trainer import (
+    KLWeight,
+    PolicyTrainer,
+    Reference,
+    Rollout,
+)
+from keras_attn.training.feedback.rewards import Reward
+from keras_attn.training.feedback.sampling import CompletionSampling
+from keras_attn.training.feedback.token_probabilities import token_kl
+
+_REPORTED = ("clip_share", "ratio", "approximate_kl")
+
+
+class _GroupTrainer(PolicyTrainer):
+    """A trainer whose policy has no values."""
+
+    def __init__(self, *args, group_size, clip_range, **kwargs):
+        super().__init__(*args, group_size=group_size, **kwargs)
+        if group_size < 2:
+            raise ValueError(
+                "`group_size` must be at least 2: the completions of a prompt are "
+                f"compared. Received: group_size={group_size}"
+            )
+        check_clip_range("clip_range", clip_range)
+        self.clip_range = clip_range
+        self._means = {name: keras.metrics.Mean(name=name) for name in _REPORTED}
+        self.built = True  # The network is.
+
+    def call(self, inputs, training=None):
+        """Log-probabilities and entropies of the sampled tokens, (N, C)."""
+        read = {name: inputs[name] for name in ("token_ids", "padding_mask")}
+        logits = self.network(read, training=False)
+        sampling = self.sampling
+        return score_tokens(
+            logits, read["token_ids"], sampling.max_new_tokens, sampling.temperature
+        )
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss of the policy; see the class.
+
+        Args:
+            x: The rows of a rollout with their targets.
+            y: Nothing.
+            y_pred: What `call` returned.
+            sample_weight: Nothing.
+            training: Whether the network is trained.
+
+        Returns:
+            A scalar.
+        """
+        x, y_pred = x or {}, y_pred or {}
+        found = self._policy_loss(
+            x,
+            y_pred["log_probabilities"],
+            x["old_log_probabilities"],
+            x["advantages"],
+            x["is_learned"],
+        )
+        self._report(**{name: getattr(found, name) for name in _REPORTED})
+        return ops.sum(ops.stack([found.loss, *self.losses]))
+
+    def _policy_loss(self, x, *numbers):
+        raise NotImplementedError
+
+
+class RLOO(_GroupTrainer):
+    """Trains a language model to earn rewards, by REINFORCE leave-one-out.
+
+    The reward of a completion is its score less `β Σ_t (log π - log π_ref)`; its
+    advantage is the difference from the mean reward of the other completions of its
+    prompt. `fit`, `evaluate`, the callbacks and the logs are those of `PPO`, without
+    values.
+
+    Args:
+        network: See `PPO`.
+        reward: See `PPO`.
+        sampling: See `PPO`.
+        reference: See `PPO`.
+        tokenizer: See `PPO`.
+        kl_weight: β; see `PPO`.
+        group_size: Completions of each prompt, at least 2.
+        missing_end_penalty: See `PPO`.
+        missing_end: See `PPO`.
+        clip_range: ε of `rloo_loss`, for the ratio of a whole completion.
+        num_passes: See `PPO`.
+        num_minibatches: See `PPO`.
+        seed: See `PPO`.
+        **kwargs: `name`, … of a Keras model.
+
+    Raises:
+        TypeError: As `PPO`.
+        ValueError: As `PPO`; or if `group_size` is less than 2.
+
+    Reference:
+        Ahmadian et al. 2024 (arXiv:2402.14740).
+    """
+
+    def __init__(
+        self,
+        network,
+        reward: Reward,
+        sampling: CompletionSampling,
+        *,
+        reference: Reference = None,
+        tokenizer: Any = None,
+        kl_weight: KLWeight = 0.05,
+        group_size: int = 4,
+        missing_end_penalty: float | None = None,
+        missing_end: Literal["replace", "subtract"] = "replace",
+        clip_range: ClipRange = 0.2,
+        num_passes: int = 1,
+        num_minibatches: int = 1,
+        seed: int = 0,
+        **kwargs,
+    ):
+        super().__init__(
+            network,
+            reward,
+            sampling,
+            reference=reference,
+            tokenizer=tokenizer,
+            kl_weight=kl_weight,
+            group_size=group_size,
+            missing_end_penalty=missing_end_penalty,
+            missing_end=missing_end,
+            clip_range=clip_range,
+            num_passes=num_passes,
+            num_minibatches=num_minibatches,
+            seed=seed,
+            **kwargs,
+        )
+
+    def _targets(self, rollout: Rollout):
+        kl = token_kl(rollout.log_probabilities, rollout.reference)
+        rewards = sequence_rewards(
+            rollout.scores, kl, rollout.completions.is_learned, self.kl_weight
+        )
+        advantages = rloo_advantages(rewards, self.group_size)
+        return {"advantages": ops.convert_to_numpy(advantages)}
+
+    def _policy_loss(self, x, *numbers):
+        return rloo_loss(*numbers, clip_range=self.clip_range)
+
+
+class GRPO(_GroupTrainer):
+    """Trains a language model to earn rewards, by group relative policy optimization.
+
+    The advantage of a completion is its score less the mean of its group, the
+    completions of its prompt, divided by the group's deviation. The KL is part of the
+    loss, as k3. `fit`, `evaluate`, the callbacks and the logs are those of `PPO`,
+    without values.
+
+    The gradient of k3 over sampled tokens is that of KL(π_ref ‖ π), not of the KL
+    that is logged, so the optimum is not that of PPO and RLOO, `π_ref exp(r / β)`: of
+    single tokens and without the division it is `π = β π_ref / (λ - r)`,
+    with λ such that the sum is 1.
+
+    Args:
+        network: See `PPO`.
+        reward: See `PPO`.
+        sampling: See `PPO`.
+        reference: See `PPO`.
+        tokenizer: See `PPO`.
+        kl_weight: β, a number.
+        group_size: Completions of each prompt, at least 2.
+        missing_end_penalty: See `PPO`.
+        missing_end: See `PPO`.
+        scale: Whether advantages are divided by the group's deviation; see
+            `grpo_advantages`.
+        average: `"sequence"` or `"token"`; see `grpo_loss`.
+        clip_range: ε of `grpo_loss`.
+        num_passes: See `PPO`.
+        num_minibatches: See `PPO`.
+        seed: See `PPO`.
+        **kwargs: `name`, … of a Keras model.
+
+    Raises:
+        TypeError: As `PPO`.
+        ValueError: As `PPO`; or if `group_size` is less than 2.
+
+    Reference:
+        Shao et al. 2024, section 4.1 (arXiv:2402.03300).
+    """
+
+    def __init__(
+        self,
+        network,
+        reward: Reward,
+        sampling: CompletionSampling,
+        *,
+        reference: Reference = None,
+        tokenizer: Any = None,
+        kl_weight: float = 0.04,
+        group_size: int = 8,
+        missing_end_penalty: float | None = None,
+        missing_end: Literal["replace", "subtract"] = "replace",
+        scale: bool = True,
+        average: Literal["sequence", "token"] = "sequence",
+        clip_range: ClipRange = 0.2,
+        num_passes: int = 1,
+        num_minibatches: int = 1,
+        seed: int = 0,
+        **kwargs,
+    ):
+        super().__init__(
+            network,
+            reward,
+            sampling,
+            reference=reference,
+            tokenizer=tokenizer,
+            # The weight is a constant of the compiled loss.
+            kl_weight=check_at_least_zero("kl_weight", kl_weight),
+            group_size=group_size,
+            missing_end_penalty=missing_end_penalty,
+            missing_end=missing_end,
+            clip_range=clip_range,
+            num_passes=num_passes,
+            num_minibatches=num_minibatches,
+            seed=seed,
+            **kwargs,
+        )
+        check_choice("average", average, ("sequence", "token"))
+        self.scale = check_boolean("scale", scale)
+        self.average: Any = average
+        self._loss_weight = float(kl_weight)
+
+    def _targets(self, rollout: Rollout):
+        advantages = grpo_advantages(rollout.scores, self.group_size, scale=self.scale)
+        return {
+            "advantages": ops.convert_to_numpy(advantages),
+            "reference": rollout.reference,
+        }
+
+    def _policy_loss(self, x, *numbers):
+        return grpo_loss(
+            *numbers,
+            reference=x["reference"],
+            kl_weight=self._loss_weight,
+            clip_range=self.clip_range,
+            average=self.average,
+        )

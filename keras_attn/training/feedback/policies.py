@@ -1,0 +1,161 @@
+"""Language models as policies: what they say of sampled tokens, and their values.
+
+Legend: B rows, C sampled tokens, T = tokens of prompt and completion, V vocabulary,
+D width.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attn.layers import Dense
+from keras_attn.layers.adaptation.low_rank import LowRankUpdate
+from keras_attn.training.feedback.token_probabilities import (
+    token_entropies,
+    token_log_probabilities,
+)
+
+
+def of_completions(values, num_tokens: int):
+    """What is predicted at the position before each of the last C tokens.
+
+    Args:
+        values: (B, T, …).
+        num_tokens: C.
+
+    Returns:
+        (B, C, …).
+    """
+    return values[:, -num_tokens - 1 : -1]
+
+
+@keras.saving.register_keras_serializable("keras_attn")
+class TokenScorer(keras.Model):
+    """Log-probabilities and entropies of the last C tokens, without dropout.
+
+    Args:
+        network: A model from `token_ids` and `padding_mask` to logits (B, T, V).
+        num_tokens: C.
+        temperature: Divides the logits.
+        **kwargs: `name`, … of a Keras model.
+
+    Call arguments:
+        inputs: `token_ids` and `padding_mask`, (B, T).
+
+    Returns:
+        `log_probabilities` and `entropies`, (B, C).
+    """
+
+    def __init__(self, network, num_tokens: int, temperature: float, **kwargs):
+        super().__init__(**kwargs)
+        self.network = network
+        self.num_tokens = num_tokens
+        self.temperature = temperature
+        self.built = True  # The network is.
+
+    def call(self, inputs):
+        """Scores tokens; see the class."""
+        logits = self.network(dict(inputs), training=False)
+        return score_tokens(
+            logits, inputs["token_ids"], self.num_tokens, self.temperature
+        )
+
+
+def score_tokens(logits, token_ids, num_tokens, temperature) -> dict[str, Any]:
+    """Log-probabilities, with a gradient, and entropies, of the last C tokens.
+
+    Args:
+        logits: (B, T, V).
+        token_ids: (B, T).
+        num_tokens: C.
+        temperature: Divides the logits.
+    """
+    logits = of_completions(logits, num_tokens)
+    tokens = token_ids[:, -num_tokens:]
+    return {
+        "log_probabilities": token_log_probabilities(logits, tokens, temperature),
+        "entropies": token_entropies(ops.stop_gradient(logits), temperature),
+    }
+
+
+def adapters_of(network: keras.Model) -> list[LowRankUpdate]:
+    """The low-rank updates of a network; none before `enable_lora`."""
+    return [x for x in network._flatten_layers() if isinstance(x, LowRankUpdate)]
+
+
+def check_reference(network: keras.Model, reference) -> None:
+    """Raises unless a reference is one that this network can have.
+
+    Args:
+        network: The policy.
+        reference: A model or a function, `"adapters_off"`, or None for a copy.
+
+    Raises:
+        ValueError: If the network has low-rank updates and there is no reference, or
+            none and it is `"adapters_off"`.
+    """
+    has_adapters = bool(adapters_of(network))
+    if isinstance(reference, str) and reference == "adapters_off" and not has_adapters:
+        raise ValueError(
+            '`reference` may be "adapters_off" after `enable_lora` alone. '
+            f"Received: network={network!r}, which has no low-rank updates"
+        )
+    if reference is None and has_adapters:
+        raise ValueError(
+            "`reference` must be given for a network with low-rank updates: "
+            '"adapters_off" for its base, or a model. Received: reference=None'
+        )
+
+
+def base_logits(network: keras.Model, inputs):
+    """The logits without low-rank updates, also within a compiled function.
+
+    Args:
+        network: A network after `enable_lora`.
+        inputs: Its inputs.
+    """
+    scales = [update.scale for update in adapters_of(network)]
+    before = [ops.copy(scale) for scale in scales]
+    for scale in scales:
+        scale.assign(ops.zeros_like(scale))
+    logits = ops.stop_gradient(network(inputs, training=False))
+    for scale, value in zip(scales, before, strict=True):
+        scale.assign(value)
+    return logits
+
+
+def with_features(network: keras.Model) -> keras.Model:
+    """A model that also returns the features which the logits are computed from.
+
+    Args:
+        network: A functional model to logits (B, T, V).
+
+    Returns:
+        A model of the same inputs and layers to `logits` and `features` (B, T, D).
+
+    Raises:
+        ValueError: If the logits are not the product of features and a matrix.
+    """
+    tensor = network.output
+    while True:
+        operation, number, _ = tensor._keras_history
+        given = operation._inbound_nodes[number].input_tensors if number >= 0 else []
+        given = [x for x in given if len(x.shape) == 3]
+        if not given:
+            raise ValueError(
+                "`network` must compute its logits from features (B, T, D), which a "
+                "value head can read; otherwise pass a `value_model`. "
+                f"Received: network={network!r}"
+            )
+        tensor = given[0]
+        # Not a bias or a change of dtype, which follows the product.
+        if any(len(weight.shape) > 1 for weight in getattr(operation, "weights", ())):
+            break
+    outputs = {"logits": network.output, "features": tensor}
+    return keras.Model(network.input, outputs, name=f"{network.name}_with_features")
+
+
+def value_head() -> Dense:
+    """A dense layer to one value, which is 0 at the start."""
+    return Dense(1, kernel_initializer="zeros", dtype="float32", name="value_head")

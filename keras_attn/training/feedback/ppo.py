@@ -1,0 +1,322 @@
+"""Proximal policy optimization of a language model.
+
+Legend: N completions, C sampled tokens, T tokens of prompt and completion, V
+vocabulary.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_attn.checks import check_at_least_zero, check_boolean, check_share
+from keras_attn.training.feedback.advantages import (
+    generalized_advantages,
+    token_rewards,
+    whiten,
+)
+from keras_attn.training.feedback.policies import (
+    of_completions,
+    score_tokens,
+    value_head,
+    with_features,
+)
+from keras_attn.training.feedback.policy_losses import (
+    ClipRange,
+    check_clip_range,
+    ppo_policy_loss,
+    ppo_value_loss,
+)
+from keras_attn.training.feedback.policy_trainer import (
+    KLWeight,
+    PolicyTrainer,
+    Reference,
+    Rollout,
+)
+from keras_attn.training.feedback.rewards import Reward
+from keras_attn.training.feedback.sampling import CompletionSampling
+from keras_attn.training.feedback.token_probabilities import token_kl
+from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
+
+_REPORTED = (
+    "policy_loss",
+    "clip_share",
+    "ratio",
+    "approximate_kl",
+    "value_loss",
+    "value_clip_share",
+)
+
+
+class PPO(PolicyTrainer):
+    """Trains a language model to earn rewards, by proximal policy optimization.
+
+    For each batch of prompts, `fit` samples completions, scores them, and takes
+    `num_passes` passes over them. The reward of a token is `-β (log π - log π_ref)`,
+    and that of the last one in addition the score of the completion. Advantages are
+    generalized advantage estimates, and are whitened. Dropout is off.
+
+    Compile it with an optimizer alone. `fit`, `evaluate` and the callbacks are those of
+    a Keras model; a run with `BackupAndResume` that was killed goes on exactly. Save
+    the `network`, not the trainer. `fit` logs, as means over the batches of an epoch:
+
+        reward               score - β kl
+        score                what the reward returned, less what a missing end costs
+        kl                   sum of log π - log π_ref over a completion
+        kl_weight            β
+        entropy              of the policy, at a token
+        length               tokens of a completion, its end included
+        share_without_end    completions that have no end token
+        loss, policy_loss    see `ppo_policy_loss`
+        clip_share, ratio, approximate_kl
+        value_loss, value_clip_share    see `ppo_value_loss`
+
+    Args:
+        network: The policy: a model that `generate` takes, from `token_ids` and
+            `padding_mask` to logits (B, T, V), such as of `build_gpt`.
+        reward: A model from `token_ids` and `padding_mask` (padding at the right) to
+            scores (B, 1), such as of `as_reward_model`, with the vocabulary of the
+            policy; or a function of a list of prompts and a list of completions, all
+            texts, which returns a number for each completion.
+        sampling: How completions are sampled, and where they end.
+        reference: The reference model; or `"adapters_off"`, the network without its
+            low-rank updates. Default: a copy of the network as it is now.
+        tokenizer: An object with `decode`, from ids to a text; needed if `reward` is a
+            function of texts.
+        value_model: A model from `token_ids` and `padding_mask` to values (B, T) or (B,
+            T, 1), such as of `build_gpt_token_classifier(other_gpt, num_classes=1)`; it
+            is trained, too. Default: a head on the last features of the network, whose
+            values are 0 at the start.
+        kl_weight: β, a number; or a `FixedKL`, or an `AdaptiveKL`.
+        missing_end_penalty: What `penalize_missing_end` takes. None = nothing.
+        missing_end: `"replace"` or `"subtract"`; see `penalize_missing_end`.
+        discount: γ of `generalized_advantages`.
+        gae_lambda: λ of `generalized_advantages`.
+        clip_range: ε of `ppo_policy_loss`.
+        value_clip_range: ε of `ppo_value_loss`.
+        value_weight: Weight of the loss of the values.
+        whiten_rewards: Whether the rewards of tokens are divided by their deviation, as
+            in OpenAI's code.
+        whiten_advantages: Whether advantages get mean 0 and deviation 1.
+        num_passes: Passes over the completions of a batch.
+        num_minibatches: Updates of each pass.
+        pretraining: Batches of `(inputs, labels, weights)`, such as of
+            `completion_dataset` or `causal_lm_dataset`, whose cross-entropy is added to
+            the loss of each update (PPO-ptx). It is read anew in each epoch.
+        pretraining_weight: Weight of that cross-entropy, a mean over its tokens.
+        seed: Seed of the sampling and of the order of minibatches.
+        **kwargs: `name`, … of a Keras model.
+
+    Attributes:
+        network: The policy.
+        reference: The reference model.
+        kl_weight: β, a variable.
+        iteration: Number of batches that were learned, a variable.
+
+    Raises:
+        TypeError: If `network`, `reward`, `sampling`, `reference` or `value_model` is
+            not as described.
+        ValueError: If a number is out of range; if the network has low-rank updates and
+            there is no `reference`, or none and it is `"adapters_off"`.
+
+    Example:
+        ```python
+        def reward(prompts, completions):
+            return [text.count("good") for text in completions]
+
+        sampling = CompletionSampling(24, tokenizer.end_token_id)
+        trainer = PPO(
+            model, reward, sampling, tokenizer=tokenizer, kl_weight=AdaptiveKL(0.15)
+        )
+        trainer.compile(keras.optimizers.Adam(1e-5, epsilon=1e-5))
+        trainer.fit(prompt_dataset(prompts, batch_size=64, shuffle_seed=0), epochs=10)
+        model.save("rewarded.keras")
+        ```
+
+    Reference:
+        Schulman et al. 2017 (arXiv:1707.06347); for language models: Ziegler et al.
+        2019 (arXiv:1909.08593) and their published code; `pretraining`: Ouyang et al.
+        2022, equation 2 (arXiv:2203.02155).
+    """
+
+    def __init__(
+        self,
+        network,
+        reward: Reward,
+        sampling: CompletionSampling,
+        *,
+        reference: Reference = None,
+        tokenizer: Any = None,
+        value_model: keras.Model | None = None,
+        kl_weight: KLWeight = 0.05,
+        missing_end_penalty: float | None = None,
+        missing_end: Literal["replace", "subtract"] = "replace",
+        discount: float = 1.0,
+        gae_lambda: float = 0.95,
+        clip_range: ClipRange = 0.2,
+        value_clip_range: ClipRange = 0.2,
+        value_weight: float = 0.1,
+        whiten_rewards: bool = False,
+        whiten_advantages: bool = True,
+        num_passes: int = 4,
+        num_minibatches: int = 1,
+        pretraining: Iterable | None = None,
+        pretraining_weight: float = 1.0,
+        seed: int = 0,
+        **kwargs,
+    ):
+        super().__init__(
+            network,
+            reward,
+            sampling,
+            reference=reference,
+            tokenizer=tokenizer,
+            kl_weight=kl_weight,
+            missing_end_penalty=missing_end_penalty,
+            missing_end=missing_end,
+            num_passes=num_passes,
+            num_minibatches=num_minibatches,
+            pretraining=pretraining,
+            seed=seed,
+            **kwargs,
+        )
+        check_clip_range("clip_range", clip_range)
+        check_clip_range("value_clip_range", value_clip_range)
+        self.clip_range = clip_range
+        self.value_clip_range = value_clip_range
+        self.value_weight = check_at_least_zero("value_weight", value_weight)
+        self.pretraining_weight = check_at_least_zero(
+            "pretraining_weight", pretraining_weight
+        )
+        if value_model is not None and not isinstance(value_model, keras.Model):
+            raise TypeError(
+                "`value_model` must be a Keras model, or None. "
+                f"Received: value_model={value_model!r}"
+            )
+        self.value_model = value_model
+        self._policy: Any = None
+        self._head: Any = None
+        if value_model is None:
+            self._policy = with_features(network)
+            self._head = value_head()
+            self._head.build(self._policy.output["features"].shape)
+        self._targets_of = _Targets(
+            discount=check_share("discount", discount),
+            gae_lambda=check_share("gae_lambda", gae_lambda),
+            whiten_rewards=check_boolean("whiten_rewards", whiten_rewards),
+            whiten_advantages=check_boolean("whiten_advantages", whiten_advantages),
+        )
+        self._means = {name: keras.metrics.Mean(name=name) for name in _REPORTED}
+        if pretraining is not None:
+            self._means["pretraining_loss"] = keras.metrics.Mean("pretraining_loss")
+        self.built = True  # All models are.
+
+    def call(self, inputs, training=None):
+        """Log-probabilities, entropies and values of the sampled tokens, (N, C)."""
+        read = {name: inputs[name] for name in ("token_ids", "padding_mask")}
+        if self.value_model is None:
+            found = self._policy(read, training=False)
+            logits, values = found["logits"], self._head(found["features"])
+        else:
+            logits = self.network(read, training=False)
+            values = self.value_model(read, training=False)
+        if len(values.shape) == 3:
+            values = ops.squeeze(values, -1)
+        tokens = self.sampling.max_new_tokens
+        scored = score_tokens(
+            logits, read["token_ids"], tokens, self.sampling.temperature
+        )
+        return {**scored, "values": of_completions(values, tokens)}
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss of policy and values; see the class.
+
+        Args:
+            x: The rows of a rollout with their targets.
+            y: Nothing.
+            y_pred: What `call` returned.
+            sample_weight: Nothing.
+            training: Whether the network is trained.
+
+        Returns:
+            A scalar.
+        """
+        x, y_pred = x or {}, y_pred or {}
+        mask = x["is_learned"]
+        policy = ppo_policy_loss(
+            y_pred["log_probabilities"],
+            x["old_log_probabilities"],
+            x["advantages"],
+            mask,
+            clip_range=self.clip_range,
+        )
+        value = ppo_value_loss(
+            y_pred["values"],
+            x["old_values"],
+            x["returns"],
+            mask,
+            clip_range=self.value_clip_range,
+        )
+        losses = [policy.loss, self.value_weight * value.loss, *self.losses]
+        if self._pretraining is not None:
+            prefix = "pretraining/"
+            read = {k[len(prefix) :]: v for k, v in x.items() if k.startswith(prefix)}
+            loss = SmoothedCrossEntropy()(
+                x["pretraining_labels"],
+                self.network(read, training=False),
+                x["pretraining_weights"],
+            )
+            losses.append(self.pretraining_weight * loss)
+            self._report(pretraining_loss=loss)
+        self._report(
+            policy_loss=policy.loss,
+            clip_share=policy.clip_share,
+            ratio=policy.ratio,
+            approximate_kl=policy.approximate_kl,
+            value_loss=value.loss,
+            value_clip_share=value.clip_share,
+        )
+        return ops.sum(ops.stack([ops.cast(x, "float32") for x in losses]))
+
+    def _targets(self, rollout: Rollout):
+        found = self._targets_of.predict_on_batch(
+            {
+                "log_probabilities": rollout.log_probabilities,
+                "reference": rollout.reference,
+                "values": rollout.values,
+                "scores": rollout.scores,
+                "mask": rollout.completions.is_learned,
+                "kl_weight": ops.convert_to_numpy(self.kl_weight),
+            }
+        )
+        return {**found, "old_values": rollout.values}
+
+    def _compiled_models(self):
+        return [*super()._compiled_models(), self._targets_of]
+
+
+class _Targets(keras.Model):
+    """Advantages and returns of a rollout, as one compiled function."""
+
+    def __init__(self, *, discount, gae_lambda, whiten_rewards, whiten_advantages):
+        super().__init__(name="ppo_targets", dtype="float32")
+        self.options = {"discount": discount, "gae_lambda": gae_lambda}
+        self.whiten_rewards = whiten_rewards
+        self.whiten_advantages = whiten_advantages
+        self.built = True
+
+    def call(self, inputs):
+        mask = inputs["mask"]
+        kl = token_kl(inputs["log_probabilities"], inputs["reference"])
+        rewards = token_rewards(inputs["scores"], kl, mask, inputs["kl_weight"])
+        if self.whiten_rewards:
+            rewards = whiten(rewards, mask, shift_mean=False)
+        advantages, returns = generalized_advantages(
+            rewards, inputs["values"], mask, **self.options
+        )
+        if self.whiten_advantages:
+            advantages = whiten(advantages, mask)
+        return {"advantages": advantages, "returns": returns}
