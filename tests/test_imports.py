@@ -27,7 +27,8 @@ ALLOWED = {
     "data": {"kernels", "ops"},
     "viz": {*BASE, "data"},
     # `fit_translator` can be imported from `training` as well, and is when it is used.
-    "training": {*BASE, "data", "translator", "viz"},
+    # Policies decode, and a reward model is a head on an encoder.
+    "training": {*BASE, "data", "decoding", "models", "translator", "viz"},
     "translator": {*BASE, "data", "decoding", "models", "training", "viz"},
     "export": {*BASE, "data", "decoding", "models", "training"},
     "cli": {
