@@ -15,6 +15,7 @@ from keras_attn.training.feedback.token_probabilities import (
     token_entropies,
     token_log_probabilities,
 )
+from keras_attn.training.lora import adapters_off
 
 
 def of_completions(values, num_tokens: int):
@@ -115,14 +116,8 @@ def base_logits(network: keras.Model, inputs):
         network: A network after `enable_lora`.
         inputs: Its inputs.
     """
-    scales = [update.scale for update in adapters_of(network)]
-    before = [ops.copy(scale) for scale in scales]
-    for scale in scales:
-        scale.assign(ops.zeros_like(scale))
-    logits = ops.stop_gradient(network(inputs, training=False))
-    for scale, value in zip(scales, before, strict=True):
-        scale.assign(value)
-    return logits
+    with adapters_off(network):
+        return ops.stop_gradient(network(inputs, training=False))
 
 
 def with_features(network: keras.Model) -> keras.Model:
