@@ -11,6 +11,7 @@ from keras_attn.layers import Conv2D
 from keras_attn.layers.adaptation.adaptable import (
     adaptable_layers,
     add_update,
+    dequantize_kernel,
     quantize_kernel,
     restore_kernel,
 )
@@ -189,3 +190,15 @@ def test_a_saved_layer_keeps_its_updates_and_integers(case, mode, tmp_path):
     assert len(kernels(layer)) == len(
         [x for x in saved._flatten_layers() if isinstance(x, QuantizedKernel)]
     )
+    # Their numbers, in weights of the same order as before.
+    for each, attribute in kernels(saved):
+        assert dequantize_kernel(each, attribute) is not None
+        assert dequantize_kernel(each, attribute) is None
+    assert_close(call(saved, case), expected, atol=3e-5)
+    for each, attribute in kernels(saved):
+        restore_kernel(each, attribute)
+    plain = built(case)
+    assert [w.path.split("/")[-1] for w in saved.weights] == [
+        w.path.split("/")[-1] for w in plain.weights
+    ]
+    assert_close(call(saved, case), expected, atol=3e-5)

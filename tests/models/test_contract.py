@@ -48,7 +48,7 @@ from model_contract import calls_of, close, every_case, every_model_and_head
 from keras_attn import models
 from keras_attn.decoding import generate, walk
 from keras_attn.indices import index_ranges, length_ranges
-from keras_attn.training import adapters_off, enable_lora, merge_lora
+from keras_attn.training import adapters_off, dequantize, enable_lora, merge_lora
 
 # Inputs that options and heads add to those of the card.
 FURTHER_INPUTS = {
@@ -245,6 +245,18 @@ def assert_takes_updates(model, inputs, expected):
         assert any((adapted[x] != expected[x]).any() for x in expected)
 
 
+def assert_takes_integers(model, inputs, path):
+    """Checks kernels of integers of a model, their file, and their numbers."""
+    report = model.quantize("int8")
+    assert report.bytes_after < report.bytes_before
+    integers = outputs_of(model, inputs)
+    model.save(path)
+    close(outputs_of(keras.saving.load_model(path), inputs), integers, 0)
+    assert set(dequantize(model)) == set(report.quantized)
+    if not is_detector(model):
+        close(outputs_of(model, inputs), integers, 1e-4, rtol=1e-4)
+
+
 def plain(config):
     """A configuration as JSON holds it: a tuple becomes a list."""
     return json.loads(json.dumps(config))
@@ -264,6 +276,7 @@ def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
         # On a model of its own.
         other = keras.saving.load_model(tmp_path / "model.keras")
         assert_takes_updates(other, inputs, expected)
+        assert_takes_integers(other, inputs, tmp_path / "integers.keras")
     if case not in DECODERS:
         return
     # The decoder finds its layers by name, so it must decode as before.

@@ -8,9 +8,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attn.layers.adaptation.adaptable import RestoresKernels
+
 
 @keras.saving.register_keras_serializable("keras_attn")
-class PerFrame(keras.layers.Wrapper):
+class PerFrame(RestoresKernels, keras.layers.Wrapper):
     """`y_bt = layer(x_bt)`, for all frames at once.
 
     The frames of a batch become one batch of frames, so a convolution runs once. Keras'
