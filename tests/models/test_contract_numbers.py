@@ -129,9 +129,20 @@ def check_state(pair):
 
 
 @pytest.mark.parametrize(
-    "dtype_policy", ["mixed_bfloat16", "mixed_float16"], indirect=True
+    ("case", "dtype_policy"),
+    [
+        pytest.param(
+            *(case, policy),
+            # A head is tested in one of the two.
+            marks=pytest.mark.variation
+            if made.options or (made.head and policy == "mixed_float16")
+            else (),
+        )
+        for case, made in CASES.items()
+        for policy in ("mixed_bfloat16", "mixed_float16")
+    ],
+    indirect=["dtype_policy"],
 )
-@every_model_and_head
 def test_half_precision_matches_float32_up_to_rounding(case, dtype_policy):
     model = create(case)
     inputs = inputs_for(model)
