@@ -82,6 +82,7 @@ def test_a_row_runs_with_its_contestants(script):
     assert any(character.isdigit() for character in row.rpartition("|")[0] or row)
 
 
+@pytest.mark.variation
 @pytest.mark.parametrize("name", ["attend", "multimodal", "text", "vision"])
 def test_our_models_of_all_rows_run(name, module):
     script = module(name)
@@ -89,6 +90,7 @@ def test_our_models_of_all_rows_run(name, module):
         script.ours(row, script.SMALL)()
 
 
+@pytest.mark.variation
 def test_our_models_of_dense_rows_run(module):
     """The shapes of TensorFlow that it passes on are what users have at hand."""
     arguments = argparse.Namespace(small=True, folder=None)

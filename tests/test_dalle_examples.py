@@ -14,6 +14,8 @@ NAMES = ("red heart", "blue heart", "star", "moon", "sun", "ring", "key")
 STYLES = ("noto", "twemoji", "openmoji")
 
 
+# The other example trains by the same functions.
+@pytest.mark.variation
 @pytest.mark.runs
 def test_dalle_shapes(example, tmp_path):
     printed = example("dalle_shapes", "--smoke", "--run-dir", tmp_path)

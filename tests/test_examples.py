@@ -14,7 +14,10 @@ pytestmark = pytest.mark.runs
 @pytest.mark.parametrize(
     "name, sizes",
     [
-        ("translate_rnnsearch", "--hidden-dim 8 --embedding-dim 5"),
+        pytest.param(
+            *("translate_rnnsearch", "--hidden-dim 8 --embedding-dim 5"),
+            marks=pytest.mark.variation,
+        ),
         ("translate_transformer", "--hidden-dim 8 --num-heads 2 --warmup-steps 1"),
     ],
 )

@@ -131,7 +131,10 @@ def test_words_and_near_pictures(modules):
     "build, tokenizer_options, options",
     [
         (models.build_clip, (CLIPTokenizer, 540), {"embedding_dim": 7}),
-        (models.build_siglip, (SentencePieceTokenizer, 40, "siglip"), {}),
+        pytest.param(
+            *(models.build_siglip, (SentencePieceTokenizer, 40, "siglip"), {}),
+            marks=pytest.mark.variation,
+        ),
     ],
     ids=["clip", "siglip"],
 )

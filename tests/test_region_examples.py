@@ -66,7 +66,11 @@ def test_paths(example, r2r, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("world", "start"), [("ways", "none"), ("pictures", "captions")]
+    ("world", "start"),
+    [
+        ("ways", "none"),
+        pytest.param("pictures", "captions", marks=pytest.mark.variation),
+    ],
 )
 def test_ranking(example, r2r, detector, tmp_path, world, start):
     options = ("--world", world, "--starts", start, "--data-dir", r2r)
