@@ -46,12 +46,10 @@ def fits_of(cases):
         cases: Names from `GRAPHS`.
     """
     scoped = cases if ON_TENSORFLOW else [case for case in cases if case in TRACED]
-    if not ON_TENSORFLOW:  # Where each takes seconds, and the layers are tested.
-        cases = [case for case in cases if case in (*TRACED, *ON_JAX)] or cases[:1]
 
     # New functions for each call: a mark changes the function that it is put on.
     @pytest.mark.compiled
-    @pytest.mark.parametrize("case", first_of_families(cases))
+    @pytest.mark.parametrize("case", fitted_in_ci(cases))
     def with_xla(case):
         _check_fit_with_xla(case)
 
@@ -61,6 +59,20 @@ def fits_of(cases):
         _check_fit_in_scope(case)
 
     return with_xla, in_scope
+
+
+def fitted_in_ci(cases):
+    """Cases as parameters; the others only in `make test-compiled VARIATIONS=1`.
+
+    On JAX a fit takes many seconds, and the contract of layers runs there too.
+    """
+    if ON_TENSORFLOW:
+        return first_of_families(cases)
+    chosen = (*TRACED, *ON_JAX)
+    return [
+        case if case in chosen else pytest.param(case, marks=pytest.mark.variation)
+        for case in cases
+    ]
 
 
 def without_dropout(case):
