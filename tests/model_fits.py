@@ -25,8 +25,9 @@ from model_contract import close, is_idle, labels_for, remove_noise, train
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 # Also fitted in a graph without XLA. The contract of layers does so with every layer.
-ON_JAX = ("gpt_117m", "unet", "faster_rcnn_resnet50", "clip_vit_base_patch32")
 TRACED = ("bert_base", "rnnsearch_50", "swin_tiny")
+# Fitted on JAX as well.
+ON_JAX = ("gpt_117m", "unet", "faster_rcnn_resnet50", "clip_vit_base_patch32")
 # Most of the time of a compiled fit is compilation, and a second equal block compiles
 # as the first does. The second layer of an LSTM has other inputs.
 ONE_OF_EACH_BLOCK = {
