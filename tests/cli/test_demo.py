@@ -12,8 +12,6 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-# `make demo` runs the whole one.
-@pytest.mark.variation
 @pytest.mark.runs
 def test_the_quick_demo_runs_every_step(command, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
