@@ -295,7 +295,11 @@ def test_live(name, tmp_path, monkeypatch):
         ):
             assert set(now) == set(committed)
             for key, array in committed.items():
-                np.testing.assert_allclose(now[key], array, rtol=1e-5, atol=1e-5)
+                # As much as processors with and without AVX-512 differ.
+                scale = max(1.0, np.abs(array.astype("float64")).max())
+                np.testing.assert_allclose(
+                    now[key], array, rtol=0, atol=TOLERANCE * scale
+                )
     inputs = {k.removeprefix("input_"): x for k, x in arrays.items() if "input_" in k}
     outputs = {k: x for k, x in arrays.items() if k.startswith("output_")}
     expected = {k.removeprefix("output_"): x for k, x in outputs.items()}

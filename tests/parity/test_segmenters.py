@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from parity import folders
 
 from keras_attn import models
 from keras_attn.layers import TransposedConv2D
@@ -147,4 +148,4 @@ def test_agrees_with_pytorch_live():
         with np.load(DATA / f"{name}.npz") as file:
             assert set(file) == set(arrays)
             for key, array in arrays.items():
-                np.testing.assert_allclose(file[key], array, atol=1e-6, rtol=1e-6)
+                folders.assert_as_committed(file[key], array, f"{name} {key}")

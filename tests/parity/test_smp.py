@@ -126,4 +126,4 @@ def test_the_decoder_live(monkeypatch):
         with np.load(CHECKPOINTS.parent / "segmenters" / f"{name}.npz") as file:
             assert set(file) == set(arrays)
             for key, array in arrays.items():
-                np.testing.assert_allclose(file[key], array, atol=1e-6, rtol=1e-6)
+                folders.assert_as_committed(file[key], array, f"{name} {key}")
