@@ -38,15 +38,21 @@ FIRST = {f"{layer}-{[*cases][0]}" for layer, cases in CASES.items()}
 every_case = pytest.mark.parametrize(
     "case", [case for _, case in ALL], ids=[name for name, _ in ALL]
 )
-# The first case of each layer; the others only in `make test VARIATIONS=1`.
-every_layer = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=() if name in FIRST else pytest.mark.variation)
-        for name, case in ALL
-    ],
-    ids=[name for name, _ in ALL],
-)
+
+
+def of_each_layer(cases):
+    """The first case of each layer; the others only in `make test VARIATIONS=1`."""
+    return pytest.mark.parametrize(
+        "case",
+        [
+            pytest.param(case, marks=() if name in FIRST else pytest.mark.variation)
+            for name, case in cases
+        ],
+        ids=[name for name, _ in cases],
+    )
+
+
+every_layer = of_each_layer(ALL)
 padded_cases = pytest.mark.parametrize(
     "case",
     [case for _, case in ALL if case.padding],
@@ -308,11 +314,10 @@ def test_half_precision(case, policy):
 
 
 @pytest.mark.compiled
-@every_layer
+# Caches are for inference only.
+@of_each_layer([(name, case) for name, case in ALL if "cache" not in case.inputs])
 def test_rematerialized_gradients_are_the_same(case):
     """`keras.RematScope` keeps the dropout, masks and state of the forward pass."""
-    if "cache" in case.inputs:
-        return  # Caches are for inference only.
     with keras.RematScope("full"):
         again = built(case)
         functional(case, again)
