@@ -19,6 +19,7 @@ from keras_attn.training import (
     fit_translator,
 )
 from keras_attn.training.backup import BACKUP_FILE
+from keras_attn.training.history_file import HistoryFile
 from keras_attn.translator import Translator
 from keras_attn.translator import training as translation
 
@@ -259,12 +260,13 @@ def test_a_new_run_in_the_folder_starts_a_new_history(
 
 def test_a_row_is_replaced_and_columns_may_change(tmp_path):
     path = tmp_path / "history.csv"
-    translation._log_epoch(path, 0, {"loss": 2.5, "accuracy": 0.25})
-    translation._log_epoch(path, 1, {"loss": 9.0, "accuracy": 0.5})
-    translation._log_epoch(path, 1, {"loss": 1.5, "accuracy": 0.75})
+    file = HistoryFile(path)
+    file.on_epoch_end(0, {"loss": 2.5, "accuracy": 0.25})
+    file.on_epoch_end(1, {"loss": 9.0, "accuracy": 0.5})
+    file.on_epoch_end(1, {"loss": 1.5, "accuracy": 0.75})
     expected = "epoch,accuracy,loss\r\n0,0.25,2.5\r\n1,0.75,1.5\r\n"
     assert path.read_bytes().decode() == expected
-    translation._log_epoch(path, 2, {"bleu": 3.0, "loss": 1.0})
+    file.on_epoch_end(2, {"bleu": 3.0, "loss": 1.0})
     expected = "epoch,bleu,loss\r\n0,,2.5\r\n1,,1.5\r\n2,3.0,1.0\r\n"
     assert path.read_bytes().decode() == expected
 
