@@ -53,11 +53,15 @@ JAX_TESTS := not half_precision and not random_weights and not padding_changes \
 	and not saving_and_loading and not one_initializer and not mask_to_add \
 	and not out_of_range
 
-test-jax: $(VENV)/.dev  ## what layers and models compute, on JAX
+HELD := test_a_large_weight_of_the_kl_holds_the_policy
+
+test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
 	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \
 		-m "$(MARKS)not parity" \
 		tests/layers/test_contract.py tests/models/test_contract_numbers.py \
-		tests/models/test_contract_fit_*.py
+		tests/models/test_contract_fit_*.py \
+		"tests/training/test_policy_optima.py::$(HELD)[ppo]" \
+		"tests/training/test_policy_optima.py::$(HELD)[grpo]"
 
 test-parity: $(VENV)/.torchvision  ## rebuild the references live (PyTorch) and compare
 	$(ONE_THREAD) $(PYTEST) -m parity

@@ -34,12 +34,13 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras.layers import Add, Bidirectional, Concatenate, LSTMCell
+from keras.layers import Add, Concatenate, LSTMCell
 
 from keras_attn.checks import check_fraction, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, Dense, Embedding
 from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.recurrent.recurrent import Bidirectional
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes, recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name, sequence_inputs

@@ -25,7 +25,6 @@ Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
 from typing import Literal, Unpack
 
 import keras
-from keras.layers import Bidirectional
 
 from keras_attn.checks import check_choice
 from keras_attn.decoding import IncrementalPair
@@ -36,6 +35,7 @@ from keras_attn.layers import (
     DotProductAttention,
 )
 from keras_attn.layers.attention.dot_product_attention import SCORES, Score
+from keras_attn.layers.recurrent.recurrent import Bidirectional
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name

@@ -6,10 +6,12 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from keras.src.saving import serialization_lib
 from layer_contract import flat, normal, randomize
 
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
 from keras_attn.layers.recurrent.attention_speller import _sample
+from keras_attn.layers.recurrent.recurrent import Recurrent
 
 RATE = 8000
 
@@ -301,3 +303,17 @@ def test_bad_inputs_of_a_speller_are_refused():
             AttentionSpeller(
                 7, embedding_dim=3, hidden_dim=5, attention_dim=3, readout_dim=3
             ).call(*wrong)
+
+
+def test_a_loaded_layer_has_directions_of_its_own(tmp_path, monkeypatch):
+    """Keras tells objects apart by `id`, which a deleted one leaves to the next."""
+    inputs = keras.Input((None, 3))
+    hidden, mask = PyramidalBLSTM(2, name="one")(inputs)
+    model = keras.Model(inputs, PyramidalBLSTM(2, name="two")(hidden, mask)[0])
+    model.save(tmp_path / "model.keras")
+    monkeypatch.setattr(serialization_lib, "id", lambda x: hash(type(x)), raising=False)
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    layers = [x for x in loaded._flatten_layers() if isinstance(x, Recurrent)]
+    assert len(layers) == len({id(x.cell) for x in layers}) == 4
+    frames = np.random.default_rng(0).normal(size=(2, 8, 3)).astype("float32")
+    assert np.array_equal(array_of(loaded(frames)), array_of(model(frames)))

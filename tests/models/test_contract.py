@@ -7,7 +7,6 @@ compiled, so what was compiled before cannot change a message.
 """
 
 import json
-import math
 import os
 import re
 import subprocess
@@ -17,12 +16,15 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from adaptation_cases import REFUSED_MODELS
 from initial_weights import assert_independent, assert_seed_decides
+from model_adaptation import assert_takes_updates_and_integers
 from model_cases import (
     CASES,
     DECODERS,
     GRAPH_OF,
     GRAPHS,
+    ONE_OF_EACH,
     POSITIONS,
     TEXT,
     TINY,
@@ -36,7 +38,6 @@ from model_cases import (
     given,
     initial_weights,
     inputs_for,
-    is_detector,
     numpy,
     outputs_of,
     seeded,
@@ -47,7 +48,6 @@ from model_contract import calls_of, close, every_case, every_model_and_head
 from keras_attn import models
 from keras_attn.decoding import generate, walk
 from keras_attn.indices import index_ranges, length_ranges
-from keras_attn.training import adapters_off, dequantize, enable_lora, merge_lora
 
 # Inputs that options and heads add to those of the card.
 FURTHER_INPUTS = {
@@ -215,47 +215,6 @@ def test_an_error_names_the_input_with_an_index_out_of_range(case):
                     call(given(model, {**inputs, name: changed}))
 
 
-# The first graph of each family; the kernels of SAGAN are divided by their norms.
-ADAPTED = {
-    models.describe(graph).family: graph
-    for graph in [*GRAPHS][::-1]
-    if not graph.startswith("sagan")
-}.values()
-
-
-def assert_takes_updates(model, inputs, expected):
-    """Checks low-rank updates of all kernels of a model; merges them."""
-    report = enable_lora(model, 1, targets="all")
-    assert report.adapted
-    close(outputs_of(model, inputs), expected, 0)
-    trained = model.trainable_variables
-    assert report.num_trained == sum(math.prod(weight.shape) for weight in trained)
-    rng = np.random.default_rng(3)
-    for weight in trained:
-        assert re.fullmatch(r"[ab]_\d+", weight.name)
-        weight.assign(rng.normal(0, 0.2, weight.shape))
-    adapted = outputs_of(model, inputs)
-    with adapters_off(model):
-        close(outputs_of(model, inputs), expected, 0)
-    merge_lora(model)
-    if not is_detector(model):
-        # Rounding changes the order of detections.
-        close(outputs_of(model, inputs), adapted, 1e-4, rtol=1e-4)
-        assert any((adapted[x] != expected[x]).any() for x in expected)
-
-
-def assert_takes_integers(model, inputs, path):
-    """Checks kernels of integers of a model, their file, and their numbers."""
-    report = model.quantize("int8")
-    assert report.bytes_after < report.bytes_before
-    integers = outputs_of(model, inputs)
-    model.save(path)
-    close(outputs_of(keras.saving.load_model(path), inputs), integers, 0)
-    assert set(dequantize(model)) == set(report.quantized)
-    if not is_detector(model):
-        close(outputs_of(model, inputs), integers, 1e-4, rtol=1e-4)
-
-
 def plain(config):
     """A configuration as JSON holds it: a tuple becomes a list."""
     return json.loads(json.dumps(config))
@@ -269,20 +228,16 @@ def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
     assert type(loaded) is type(model)
     assert plain(loaded.get_config()) == plain(model.get_config())
-    expected = expected_outputs(case)
-    close(outputs_of(loaded, inputs), expected, 0)
-    if case in ADAPTED:
-        # On a model of its own.
-        other = keras.saving.load_model(tmp_path / "model.keras")
-        assert_takes_updates(other, inputs, expected)
-        assert_takes_integers(other, inputs, tmp_path / "integers.keras")
-    if case not in DECODERS:
-        return
-    # The decoder finds its layers by name, so it must decode as before.
-    ours, theirs = model.incremental(), loaded.incremental()
-    assert ours.prompt == theirs.prompt
-    inputs = inputs_for(ours.prefill)
-    close(numpy(theirs.prefill(inputs)), numpy(ours.prefill(inputs)), 0)
+    close(outputs_of(loaded, inputs), expected_outputs(case), 0)
+    if case in DECODERS:
+        # The decoder finds its layers by name, so it must decode as before.
+        ours, theirs = model.incremental(), loaded.incremental()
+        assert ours.prompt == theirs.prompt
+        given = inputs_for(ours.prefill)
+        close(numpy(theirs.prefill(given)), numpy(ours.prefill(given)), 0)
+    if case in ONE_OF_EACH and case not in REFUSED_MODELS:
+        expected, path = expected_outputs(case), tmp_path / "adapted.keras"
+        assert_takes_updates_and_integers(loaded, inputs, expected, path)
 
 
 @every_model_and_head

@@ -10,14 +10,16 @@ from keras import ops
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_pair, check_positive, check_rank
 from keras_attn.indices import check_indices
+from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import tokens_in_order
+from keras_attn.ops.kernels import kernel_rows
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class CaptionEmbedding(BaseLayer):
+class CaptionEmbedding(Adaptable, BaseLayer):
     """A caption of L positions, with a learned vector in place of each missing token.
 
     `x_p = E[token_p] + P[p]` for the real tokens, and `x_p = N[p] + P[p]` after the
@@ -46,6 +48,8 @@ class CaptionEmbedding(BaseLayer):
     Reference:
         Ramesh et al. 2021, section 2.2 (arXiv:2102.12092).
     """
+
+    kernel_names = ("token_embeddings",)
 
     def __init__(
         self,
@@ -93,7 +97,7 @@ class CaptionEmbedding(BaseLayer):
         check_padding_mask("padding_mask", padding_mask, token_ids.shape[0], length)
         check_indices("token_ids", token_ids, self.index_ranges["token_ids"])
         tokens, is_real = tokens_in_order(token_ids, padding_mask, self.max_length)
-        words = ops.take(self.token_embeddings, tokens, axis=0)
+        words = kernel_rows(self.token_embeddings, tokens)
         hidden = ops.where(
             ops.expand_dims(is_real, -1), words, ops.cast(self._padding, words.dtype)
         )
@@ -109,7 +113,7 @@ class CaptionEmbedding(BaseLayer):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ImageCodeEmbedding(BaseLayer):
+class ImageCodeEmbedding(Adaptable, BaseLayer):
     """The codes of an image, row by row: `E[code_p] + Q[p // C] + S[p % C]`.
 
     Args:
@@ -134,6 +138,8 @@ class ImageCodeEmbedding(BaseLayer):
     Reference:
         Ramesh et al. 2021, appendix B.1 (arXiv:2102.12092).
     """
+
+    kernel_names = ("code_embeddings",)
 
     def __init__(
         self,
@@ -189,7 +195,7 @@ class ImageCodeEmbedding(BaseLayer):
         else:
             check_indices("positions", positions, self.index_ranges["positions"])
         columns = self.grid_size[1]
-        hidden = ops.take(self.code_embeddings, codes, axis=0)
+        hidden = kernel_rows(self.code_embeddings, codes)
         places = ops.add(
             ops.take(self.row_embeddings, positions // columns, axis=0),
             ops.take(self.column_embeddings, positions % columns, axis=0),

@@ -9,7 +9,7 @@ from keras import ops
 from keras_attn.checks import check_positive, check_rank
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.recurrent.recurrent import Recurrent
+from keras_attn.layers.recurrent.recurrent import Bidirectional, Recurrent
 from keras_attn.ops import both_masks, stack_frames
 
 
@@ -63,7 +63,7 @@ class PyramidalBLSTM(BaseLayer):
         # written out, by `kernels/lstm.py:lstm`. It is not `LSTM`, which selects a
         # fused GPU kernel that XLA and exporters do not support.
         policy = self.dtype_policy
-        self.blstm = keras.layers.Bidirectional(
+        self.blstm = Bidirectional(
             Recurrent(
                 keras.layers.LSTMCell(units, dtype=policy, name="cell"),
                 return_sequences=True,

@@ -233,7 +233,6 @@ class GRPO(_GroupTrainer):
             sampling,
             reference=reference,
             tokenizer=tokenizer,
-            # The weight is a constant of the compiled loss.
             kl_weight=check_at_least_zero("kl_weight", kl_weight),
             group_size=group_size,
             missing_end_penalty=missing_end_penalty,
@@ -247,7 +246,8 @@ class GRPO(_GroupTrainer):
         check_choice("average", average, ("sequence", "token"))
         self.scale = check_boolean("scale", scale)
         self.average: Any = average
-        self._loss_weight = float(kl_weight)
+        # Without a penalty nothing that overflows is multiplied by 0.
+        self._has_penalty = kl_weight > 0
 
     def _targets(self, rollout: Rollout):
         advantages = grpo_advantages(rollout.scores, self.group_size, scale=self.scale)
@@ -260,7 +260,7 @@ class GRPO(_GroupTrainer):
         return grpo_loss(
             *numbers,
             reference=x["reference"],
-            kl_weight=self._loss_weight,
+            kl_weight=self.kl_weight.value if self._has_penalty else 0.0,
             clip_range=self.clip_range,
             average=self.average,
         )

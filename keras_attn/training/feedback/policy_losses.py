@@ -123,7 +123,7 @@ def grpo_loss(
     mask,
     *,
     reference=None,
-    kl_weight: float = 0.0,
+    kl_weight=0.0,
     clip_range: ClipRange = 0.2,
     average: Literal["sequence", "token"] = "sequence",
 ) -> PolicyLoss:
@@ -134,9 +134,9 @@ def grpo_loss(
         old_log_probabilities: log π_old of them, (B, T).
         advantages: One per sequence, (B,), as of `grpo_advantages`.
         mask: Tokens that count, (B, T).
-        reference: log π_ref of the tokens, (B, T). Needed if `kl_weight` is not 0;
-            otherwise the KL is only reported.
-        kl_weight: β.
+        reference: log π_ref of the tokens, (B, T). Needed unless `kl_weight` is the
+            number 0; then the KL is only reported.
+        kl_weight: β, a number or a scalar.
         clip_range: ε, a number above 0; or two of them, below and above 1.
         average: `"sequence"` takes the mean over the tokens of each sequence, then over
             the sequences, as in the paper. `"token"` takes the mean over all tokens of
@@ -154,7 +154,8 @@ def grpo_loss(
         2025, section 3.3 (arXiv:2503.14476).
     """
     check_choice("average", average, ("sequence", "token"))
-    if reference is None and kl_weight:
+    has_penalty = not isinstance(kl_weight, int | float) or kl_weight != 0
+    if reference is None and has_penalty:
         raise ValueError(
             "`reference` must be given if `kl_weight` is not 0. "
             f"Received: reference=None, kl_weight={kl_weight}"
@@ -169,7 +170,7 @@ def grpo_loss(
         own, _ = masked("log_probabilities", log_probabilities, mask)
         reference, _ = masked("reference", ops.stop_gradient(reference), mask)
         kl = token_kl(own, reference, "k3")
-        losses = losses + kl_weight * kl if kl_weight else losses
+        losses = losses + kl_weight * kl if has_penalty else losses
     if average == "sequence":
         loss = ops.mean(masked_mean(losses, mask, axis=1))
     else:
