@@ -58,7 +58,15 @@ from options import add_data_dir, new_parser
 from reviews import Reviews, as_arrays, jit, stacked
 
 from keras_attn.data import preference_dataset
-from keras_attn.training import DPO, GRPO, PPO, RLOO, BackupAndResume, SampleTexts
+from keras_attn.training import (
+    DPO,
+    GRPO,
+    PPO,
+    RLOO,
+    AdamW,
+    BackupAndResume,
+    SampleTexts,
+)
 
 METHODS = ("sft", "ppo", "rloo", "grpo", "dpo")
 # With the best reward - 0.1 KL of seed 0 at weight 0.1, among 1e-4 and 5e-4 for PPO,
@@ -108,7 +116,7 @@ def parse_arguments():
 def optimizer(arguments, method):
     """The optimizer of a method."""
     rate = arguments.learning_rate or LEARNING_RATES.get(method, 1e-4)
-    return keras.optimizers.Adam(rate, epsilon=1e-5)
+    return AdamW(rate, weight_decay=0.0, epsilon=1e-5)
 
 
 def new_trainer(reviews, method, policy, reference, kl_weight, seed):

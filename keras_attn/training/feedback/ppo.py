@@ -129,7 +129,7 @@ class PPO(PolicyTrainer):
         trainer = PPO(
             model, reward, sampling, tokenizer=tokenizer, kl_weight=AdaptiveKL(0.15)
         )
-        trainer.compile(keras.optimizers.Adam(1e-5, epsilon=1e-5))
+        trainer.compile(AdamW(1e-5, weight_decay=0.0, epsilon=1e-5))
         trainer.fit(prompt_dataset(prompts, batch_size=64, shuffle_seed=0), epochs=10)
         model.save("rewarded.keras")
         ```
