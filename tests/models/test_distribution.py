@@ -24,6 +24,7 @@ from model_cases import (
 from model_contract import remove_noise
 
 from keras_attn.models.parts.dual_encoder import DualEncoder
+from keras_attn.training import enable_lora
 
 TESTS = Path(__file__).resolve().parent.parent
 ROWS, DEVICES = 4, 2
@@ -43,8 +44,10 @@ def losses(cases):
     return json.loads(process.stdout.splitlines()[-1])
 
 
-# Two translators, an encoder, a decoder, and images.
+ADAPTED = "+adapted"
+# Updates of kernels of integers; two translators, an encoder, a decoder, and images.
 FEW = (
+    "gpt_117m" + ADAPTED,
     "rnnsearch_50",
     "transformer_base",
     "bert_base",
@@ -80,11 +83,20 @@ def test_two_devices_train_like_one(cases):
         np.testing.assert_allclose(two, one, rtol=1e-5, err_msg=case)
 
 
-def fit(model, data, run_eagerly):
-    """The losses of two steps from fixed weights."""
-    inputs, labels = data
-    randomize(model)
+def new_model(case):
+    """A model of a case with random weights, and no noise."""
+    name = case.removesuffix(ADAPTED)
+    model = randomize(create(name))
     remove_noise(model)
+    if name != case:
+        model.quantize("int8")
+        enable_lora(model, rank=2, targets="all", seed=3)
+    return model
+
+
+def fit(model, data, run_eagerly):
+    """The losses of two steps."""
+    inputs, labels = data
     model.compile(
         keras.optimizers.SGD(0.01),
         loss=None
@@ -157,10 +169,10 @@ def main():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     by_case = {}
     for case in sys.argv[1:]:
-        one = create(case)
+        one = new_model(case)
         fits = [(data_for(one, rows), mode) for rows, mode in kinds_of_fits(one)]
         with strategy.scope():
-            two = create(case)
+            two = new_model(case)
         by_case[case] = [
             [loss for each in fits for loss in fit(model, *each)]
             for model in (one, two)

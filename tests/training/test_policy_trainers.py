@@ -447,6 +447,12 @@ def test_wrong_arguments_are_named(eagerly, network):
         key = "missing_end_penalty" if name == "penalty" else name
         with pytest.raises((ValueError, TypeError), match=f"`{name}` {text}"):
             wrong(*given, **numbers, **{key: value})
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with (
+        strategy.scope(),
+        pytest.raises(ValueError, match="outside a `tf.distribute` .* RLOO in"),
+    ):
+        RLOO(*given, **numbers)
     for cls in (RLOO, GRPO):
         with pytest.raises(ValueError, match="`group_size` must be at least 2"):
             cls(*given, group_size=1, **numbers)

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 
 from keras_attn.checks import check_choice, check_positive
+from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.training.feedback.completions import penalize_missing_end
 from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
 from keras_attn.training.feedback.policies import TokenScorer, check_reference
@@ -82,6 +83,12 @@ class PolicyTrainer(keras.Model):
             raise TypeError(
                 "`sampling` must be a `CompletionSampling`. "
                 f"Received: sampling={sampling!r}"
+            )
+        if has_distribution_strategy():
+            # Each replica would learn from the whole batch.
+            raise ValueError(
+                "A trainer on rewards must be made outside a `tf.distribute` strategy: "
+                f"it runs on one device. Received: {type(self).__name__} in a strategy"
             )
         check_choice("missing_end", missing_end, ("replace", "subtract"))
         if missing_end_penalty is not None:
