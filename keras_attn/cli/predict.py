@@ -28,9 +28,9 @@ def predict(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Texts: .csv, .tsv or .jsonl files, or others with one text per line. "
-            "Images: files and folders. -: standard input, one text or path per line. "
-            "Default: -.",
+            help="Texts: .csv, .tsv or .jsonl files, with .gz or without, or others "
+            "with one text per line. Images: files and folders. -: standard input, one "
+            "text or path per line. Default: -.",
             metavar="[INPUT]...",
         ),
     ] = None,
@@ -71,6 +71,14 @@ def predict(
             metavar="NAMES",
         ),
     ] = None,
+    header: Annotated[
+        bool,
+        _TEXTS.option(
+            "Whether the first line of a .csv or .tsv names its columns; otherwise "
+            "they are 1, 2, …. Quoting: see `keras-attn finetune`.",
+            "--header/--no-header",
+        ),
+    ] = True,
     max_new_tokens: Annotated[
         int | None,
         _TEXTS.count("Maximum number of tokens of a continuation. Default: 64."),
@@ -129,6 +137,7 @@ def predict(
             batch_size=batch_size,
             all_scores=all_scores,
             max_new_tokens=max_new_tokens,
+            header=header,
         )
     with writing(output, kind) as write:
         for row in rows:

@@ -1,5 +1,6 @@
 """What `keras-attn finetune` takes data for, and how it splits and names them."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def kind_of(path, **options):
             "text_classification",
             ("sentence1", "sentence2", "score", None),
         ),
+        (
+            "index,question,sentence,label",
+            "text_classification",
+            ("question", "sentence", "label", None),
+        ),
+        (
+            "Quality,#1 ID,#2 ID,#1 String,#2 String",
+            "text_classification",
+            ("#1 String", "#2 String", "Quality", None),
+        ),
         ("prompt,completion", "completion", ("completion", None, "", "prompt")),
         ("prompt,chosen,rejected", "preference", ("", None, "", "prompt")),
         ("rejected,chosen", "preference", ("", None, "", None)),
@@ -58,6 +69,21 @@ def test_options_name_other_columns(tmp_path):
     assert kind.task == "text_regression"
     with pytest.raises(ValueError, match="--pair-column must be a column of a.jsonl"):
         kind_of(path, label_column="d", pair_column="x")
+
+
+def test_options_name_columns_without_names(tmp_path):
+    """As in CoLA's files."""
+    path = tmp_path / "train.tsv.gz"
+    path.write_bytes(gzip.compress(b"gj04\t1\t\tShe left.\n"))
+    names = {"text_column": "4", "label_column": "2"}
+    kind = kind_of(path, **names, header=False)
+    assert (kind.text, kind.second, kind.label) == ("4", None, "2")
+    with pytest.raises(ValueError, match="named text, .*--no-header if the first line"):
+        kind_of(path)
+    # One of QNLI's two texts alone.
+    path = tmp_path / "a.tsv"
+    path.write_text("index\tquestion\tsentence\tlabel\n")
+    assert kind_of(path, text_column="question").second is None
 
 
 def test_folders_say_the_task(tmp_path):

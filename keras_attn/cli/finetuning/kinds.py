@@ -8,7 +8,7 @@ from pathlib import Path
 from keras_attn.checks import check_choice
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.data.images.image_files import IMAGE_SUFFIXES
-from keras_attn.data.text.tables import column_names
+from keras_attn.data.text.tables import TABLE_SUFFIXES, column_names, is_table
 from keras_attn.file_reading import shown
 
 # What a model learns, and from which data.
@@ -22,7 +22,6 @@ TASKS = {
     "segmentation": "images and masks",
     "detection": "images and boxes, COCO's or VOC's",
 }
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 TEXT_COLUMNS = (
     "text",
     "sentence",
@@ -31,9 +30,14 @@ TEXT_COLUMNS = (
     "premise",
     "question1",
     "question",
+    "#1 String",
 )
 _PAIRS = ("text_pair", "text2", "sentence2", "hypothesis", "question2", "answer")
+_PAIRS += ("#2 String",)
 _LABELS = ("label", "labels", "class", "category", "target", "score", "sentiment")
+_LABELS += ("gold_label", "is_duplicate", "Quality")
+# QNLI's pairs, of which the second one has a name of single texts.
+_QUESTION = ("question", "sentence")
 _IMAGE_FOLDERS = ("images", "image", "imgs", "train")
 _MASK_FOLDERS = ("masks", "mask", "labels", "label", "trainannot")
 _SNIFFED = 65_536
@@ -126,14 +130,14 @@ def find_other_kind(settings: Settings, kind: Kind, path: Path) -> Kind:
 
 
 def _of_file(settings: Settings, path: Path) -> Kind:
-    if path.suffix.lower() not in TABLES:
+    if not is_table(path):
         raise ValueError(
-            f"DATA must be a table, {', '.join(TABLES)}, COCO's JSON, or a folder. "
-            f"Received: {str(path)!r}"
+            f"DATA must be a table, {', '.join(TABLE_SUFFIXES)} or one of them with "
+            f".gz, COCO's JSON, or a folder. Received: {str(path)!r}"
         )
     if path.suffix.lower() == ".json" and _is_coco(path):
         return _coco(settings, path)
-    names = column_names(path)
+    names = column_names(path, header=settings.header)
     given = (settings.text_column, settings.label_column)
     if {"chosen", "rejected"} <= set(names) and given == (None, None):
         return Kind(
@@ -148,9 +152,12 @@ def _of_file(settings: Settings, path: Path) -> Kind:
             text="completion",
             prompt=_needed(names, settings.prompt_column, ("prompt",), path, "prompt"),
         )
-    text = _needed(names, settings.text_column, TEXT_COLUMNS, path, "text")
+    usual, others = TEXT_COLUMNS, _PAIRS
+    if set(_QUESTION) <= set(names) and settings.text_column is None:
+        usual, others = _QUESTION[:1], _QUESTION[1:]
+    text = _needed(names, settings.text_column, usual, path, "text")
     label = _needed(names, settings.label_column, _LABELS, path, "label")
-    others = tuple(name for name in _PAIRS if name not in (text, label))
+    others = tuple(name for name in others if name not in (text, label))
     second = _column(names, settings.pair_column, others, path, "pair")
     columns = f"{text}, {second}" if second else text
     return Kind(
@@ -185,7 +192,8 @@ def _needed(names, given, usual, path: Path, option: str) -> str:
     if found is None:
         raise ValueError(
             f"DATA must have a column named {', '.join(usual)}; or say which it is "
-            f"with --{option}-column. Received: {path.name} with {shown(list(names))}"
+            f"with --{option}-column, and --no-header if the first line is a row. "
+            f"Received: {path.name} with {shown(list(names))}"
         )
     return found
 
