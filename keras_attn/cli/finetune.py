@@ -38,13 +38,15 @@ def finetune(
             "image_classification",
             "segmentation",
             "detection",
+            "instance_segmentation",
         ]
         | None,
         _OPTIONS.option(
             "What to learn, if the data can be read in two ways. Labels are numbers to "
             "predict if one of them is not whole. Chosen and rejected completions "
             "train a language model by DPO (preference), any other model to score "
-            "texts (reward)."
+            "texts (reward). A Mask R-CNN learns masks too if COCO's file has them; "
+            "with detection, boxes alone."
         ),
     ] = None,
     run_dir: Annotated[

@@ -98,7 +98,8 @@ def predict(
 
     Writes a line per text or image, or per object in CSV: what was read, the label and
     its probability; a score; a continuation; the share of each class of pixels; or the
-    box of an object in pixels of the image, left, top, right, bottom.
+    box of an object in pixels of the image, left, top, right, bottom, and of a Mask
+    R-CNN its pixels, the run lengths of COCO's results.
 
     Example: keras-attn predict runs/reviews new.csv --output labels.csv
 
@@ -125,7 +126,7 @@ def predict(
         )
     elif task == "segmentation":
         rows = predict_masks(network, sources, folder=masks)
-    elif task == "detection":
+    elif task in ("detection", "instance_segmentation"):
         rows = predict_objects(
             network, sources, min_score=min_score, as_lists=kind == "jsonl"
         )

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from data.image_sets import write_image, write_mask
+from data.image_sets import write_image, write_mask, write_voc
 from model_cases import build
 from PIL import Image
 
@@ -21,11 +21,16 @@ from keras_attn import models
 from keras_attn.cli.finetune import finetune
 from keras_attn.cli.finetuning import run as runs
 from keras_attn.cli.finetuning.adaptation import quantize
-from keras_attn.cli.finetuning.kinds import TASKS
+from keras_attn.cli.finetuning.kinds import TASKS, find_kind
+from keras_attn.cli.finetuning.objects import ObjectJob
 from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.pictures import predict_objects
 from keras_attn.data import detection_dataset, read_coco
+from keras_attn.data.images.instance_masks import decode_mask
+from keras_attn.training import DetectionScoreLogger
 
 pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
 
@@ -298,8 +303,8 @@ def test_masks_are_learned(command, tmp_path):
     assert 0.4 < expected.mean() < 0.6
 
 
-def write_boxes(folder):
-    """Three images with a box each, as COCO has them."""
+def write_boxes(folder, segmentation=None):
+    """Three images with a box each, as COCO has them, and perhaps with a mask."""
     content = {
         "categories": [{"id": 3, "name": "cell"}, {"id": 5, "name": "ring"}],
         "images": [],
@@ -310,6 +315,7 @@ def write_boxes(folder):
         size = {"height": 24, "width": 32}
         image = {"id": number, "file_name": f"{number}.png", **size}
         box = {"id": number, "image_id": number, "category_id": 3}
+        box |= {} if segmentation is None else {"segmentation": segmentation}
         content["images"].append(image)
         content["annotations"].append(box | {"bbox": [1, 2, 9, 8], "iscrowd": 0})
     path = folder / "boxes.json"
@@ -327,6 +333,47 @@ def test_boxes_are_read(command, tmp_path):
         assert "2 classes: cell, ring" in command.out
 
 
+def test_masks_of_objects_are_learned(command, tmp_path):
+    """A Mask R-CNN on polygons: all but `fit`, and what it cannot learn."""
+    path = write_boxes(tmp_path, [[1, 2, 10, 2, 10, 10, 1, 10]])
+    model = CHECKPOINTS / "maskrcnn_resnet50_fpn"
+    few = {"num_proposals": 5, "max_detections": 3, "num_training_proposals": 5}
+    few |= {"detection_options": {"num_samples": 8, "max_candidates": 8}}
+    settings = Settings(str(model), path, tmp_path / "run", image_size="24x32")
+    source = Source(str(model), model, few)
+    job = ObjectJob(settings, find_kind(settings, path), source)
+    assert job.lines()[0].startswith("2 images with 2 masks to train on, 1 images")
+    trainer = source.load(job.head, job.options())
+    job.prepare(trainer)
+    train, validation = job.batches(None)
+    assert train.element_spec[1]["masks"].shape == (None, 1, 24, 32)
+    job.compile(trainer, optimizer="sgd")
+    figures = job.figures(trainer, validation)
+    assert figures["mask_loss"] > 0 and {"map", "mask_map"} <= set(figures)
+    (logger,) = job.callbacks(validation)
+    assert isinstance(logger, DetectionScoreLogger) and logger.masks
+    assert job.result().task == "instance_segmentation"
+    # As torchvision pastes masks.
+    assert not job.result().aligned_masks and not logger.aligned_masks
+
+    options = ["--image-size", "24x32"]
+    boxes = ["--task", "detection", "--plan"]
+    assert command("finetune", model, path, *options, *boxes) == 0
+    assert "detection, because" in command.out and "2 boxes" in command.out
+    content = json.loads(path.read_text())
+    del content["annotations"][1]["segmentation"]
+    path.write_text(json.dumps(content))
+    line = command.refuses("finetune", model, path, *options, "--plan")
+    assert "boxes.json, annotation 1: `segmentation` must be given" in line
+    assert "`--task detection` learns from boxes alone" in line
+    assert command("finetune", model, write_boxes(tmp_path), *options, "--plan") == 0
+    assert "detection, because" in command.out
+    name, *masks = "mask_rcnn_resnet50", "--task", "instance_segmentation", "--plan"
+    voc = write_voc(tmp_path / "voc")
+    line = command.refuses("finetune", name, voc, *masks)
+    assert "needs COCO's JSON with a `segmentation` of each object" in line
+
+
 def test_boxes_are_those_of_the_file(tmp_path):
     """An input of 8 × 8 pixels holds the image of 24 × 32 as 6 × 8."""
     write_boxes(tmp_path)
@@ -336,6 +383,8 @@ def test_boxes_are_those_of_the_file(tmp_path):
         seen.append(inputs["images"])
         boxes = np.array([[[1, 2, 3, 7], [0, 0, 1, 1], [0, 0, 0, 0]]], "float32")
         found = {"boxes": boxes, "scores": np.array([[0.9, 0.4, 0]], "float32")}
+        # So high that the sides of the box are not smoothed.
+        found["masks"] = np.full((1, 3, 2, 2), 1e6, "float32")
         return found | {"classes": np.array([[1, 0, -1]], "int32")}
 
     result = Result("detection", ["cell", "ring"], image_size=[8, 8], normalize="unit")
@@ -344,7 +393,10 @@ def test_boxes_are_those_of_the_file(tmp_path):
     rows = list(predict_objects(network, [str(tmp_path / "images")], **given))
     assert len(rows) == 3 and Path(rows[0].pop("file")).name == "0.png"
     sides = {"left": 4.0, "top": 8.0, "right": 12.0, "bottom": 24.0}
+    mask = decode_mask(json.loads(rows[0].pop("segmentation")), 24, 32)
     assert rows[0] == {"label": "ring", "score": 0.9, **sides}
+    np.testing.assert_array_equal(np.argwhere(mask)[[0, -1]], [[8, 4], [23, 11]])
+    assert mask.sum() == 16 * 8
     expected = detection_dataset(
         read_coco(tmp_path / "boxes.json", tmp_path / "images", masks=False),
         image_size=8,
@@ -355,6 +407,7 @@ def test_boxes_are_those_of_the_file(tmp_path):
     given["as_lists"] = True
     (row, *_) = predict_objects(network, [str(tmp_path / "images" / "1.png")], **given)
     assert [each["label"] for each in row["objects"]] == ["ring"]
+    assert row["objects"][0]["segmentation"]["size"] == [24, 32]
 
 
 @pytest.mark.compiled

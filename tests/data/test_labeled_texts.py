@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,11 @@ def test_pairs_and_scores(tmp_path):
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     path = write(tmp_path, "a.jsonl", lines)
     assert column_names(path) == ["one", "two", "score"]
-    names = {"text_column": "one", "second_column": "two", "label_column": "score"}
+    names: dict[str, Any] = {
+        "text_column": "one",
+        "second_column": "two",
+        "label_column": "score",
+    }
     data = read_labeled_texts(path, **names)
     assert data.second_texts == ["b", "d", "f"] and data.are_scores
     np.testing.assert_array_equal(data.scores(), np.array([1, 2.5, -3], "float32"))
@@ -156,10 +161,10 @@ def test_quotation_marks_around_fields(tmp_path, quoting):
 def test_columns_without_names(tmp_path):
     path = write(tmp_path, "a.tsv", 'gj04\t1\t\tHe said "no".\ngj04\t0\t*\tSaid no.\n')
     assert column_names(path, header=False) == ["1", "2", "3", "4"]
-    given = {"text_column": "4", "label_column": "2", "header": False}
-    data = read_labeled_texts(path, **given)
+    given = {"text_column": "4", "label_column": "2"}
+    data = read_labeled_texts(path, **given, header=False)
     assert data.texts == ['He said "no".', "Said no."] and data.labels == ["1", "0"]
     assert data.rows == ["a.tsv, line 1", "a.tsv, line 2"]
     path = write(tmp_path, "a.jsonl", '{"4": "a", "2": "b"}\n')
     with pytest.raises(ValueError, match=r"without a header must be .csv or .tsv"):
-        read_labeled_texts(path, **given)
+        read_labeled_texts(path, **given, header=False)

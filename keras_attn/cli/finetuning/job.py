@@ -35,7 +35,7 @@ class Job(abc.ABC):
         tokenizer: The tokenizer; None for images.
     """
 
-    head: ClassVar[str]
+    head: str
     rate: ClassVar[float] = 5e-5
     lora_rate: ClassVar[float] = 5e-4
     rows: ClassVar[int] = 1

@@ -21,6 +21,7 @@ TASKS = {
     "image_classification": "a folder of images per class",
     "segmentation": "images and masks",
     "detection": "images and boxes, COCO's or VOC's",
+    "instance_segmentation": "images and a mask of each object, COCO's",
 }
 TEXT_COLUMNS = (
     "text",
@@ -48,8 +49,8 @@ class Kind:
     """The task, and where its data are.
 
     Attributes:
-        task: One of `TASKS`; "preference" also stands for "reward" until the model is
-            known.
+        task: One of `TASKS`; until the model is known, "preference" also stands for
+            "reward", and "detection" for "instance_segmentation".
         text: Column of the texts, or of the completions.
         second: Column of the second texts, or None.
         label: Column of the labels.
@@ -105,7 +106,7 @@ _FITTING = {
     "preference": ("preference", "reward"),
     "image_classification": ("image_classification",),
     "segmentation": ("segmentation",),
-    "detection": ("detection",),
+    "detection": ("detection", "instance_segmentation"),
 }
 
 

@@ -40,7 +40,7 @@ class EncodedTextJob(TextJob):
         num_truncated: How many texts were cut.
     """
 
-    head: ClassVar[str] = "classifier"
+    head: str = "classifier"
     num_outputs: int
 
     def encode(self, texts: list[LabeledTexts], labels: list[np.ndarray]) -> None:

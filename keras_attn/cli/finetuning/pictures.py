@@ -18,7 +18,7 @@ from keras_attn.models import image_preprocessing
 class PictureJob(Job):
     """Images with a class each."""
 
-    head: ClassVar[str] = "classifier"
+    head: str = "classifier"
     rate: ClassVar[float] = 5e-5
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):

@@ -25,7 +25,7 @@ from keras_attn.training import SegmentationCrossEntropy, SegmentationScores
 class PixelJob(Job):
     """Images with masks."""
 
-    head: ClassVar[str] = "segmenter"
+    head: str = "segmenter"
     rate: ClassVar[float] = 1e-4
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):

@@ -41,6 +41,7 @@ _JOBS: dict[str, type[Job]] = {
     "image_classification": PictureJob,
     "segmentation": PixelJob,
     "detection": ObjectJob,
+    "instance_segmentation": ObjectJob,
 }
 _WEIGHT_DECAY = 0.01
 _CLIPPED_NORM = 1.0
