@@ -14,6 +14,13 @@ from keras_attn.cli.startup import importing_tensorflow
 
 _OPTIONS, _TEXTS, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
 
+_OF_IMAGES = (
+    "image_classification",
+    "segmentation",
+    "detection",
+    "instance_segmentation",
+)
+
 
 def predict(
     model: Annotated[
@@ -120,6 +127,19 @@ def predict(
     network = open_network(model, finetuned)
     sources = inputs or ["-"]
     task, kind = network.result.task, format_of(format, output)
+    is_image = task in _OF_IMAGES
+    useless = {
+        "--masks": None if task == "segmentation" else masks,
+        "--columns": columns if is_image else None,
+        "--max-new-tokens": max_new_tokens if is_image else None,
+        "--no-header": "" if is_image and not header else None,
+    }
+    for option, value in useless.items():
+        if value is not None:
+            raise ValueError(
+                f"{option} has no meaning for a model of {task}. "
+                f"Received: {option} {value}"
+            )
     if task == "image_classification":
         rows = predict_classes(
             network, sources, batch_size=batch_size, all_scores=all_scores

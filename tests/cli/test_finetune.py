@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from data.image_sets import write_image, write_mask, write_voc
+from data.image_sets import truncate, write_image, write_mask, write_voc
 from model_cases import build
 from PIL import Image
 
@@ -168,12 +168,15 @@ def test_texts_are_learned_resumed_and_predicted(
         found = json.loads(line)
         assert (found["review"], found["label"]) == (row["review"], row["label"])
         assert found["score"] == pytest.approx(float(row["score"]), abs=1e-4)
+    line = command.refuses("predict", whole, texts, "--masks", tmp_path / "masks")
+    assert "--masks has no meaning for a model of text_classification" in line
     moved = shutil.copy(artefact, tmp_path)
     line = command.refuses("predict", moved, texts)
     assert "--finetuned must be the folder that MODEL was exported from" in line
-    monkeypatch.setattr("sys.stdin", io.StringIO("a good film\n\nvery bad\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffa good film\n\nvery bad\n"))
     assert command("predict", moved, "--finetuned", whole) == 0
     found = list(csv.DictReader(command.out.splitlines()))
+    assert [row["review"] for row in found] == ["a good film", "very bad"]
     assert [row["label"] for row in found] == [row["label"] for row in rows[:2]]
 
 
@@ -269,8 +272,15 @@ def test_images_of_classes_are_learned(command, tmp_path):
         shares = tf.nn.softmax(served(image[None])[0]).numpy()
         assert float(row["score_dark"]) == pytest.approx(shares[1], abs=1e-5)
         assert row["label"] == model.class_names[shares.argmax()]
+    line = command.refuses("predict", folder, photos, "--columns", "text")
+    assert "--columns has no meaning for a model of image_classification" in line
+    other = ["--run-dir", tmp_path / "other"]
+    truncate(photos / "dark" / "1.png")
+    line = command.refuses(*given, *other)
+    assert "1.png must be a complete JPEG, PNG" in line
+    assert not (tmp_path / "other").exists()
     (photos / "blue").mkdir()
-    line = command.refuses(*given, "--run-dir", tmp_path / "other")
+    line = command.refuses(*given, *other)
     assert "must have images" in line and "blue" in line
 
 
@@ -282,7 +292,11 @@ def test_masks_are_learned(command, tmp_path):
         pixels = write_image(cells / "images" / f"{number}.png", (12, 20), 1, number)
         write_mask(cells / "masks" / f"{number}.png", np.where(pixels > 99, 255, 0))
     given = ["finetune", "unet", cells, "--run-dir", folder, "--epochs", 1]
-    sizes = ["--override", "hidden_dims=[4, 8]", "--override", "padding=same"]
+    sizes = ["--override", "hidden_dims=[4, 8]"]
+    # A model that does not fit leaves no run, which would refuse the next command.
+    assert "must have at least (18, 18) pixels" in command.refuses(*given, *sizes)
+    assert not folder.exists()
+    sizes += ["--override", "padding=same"]
     assert command(*given, *sizes) == 0
     assert "2 classes of pixels: background, foreground" in command.out
     assert "mean_iou" in command.out
@@ -301,6 +315,12 @@ def test_masks_are_learned(command, tmp_path):
     np.testing.assert_array_equal(np.asarray(Image.open(masks / "1.png")), expected)
     assert float(rows[1]["share_foreground"]) == pytest.approx(expected.mean())
     assert 0.4 < expected.mean() < 0.6
+    images, other = cells / "images", tmp_path / "other"
+    line = command.refuses("predict", folder, images, "--masks", images)
+    assert "--masks must be another folder than that of the images" in line
+    truncate(images / "2.png")
+    line = command.refuses("predict", folder, images, "--masks", other)
+    assert "2.png must be a complete" in line and not other.exists()
 
 
 def write_boxes(folder, segmentation=None):
@@ -471,10 +491,18 @@ def test_models_that_are_refused(command, reviews, tmp_path):
     assert "--tokenizer" in command.refuses("finetune", "bert_tiny", *data)
     line = command.refuses("finetune", tmp_path, *data)
     assert "MODEL must be a name from" in line
+    assert not (tmp_path / "run").exists()
     line = command.refuses("predict", tmp_path, reviews)
     assert "MODEL must be a folder of `keras-attn finetune`" in line
     line = command.refuses("predict", CHECKPOINTS / "bert_encoder", reviews)
     assert "MODEL must say what its outputs mean" in line
+
+
+def test_a_model_is_not_replaced(command, bert, reviews):
+    before = {path.name: path.read_bytes() for path in bert.iterdir()}
+    line = command.refuses("finetune", bert, reviews, "--run-dir", bert)
+    assert "--run-dir must be a new folder" in line and "model.safetensors" in line
+    assert before == {path.name: path.read_bytes() for path in bert.iterdir()}
 
 
 def test_folders_that_are_refused(command, tmp_path):

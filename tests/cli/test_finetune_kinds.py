@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from data.image_sets import write_coco, write_image, write_mask, write_voc
+from data.image_sets import truncate, write_coco, write_image, write_mask, write_voc
 
 from keras_attn.cli.finetuning.job import hold_out
 from keras_attn.cli.finetuning.kinds import find_kind, find_other_kind
@@ -67,6 +67,8 @@ def test_options_name_other_columns(tmp_path):
     kind = kind_of(path, **names, task="text_regression")
     assert (kind.text, kind.second, kind.label) == ("b", "chosen", "d")
     assert kind.task == "text_regression"
+    with pytest.raises(ValueError, match="different columns.*b, no pair and b"):
+        kind_of(path, text_column="b", label_column="b")
     with pytest.raises(ValueError, match="--pair-column must be a column of a.jsonl"):
         kind_of(path, label_column="d", pair_column="x")
 
@@ -118,6 +120,10 @@ def test_masks_and_their_classes(tmp_path):
     assert kind.task == "segmentation" and kind.masks == tmp_path / "masks"
     settings = settings_for(tmp_path)
     assert _classes(settings, kind) == (["background", "foreground"], {0: 0, 255: 1})
+    names = tmp_path / "classes.txt"
+    names.write_text("sky\ncell\n")
+    assert _classes(settings, kind) == (["sky", "cell"], {0: 0, 255: 1})
+    names.unlink()
     write_mask(tmp_path / "masks" / "a.png", [[0, 3, 0], [255, 1, 0]])
     assert _classes(settings, kind) == (["0", "1", "2", "3"], None)
     write_mask(tmp_path / "masks" / "a.png", [[0, 90, 0], [200, 1, 0]])
@@ -126,7 +132,6 @@ def test_masks_and_their_classes(tmp_path):
     write_mask(tmp_path / "masks" / "a.png", [[7, 7, 7], [7, 7, 7]])
     with pytest.raises(ValueError, match="two classes at least.*only \\[7\\]"):
         _classes(settings, kind)
-    names = tmp_path / "classes.txt"
     for text, expected in (
         ("road\nblue sky\n", (["road", "blue sky"], None)),
         ("road 7\nblue sky 9\n", (["road", "blue sky"], {7: 0, 9: 1})),
@@ -142,6 +147,18 @@ def test_masks_and_their_classes(tmp_path):
         _classes(settings, kind)
     names.write_text("road 1\nsky\n")
     with pytest.raises(ValueError, match="2 classes and 1 values"):
+        _classes(settings, kind)
+
+
+def test_a_damaged_mask_is_not_one_of_colors(tmp_path):
+    write_image(tmp_path / "images" / "a.png", (20, 30))
+    mask = tmp_path / "masks" / "a.png"
+    write_image(mask, (20, 30))
+    settings, kind = settings_for(tmp_path), kind_of(tmp_path)
+    with pytest.raises(ValueError, match="--classes.*must be given for masks of color"):
+        _classes(settings, kind)
+    truncate(mask)
+    with pytest.raises(ValueError, match="^a.png must be a complete JPEG, PNG"):
         _classes(settings, kind)
 
 

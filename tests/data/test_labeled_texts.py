@@ -75,6 +75,7 @@ def test_pairs_and_scores(tmp_path):
         ("a.csv", "text,class\nx,y\n", r"without \['label'\], with \['text', 'class'"),
         ("a.csv", "text,label\nx\n", "must have 2 fields.*line 2 with 1"),
         ("a.csv", 'text,label\n"x,y\n', "RFC 4180"),
+        ("a.csv", "text,text,label\nx,y,z\n", "each of the columns.*once.*line 1"),
         ("a.jsonl", '{"text": "x"}\n', r"a.jsonl, line 1 without \['label'\]"),
         ("a.jsonl", '{"text": "x", "label": null}\n', "`label` must be.*line 1"),
         ("a.csv", "text,label\nx,é\n".encode("latin-1"), "must be UTF-8; line 2"),
@@ -156,6 +157,14 @@ def test_quotation_marks_around_fields(tmp_path, quoting):
     # A single column: lines of a text look like rows.
     path = write(tmp_path, "a.tsv", 'text\n"a\nb"\n')
     assert [values for _, values in read_columns(path, ["text"])] == [["a\nb"]]
+
+
+def test_a_text_may_be_as_long_as_a_book(tmp_path):
+    """Longer than the fields that Python's reader takes by itself."""
+    book, limit = "a b\n" * 50_000, csv.field_size_limit()
+    path = write(tmp_path, "a.csv", f'text,label\n"{book}",x\n')
+    assert read_labeled_texts(path).texts == [book]
+    assert csv.field_size_limit() == limit
 
 
 def test_columns_without_names(tmp_path):

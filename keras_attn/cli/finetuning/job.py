@@ -97,6 +97,10 @@ class Job(abc.ABC):
     def result(self) -> Result:
         """What `keras-attn predict` has to know, without figures."""
 
+    def files(self) -> Sequence[Any]:
+        """Data sets with a `check`, whose files were not read yet."""
+        return ()
+
     def trainer(self, model: Any) -> keras.Model:
         """The model to fit, if it is not the model itself."""
         return model

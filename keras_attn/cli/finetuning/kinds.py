@@ -160,6 +160,11 @@ def _of_file(settings: Settings, path: Path) -> Kind:
     label = _needed(names, settings.label_column, _LABELS, path, "label")
     others = tuple(name for name in others if name not in (text, label))
     second = _column(names, settings.pair_column, others, path, "pair")
+    if len({text, second, label}) < 3:
+        raise ValueError(
+            "--text-column, --pair-column and --label-column must be different "
+            f"columns. Received: {text}, {second or 'no pair'} and {label}"
+        )
     columns = f"{text}, {second}" if second else text
     return Kind(
         "text_classification",

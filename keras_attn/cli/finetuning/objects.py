@@ -1,6 +1,7 @@
 """Images and boxes, COCO's or VOC's, and COCO's masks of objects."""
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -83,6 +84,10 @@ class ObjectJob(Job):
         sides = self.settings.sides
         size = {} if sides is None else {"image_size": sides}
         return {"num_classes": len(self.class_names), **size}
+
+    def files(self) -> Sequence[Any]:
+        """The images, with what belongs to them."""
+        return self.parts
 
     def prepare(self, model: Any) -> None:
         """Checks that it is a detector of these classes, and of which images."""

@@ -1,5 +1,6 @@
 """A folder of images per class."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -66,6 +67,10 @@ class PictureJob(Job):
         sides = self.settings.sides
         size = {} if sides is None else {"image_size": sides}
         return {"num_classes": len(self.class_names), **size}
+
+    def files(self) -> Sequence[Any]:
+        """The images, with what belongs to them."""
+        return self.parts
 
     def prepare(self, model: Any) -> None:
         """Names the classes, and says how images become inputs."""

@@ -20,11 +20,12 @@ from keras_attn.cli.finetuning.labeled import LabeledTextJob, RewardJob
 from keras_attn.cli.finetuning.objects import ObjectJob
 from keras_attn.cli.finetuning.pictures import PictureJob
 from keras_attn.cli.finetuning.pixels import PixelJob
+from keras_attn.cli.finetuning.result import NAME as RESULT_FILE
 from keras_attn.cli.finetuning.result import Result, read_result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source, find_source
 from keras_attn.cli.plan import short
-from keras_attn.cli.runs import claim, is_interrupted
+from keras_attn.cli.runs import claim, holds_run, is_interrupted
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.models import save_checkpoint
 from keras_attn.models.checkpoints.saving import can_be_saved
@@ -43,6 +44,7 @@ _JOBS: dict[str, type[Job]] = {
     "detection": ObjectJob,
     "instance_segmentation": ObjectJob,
 }
+_MODEL_FILES = ("config.json", "model.safetensors", "model.keras", RESULT_FILE)
 _WEIGHT_DECAY = 0.01
 _CLIPPED_NORM = 1.0
 _WARMUP = 0.1
@@ -74,19 +76,37 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
         say(f"{settings.model}: {job.kind.task}, because {kind.why}", "bold")
         for line in job.lines():
             say(f"  {line}")
-        if not only_plan:
-            claim(settings.run_dir, _identity(settings, source))
-        result = None if only_plan else read_result(settings.run_dir)
-        if result is not None:
-            say(f"The run in {settings.run_dir} is already trained.")
-            _say_figures(result)
+        if only_plan:
+            _say_cost(job)
             return settings.run_dir
+        identity = _identity(settings, source)
+        if holds_run(settings.run_dir, identity):
+            result = read_result(settings.run_dir)
+            if result is not None:
+                say(f"The run in {settings.run_dir} is already trained.")
+                _say_figures(result)
+                return settings.run_dir
+        else:
+            _check_is_free(settings.run_dir)
+            with working("Checking the files"):
+                for part in job.files():
+                    part.check()
         _say_cost(job)
-        if not only_plan:
-            result = _train(job)
-            _say_figures(result)
-            _suggest(job)
+        result = _train(job, identity)
+        _say_figures(result)
+        _suggest(job)
     return settings.run_dir
+
+
+def _check_is_free(folder: Path) -> None:
+    """Raises if a folder in which no run was started has a model."""
+    found = [name for name in _MODEL_FILES if (folder / name).exists()]
+    if found:
+        raise ValueError(
+            "--run-dir must be a new folder, or that of the same run; this one has a "
+            f"model that would be replaced. Received: {str(folder)!r} with "
+            f"{', '.join(found)}"
+        )
 
 
 @contextlib.contextmanager
@@ -172,7 +192,7 @@ def _say_cost(job: Job) -> None:
     )
 
 
-def _train(job: Job) -> Result:
+def _train(job: Job, identity: dict[str, Any]) -> Result:
     settings, source, folder = job.settings, job.source, job.settings.run_dir
     keras.utils.set_random_seed(settings.seed)
     model = source.load(job.head, job.options())
@@ -209,6 +229,8 @@ def _train(job: Job) -> Result:
         # Each length or size would be compiled anew, for longer than it saves here.
         jit_compile=bool(tf.config.list_logical_devices("GPU")),
     )
+    # Now that the model is known to fit the data.
+    claim(folder, identity)
     if is_interrupted(folder):
         say(f"Resuming the interrupted run in {folder}.")
     trainer.fit(

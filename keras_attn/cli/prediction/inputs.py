@@ -73,7 +73,8 @@ def read_rows(
 
 
 def _lines(text: str, name: str, columns: Sequence[str]) -> Iterator[TextRow]:
-    for number, line in enumerate(text.split("\n"), 1):
+    # Editors and spreadsheets write a byte-order mark.
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         line = line.removesuffix("\r")
         if not line.strip():
             continue

@@ -15,7 +15,7 @@ from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.texts import predicted
-from keras_attn.cli.terminal import in_parts
+from keras_attn.cli.terminal import in_parts, working
 from keras_attn.data.images.geometry import fit_into, fitting_scale, normalization
 from keras_attn.data.images.image_files import read_image
 from keras_attn.data.images.instance_masks import encode_mask
@@ -72,6 +72,11 @@ def predict_masks(
     files = list_files(sources)
     names = network.result.class_names
     targets = _targets(files, folder)
+    if folder is not None:
+        # No mask is written if there is a bad file among them.
+        with working("Checking the images"):
+            for path in files:
+                read_image(path, network.result.channels)
     for number, (path, image, fitted, size) in enumerate(_fitted(network, files)):
         logits = network({network.image_input: fitted})
         labels = np.asarray(logits)[0].argmax(-1).astype(np.uint8)
@@ -100,6 +105,13 @@ def _targets(files: Sequence[Path], folder: Path | None) -> list[Path]:
         raise ValueError(
             "--masks needs images of different names, which are those of the masks. "
             f"Received: two images named {double.stem!r}"
+        )
+    images = {path.resolve() for path in files}
+    replaced = next((each for each in targets if each.resolve() in images), None)
+    if replaced is not None:
+        raise ValueError(
+            "--masks must be another folder than that of the images, which the masks "
+            f"would replace. Received: --masks {str(folder)!r} with {replaced.name}"
         )
     return targets
 

@@ -22,6 +22,8 @@ from keras_attn.file_reading import (
 )
 
 _MAX_BYTES = 4096 * MIB
+# Of a field in a `.csv`; Python's limit is 131,072.
+_MAX_CHARACTERS = 2**31 - 1
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLE_SUFFIXES = (*_DELIMITERS, *_JSON_LINES)
@@ -187,6 +189,7 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
         for number, line in _lines(text):
             yield f"{path.name}, line {number}", line.split(delimiter)
         return
+    limit = csv.field_size_limit(_MAX_CHARACTERS)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     begin = 1
     try:
@@ -203,6 +206,8 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
             + f". Received: {path.name}, line {begin}: {error}"
             + (_uneven(text) if is_tabbed else "")
         ) from error
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -248,6 +253,12 @@ def _csv_rows(path: Path, columns: Sequence[str], header: bool):
                 raise ValueError(
                     f"The first line must name the columns {list(columns)}. "
                     f"Received: {label} without {missing}, with {shown(names)}"
+                )
+            double = [name for name in columns if names.count(name) > 1]
+            if double:
+                raise ValueError(
+                    f"The first line must name each of the columns {list(columns)} "
+                    f"once. Received: {label} with {shown(names)}"
                 )
             if header:
                 continue
