@@ -6,9 +6,11 @@ import io
 import json
 import re
 import shutil
+import zipfile
 from pathlib import Path
 from typing import get_args
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -193,6 +195,13 @@ def test_numbers_of_pairs_are_learned(command, bert, tmp_path):
     assert command("predict", folder, data, "--format", "jsonl") == 0
     rows = [json.loads(line) for line in command.out.splitlines()]
     assert len(rows) == 6 and set(rows[0]) == {"sentence1", "sentence2", "score"}
+    rows = [["a film", "so bad"], ["good", 'very "good"']]
+    path = tmp_path / "unnamed.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    given = ["--no-header", "--columns", "2,1", "--format", "jsonl"]
+    assert command("predict", folder, path, *given) == 0
+    found = [json.loads(line) for line in command.out.splitlines()]
+    assert [[row["1"], row["2"]] for row in found] == rows
     line = command.refuses("predict", folder, write_csv(tmp_path / "a.csv", [["x"]]))
     assert "must have the columns ['sentence1', 'sentence2']" in line
 
@@ -300,8 +309,12 @@ def test_masks_are_learned(command, tmp_path):
     assert command(*given, *sizes) == 0
     assert "2 classes of pixels: background, foreground" in command.out
     assert "mean_iou" in command.out
-    # As many pixels of either class.
     file = folder / "model.keras"
+    # Not with the optimizer, which has two numbers for each of the model.
+    with zipfile.ZipFile(file) as archive, archive.open("model.weights.h5") as weights:
+        with h5py.File(io.BytesIO(weights.read())) as stored:
+            assert "optimizer" not in stored
+    # As many pixels of either class.
     model = keras.saving.load_model(file, compile=False)
     image = np.asarray(Image.open(cells / "images" / "1.png"))[None, ..., None] / 255
     logits = model(image).numpy()[0]
@@ -441,6 +454,15 @@ def test_the_cost_is_said(command, bert, reviews, monkeypatch, tmp_path):
     assert f"of which {trained} train; learning rate 0.0005" in command.out
     assert "FLOP per step of 18 x 6 tokens, 1 steps per epoch" in command.out
     assert not list(tmp_path.iterdir())
+    # A model of images of any size is counted for those of the first image.
+    write_image(tmp_path / "images" / "1.png", (12, 20), 1)
+    write_image(tmp_path / "images" / "2.png", (24, 20), 1)
+    for number, shape in ((1, (12, 20)), (2, (24, 20))):
+        mask = np.eye(*shape, dtype="uint8")
+        write_mask(tmp_path / "masks" / f"{number}.png", mask)
+    sizes = ["--override", "hidden_dims=[4, 8]", "--override", "padding=same"]
+    assert command("finetune", "unet", tmp_path, "--plan", *sizes) == 0
+    assert re.search(r"FLOP per step of 16 images of (12|24)x20, 1 step", command.out)
 
 
 ROWS = [["text", "label"], ["a", "x"], ["b", "y"], ["c", "x"], ["d", "y"]]

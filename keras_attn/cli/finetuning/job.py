@@ -97,6 +97,10 @@ class Job(abc.ABC):
     def result(self) -> Result:
         """What `keras-attn predict` has to know, without figures."""
 
+    def usual_size(self) -> tuple[int, int] | None:
+        """Rows and columns of the images of a model of any size; None = unknown."""
+        return None
+
     def files(self) -> Sequence[Any]:
         """Data sets with a `check`, whose files were not read yet."""
         return ()

@@ -68,6 +68,10 @@ class PictureJob(Job):
         size = {} if sides is None else {"image_size": sides}
         return {"num_classes": len(self.class_names), **size}
 
+    def usual_size(self) -> tuple[int, int] | None:
+        """That to which `prepare` resizes them."""
+        return images.DEFAULT_SIZE, images.DEFAULT_SIZE
+
     def files(self) -> Sequence[Any]:
         """The images, with what belongs to them."""
         return self.parts

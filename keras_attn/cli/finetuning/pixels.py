@@ -75,6 +75,11 @@ class PixelJob(Job):
         size = {} if sides is None else {"image_size": sides}
         return {"num_classes": len(self.class_names), **size}
 
+    def usual_size(self) -> tuple[int, int] | None:
+        """That of the first image."""
+        height, width = self.parts[0].read(0)[0].shape[:2]
+        return height, width
+
     def files(self) -> Sequence[Any]:
         """The images, with what belongs to them."""
         return self.parts

@@ -154,41 +154,57 @@ def _digest(path: Path) -> str:
 
 def _say_cost(job: Job) -> None:
     """Says what a step and the run cost, counted in the graph of the model."""
-    settings, source = job.settings, job.source
+    settings, source, options = job.settings, job.source, job.options()
     trained = []
 
     def build():
-        model = source.sketch(job.head, job.options())
+        trained.clear()
+        model = source.sketch(job.head, options)
         if settings.lora is not None:
             adapt(model, settings, job.new_layers(model))
         trained.append(sum(math.prod(x.shape) for x in model.trainable_variables))
         return model
 
-    try:
+    def count():
         with working("Counting the cost"):
-            plan = plan_model(
+            return plan_model(
                 build,
                 settings.model,
                 batch=settings.batch_size * job.rows,
                 sequence=job.sequence,
                 dtype=None if source.has_own_policy else settings.precision,
             )
-    except ValueError as error:
+
+    size = ""
+    try:
+        try:
+            plan = count()
+        except ValueError:
+            usual = job.usual_size()
+            if usual is None or "image_size" in options:
+                raise
+            # A model of images of any size.
+            options["image_size"] = usual
+            size = f" images of {usual[0]}x{usual[1]}"
+            plan = count()
+    except (ValueError, TypeError) as error:
         say(f"  cost: not counted: {error}", "dim")
         return
     say(
         f"  {plan.parameters:,} parameters, of which {trained[0]:,} train; learning "
         f"rate {job.learning_rate:g}"
     )
-    size = f"{plan.batch} x {plan.sequence} tokens" if plan.has_tokens else plan.batch
+    step = f"{plan.batch}{size}"
+    if plan.has_tokens:
+        step = f"{plan.batch} x {plan.sequence} tokens"
     per_epoch = -(-job.num_examples // settings.batch_size)
     total = plan.training_flops * per_epoch * settings.epochs
     say(
-        f"  cost: {short(plan.training_flops)}FLOP per step of {size}, {per_epoch:,} "
-        f"steps per epoch, {short(total)}FLOP in all {settings.epochs} epochs; about "
-        f"{short(plan.training_memory)}B of memory: weights {short(plan.weights)}B, "
-        f"gradients {short(plan.gradients)}B, AdamW {short(plan.optimizer_state)}B, "
-        f"activations {short(plan.activations)}B"
+        f"  cost: {short(plan.training_flops)}FLOP per step of {step}, {per_epoch:,} "
+        f"steps per epoch, {short(total)}FLOP in all {settings.epochs} epochs; at "
+        f"least {short(plan.training_memory)}B of memory besides TensorFlow's own: "
+        f"weights {short(plan.weights)}B, gradients {short(plan.gradients)}B, AdamW "
+        f"{short(plan.optimizer_state)}B, activations {short(plan.activations)}B"
     )
 
 
@@ -266,6 +282,8 @@ def _save(model: Any, job: Job, result: Result) -> None:
     if settings.quantize is None and can_be_saved(model):
         save_checkpoint(model, folder)
     else:
+        # A compiled model is saved with its optimizer, twice as large as itself.
+        model.optimizer, model.compiled = None, False
         model.save(folder / "model.keras")
     write_card(folder, model, job, result)
     result.save(folder)

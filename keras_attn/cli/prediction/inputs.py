@@ -98,7 +98,8 @@ def _table(
     if missing:
         raise ValueError(
             f"{path.name} must have the columns {list(columns)}; or say which with "
-            f"--columns. Received: {str(path)!r} without {missing}, with {shown(names)}"
+            "--columns, and --no-header if the first line is a row. "
+            f"Received: {str(path)!r} without {missing}, with {shown(names)}"
         )
     for label, texts in read_columns(path, columns, header=header):
         for name, text in zip(columns, texts, strict=True):
