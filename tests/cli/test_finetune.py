@@ -29,7 +29,7 @@ from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.prediction.network import Network
-from keras_attn.cli.prediction.pictures import predict_objects
+from keras_attn.cli.prediction.pictures import predict_masks, predict_objects
 from keras_attn.data import detection_dataset, read_coco
 from keras_attn.data.images.instance_masks import decode_mask
 from keras_attn.training import DetectionScoreLogger
@@ -441,6 +441,24 @@ def test_boxes_are_those_of_the_file(tmp_path):
     (row, *_) = predict_objects(network, [str(tmp_path / "images" / "1.png")], **given)
     assert [each["label"] for each in row["objects"]] == ["ring"]
     assert row["objects"][0]["segmentation"]["size"] == [24, 32]
+
+
+@pytest.mark.parametrize("names", [("logits",), ("auxiliary_logits", "logits")])
+def test_masks_are_those_of_the_logits(tmp_path, names):
+    """As an FCN's, in Keras with a second output that only training needs."""
+    write_image(tmp_path / "1.png", (3, 5))
+    logits = np.zeros((1, 3, 5, 2), "float32")
+    logits[:, :, 3:, 1] = 1
+
+    def segment(inputs):
+        assert inputs["images"].shape == (1, 3, 5, 3)
+        return {name: logits if name == "logits" else -logits for name in names}
+
+    shapes = {"images": (None, None, None, 3)}
+    result = Result("segmentation", ["road", "sky"])
+    network = Network(segment, shapes, result, None, is_exported=True)
+    (row,) = predict_masks(network, [str(tmp_path)], folder=None)
+    assert (row["share_road"], row["share_sky"]) == (0.6, 0.4)
 
 
 @pytest.mark.compiled
