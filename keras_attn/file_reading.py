@@ -4,8 +4,10 @@ Sizes are checked before anything is parsed: a JSON file of `MAX_JSON_ENTRIES` e
 takes at most about 100 MB of memory, whatever the entries are.
 """
 
+import gzip
 import json
 import reprlib
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,35 @@ def read_text(path: Path, max_bytes: int = MAX_VOCABULARY_BYTES) -> str:
         ValueError: If the file is not UTF-8 (the message names the line), or as in
             `read_bytes`.
     """
-    return _decode(read_bytes(path, max_bytes), path)
+    return utf8(read_bytes(path, max_bytes), path)
+
+
+def read_gzip(path: Path, max_bytes: int) -> bytes:
+    """Decompresses a regular file.
+
+    Args:
+        path: The file.
+        max_bytes: The maximum size of what is in it.
+
+    Raises:
+        FileNotFoundError: If `path` does not exist.
+        ValueError: If it is no complete gzip file, or as in `read_bytes`.
+    """
+    check_file(path, max_bytes)
+    try:
+        with gzip.open(path) as file:
+            content = file.read(max_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path.name} must be a complete gzip file, as its name says. "
+            f"Received: {str(path)!r}, {error}"
+        ) from error
+    if len(content) > max_bytes:
+        raise ValueError(
+            f"{path.name} must have at most {max_bytes} bytes when it is "
+            f"decompressed. Received: {str(path)!r} with more"
+        )
+    return content
 
 
 def read_json(
@@ -165,7 +195,7 @@ def _parse(content, path, max_entries, kind, unique_keys=False) -> Any:
             f"{path.name} must have at most {max_entries} entries. "
             f"Received: {str(path)!r}, with about {entries}"
         )
-    text = _decode(content, path)
+    text = utf8(content, path)
     too_deep = ValueError(
         f"{path.name} must be JSON nested at most {MAX_JSON_DEPTH} deep. "
         f"Received: {str(path)!r}, which is deeper"
@@ -250,7 +280,16 @@ def _wrong_type(name: str, value: Any, expected: str, path: Path) -> ValueError:
     )
 
 
-def _decode(content: bytes, path: Path) -> str:
+def utf8(content: bytes, path: Path) -> str:
+    """The text of a file that was read.
+
+    Args:
+        content: UTF-8.
+        path: The file, for the message.
+
+    Raises:
+        ValueError: If it is not UTF-8. The message names the line.
+    """
     try:
         return content.decode()
     except UnicodeDecodeError as error:

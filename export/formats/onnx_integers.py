@@ -91,7 +91,8 @@ def replace(model, weights: Weights, integers: Mapping[int, QuantizedKernel]) ->
         kernel = integers.get(id(getattr(weight, "variable", None)))
         # A weight that was multiplied by a batch norm stays a float.
         if kernel is None or weight.factor is not None:
-            done.counts["float32"] += kernel is not None
+            if kernel is not None:
+                done.counts["float32"] += 1
             continue
         _replace(onnx, done, name, kernel, weight.axes)
     if any(node.domain == _DOMAIN for node in model.graph.node):

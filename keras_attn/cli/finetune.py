@@ -20,10 +20,11 @@ def finetune(
     data: Annotated[
         Path,
         typer.Argument(
-            help="Texts: a .csv, .tsv or .jsonl file with columns such as text and "
-            "label; sentence1, sentence2 and label; prompt and completion; or prompt, "
-            "chosen and rejected. Images: a folder with a subfolder per class; with "
-            "images/ and masks/; COCO's JSON file; or a folder like VOC's.",
+            help="Texts: a .csv, .tsv or .jsonl file, or one of them with .gz, with "
+            "columns such as text and label; sentence1, sentence2 and label; prompt "
+            "and completion; or prompt, chosen and rejected. Images: a folder with a "
+            "subfolder per class; with images/ and masks/; COCO's JSON file; or a "
+            "folder like VOC's.",
             exists=True,
         ),
     ],
@@ -37,13 +38,15 @@ def finetune(
             "image_classification",
             "segmentation",
             "detection",
+            "instance_segmentation",
         ]
         | None,
         _OPTIONS.option(
             "What to learn, if the data can be read in two ways. Labels are numbers to "
             "predict if one of them is not whole. Chosen and rejected completions "
             "train a language model by DPO (preference), any other model to score "
-            "texts (reward)."
+            "texts (reward). A Mask R-CNN learns masks too if COCO's file has them; "
+            "with detection, boxes alone."
         ),
     ] = None,
     run_dir: Annotated[
@@ -98,6 +101,18 @@ def finetune(
     prompt_column: Annotated[
         str | None, _TABLE.option("Column of the prompts. Default: prompt.")
     ] = None,
+    header: Annotated[
+        bool,
+        _TABLE.option(
+            "Whether the first line of a .csv or .tsv names its columns. Otherwise "
+            "they are 1, 2, …: --no-header --text-column 4 --label-column 2 for CoLA. "
+            "A .csv is quoted (RFC 4180). In a .tsv with the same number of tabs in "
+            "every line, a \" is a letter, as in GLUE's files, unless each field that "
+            'has one is in quotation marks as a whole, with "" for " inside, as pandas '
+            "writes it.",
+            "--header/--no-header",
+        ),
+    ] = True,
     tokenizer: Annotated[
         Path | None,
         _TABLE.folder("Folder of the tokenizer, if MODEL is not a folder with one."),
@@ -233,6 +248,7 @@ def finetune(
         pair_column=pair_column,
         label_column=label_column,
         prompt_column=prompt_column,
+        header=header,
         tokenizer=tokenizer,
         max_length=max_length,
         images=images,

@@ -14,6 +14,13 @@ from keras_attn.cli.startup import importing_tensorflow
 
 _OPTIONS, _TEXTS, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
 
+_OF_IMAGES = (
+    "image_classification",
+    "segmentation",
+    "detection",
+    "instance_segmentation",
+)
+
 
 def predict(
     model: Annotated[
@@ -28,9 +35,9 @@ def predict(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Texts: .csv, .tsv or .jsonl files, or others with one text per line. "
-            "Images: files and folders. -: standard input, one text or path per line. "
-            "Default: -.",
+            help="Texts: .csv, .tsv or .jsonl files, with .gz or without, or others "
+            "with one text per line. Images: files and folders. -: standard input, one "
+            "text or path per line. Default: -.",
             metavar="[INPUT]...",
         ),
     ] = None,
@@ -71,6 +78,14 @@ def predict(
             metavar="NAMES",
         ),
     ] = None,
+    header: Annotated[
+        bool,
+        _TEXTS.option(
+            "Whether the first line of a .csv or .tsv names its columns; otherwise "
+            "they are 1, 2, …. Quoting: see `keras-attn finetune`.",
+            "--header/--no-header",
+        ),
+    ] = True,
     max_new_tokens: Annotated[
         int | None,
         _TEXTS.count("Maximum number of tokens of a continuation. Default: 64."),
@@ -90,7 +105,8 @@ def predict(
 
     Writes a line per text or image, or per object in CSV: what was read, the label and
     its probability; a score; a continuation; the share of each class of pixels; or the
-    box of an object in pixels of the image, left, top, right, bottom.
+    box of an object in pixels of the image, left, top, right, bottom, and of a Mask
+    R-CNN its pixels, the run lengths of COCO's results.
 
     Example: keras-attn predict runs/reviews new.csv --output labels.csv
 
@@ -111,13 +127,26 @@ def predict(
     network = open_network(model, finetuned)
     sources = inputs or ["-"]
     task, kind = network.result.task, format_of(format, output)
+    is_image = task in _OF_IMAGES
+    useless = {
+        "--masks": None if task == "segmentation" else masks,
+        "--columns": columns if is_image else None,
+        "--max-new-tokens": max_new_tokens if is_image else None,
+        "--no-header": "" if is_image and not header else None,
+    }
+    for option, value in useless.items():
+        if value is not None:
+            raise ValueError(
+                f"{option} has no meaning for a model of {task}. "
+                f"Received: {option} {value}"
+            )
     if task == "image_classification":
         rows = predict_classes(
             network, sources, batch_size=batch_size, all_scores=all_scores
         )
     elif task == "segmentation":
         rows = predict_masks(network, sources, folder=masks)
-    elif task == "detection":
+    elif task in ("detection", "instance_segmentation"):
         rows = predict_objects(
             network, sources, min_score=min_score, as_lists=kind == "jsonl"
         )
@@ -129,6 +158,7 @@ def predict(
             batch_size=batch_size,
             all_scores=all_scores,
             max_new_tokens=max_new_tokens,
+            header=header,
         )
     with writing(output, kind) as write:
         for row in rows:

@@ -52,13 +52,22 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
 
     from keras_attn.file_writing import remove_leftovers, write_atomically
 
-    found = read_settings(folder)
+    is_new = not holds_run(folder, settings)
     # A process killed right after it wrote the settings leaves its work folder.
     remove_leftovers(folder / _SETTINGS)
-    if found is None:
+    if is_new:
         text = json.dumps(settings, indent=2) + "\n"
         write_atomically(folder / _SETTINGS, text.encode())
-    elif found != settings:
+
+
+def holds_run(folder: Path, settings: dict[str, Any]) -> bool:
+    """Whether a run with these settings was started in the folder.
+
+    Raises:
+        ValueError: If it holds a run with other settings.
+    """
+    found = read_settings(folder)
+    if found is not None and found != settings:
         names = [name for name in settings if found.get(name) != settings[name]]
         changes = "; ".join(
             f"{name} was {found.get(name)}, is {settings[name]}" for name in names
@@ -68,6 +77,7 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
             "settings, choose another folder, or remove this one. Received: "
             f"{str(folder)!r}"
         )
+    return found is not None
 
 
 def is_interrupted(folder: Path) -> bool:

@@ -64,8 +64,8 @@ def masks_in_image(masks, boxes, image_size, aligned=True) -> np.ndarray:
     Returns:
         bool (N, H, W).
     """
-    if masks.shape[1:] == tuple(image_size):
-        return masks.astype(bool)
+    if masks.dtype == bool and masks.shape[1:] == tuple(image_size):
+        return masks
     pasted = np.zeros((len(masks), *image_size), bool)
     step = max(1, _MOST_PIXELS // (image_size[0] * image_size[1]))
     for start in range(0, len(masks), step):

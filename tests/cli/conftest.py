@@ -81,3 +81,19 @@ def run_dir(corpus, tmp_path_factory):
     options = [*corpus, *TINY, "--epochs", 1, "--score", "exact_match"]
     assert main([str(o) for o in ["train", *options, "--run-dir", folder]]) == 0
     return folder
+
+
+@pytest.fixture
+def eager_runs(monkeypatch):
+    """Fine-tunes step by step: tracing and compiling a few steps takes far longer.
+
+    The cost, which needs a graph, is not counted.
+    """
+    import tensorflow as tf
+
+    from keras_attn.cli.finetuning import run
+
+    monkeypatch.setattr(run, "_say_cost", lambda job: None)
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

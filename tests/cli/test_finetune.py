@@ -15,17 +15,12 @@ import pytest
 import tensorflow as tf
 from data.image_sets import write_image, write_mask
 from model_cases import build
-from PIL import Image
 
 from keras_attn import models
 from keras_attn.cli.finetune import finetune
 from keras_attn.cli.finetuning import run as runs
 from keras_attn.cli.finetuning.adaptation import quantize
 from keras_attn.cli.finetuning.kinds import TASKS
-from keras_attn.cli.finetuning.result import Result
-from keras_attn.cli.prediction.network import Network
-from keras_attn.cli.prediction.pictures import predict_objects
-from keras_attn.data import detection_dataset, read_coco
 
 pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
 
@@ -33,26 +28,15 @@ from keras_attn.data import WordPieceTokenizer  # noqa: E402
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = [
+    pytest.mark.usefixtures("eager_runs"),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-    # See `eager`: the data sets are still graphs.
+    # See `eager_runs`: the data sets are still graphs.
     pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run"),
 ]
 CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
 TOKENIZER = Path(__file__).parents[1] / "data/references/gpt2"
 WORDS = {"good": "praise", "bad": "blame"}
 FAST = ["--batch-size", 18, "--max-length", 8]
-
-
-@pytest.fixture(autouse=True)
-def eager(monkeypatch):
-    """Runs the few steps one by one: tracing and compiling them takes far longer.
-
-    The cost, which needs a graph, is counted in one test alone.
-    """
-    monkeypatch.setattr(runs, "_say_cost", lambda job: None)
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 def write_csv(path, rows):
@@ -163,12 +147,15 @@ def test_texts_are_learned_resumed_and_predicted(
         found = json.loads(line)
         assert (found["review"], found["label"]) == (row["review"], row["label"])
         assert found["score"] == pytest.approx(float(row["score"]), abs=1e-4)
+    line = command.refuses("predict", whole, texts, "--masks", tmp_path / "masks")
+    assert "--masks has no meaning for a model of text_classification" in line
     moved = shutil.copy(artefact, tmp_path)
     line = command.refuses("predict", moved, texts)
     assert "--finetuned must be the folder that MODEL was exported from" in line
-    monkeypatch.setattr("sys.stdin", io.StringIO("a good film\n\nvery bad\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffa good film\n\nvery bad\n"))
     assert command("predict", moved, "--finetuned", whole) == 0
     found = list(csv.DictReader(command.out.splitlines()))
+    assert [row["review"] for row in found] == ["a good film", "very bad"]
     assert [row["label"] for row in found] == [row["label"] for row in rows[:2]]
 
 
@@ -185,6 +172,13 @@ def test_numbers_of_pairs_are_learned(command, bert, tmp_path):
     assert command("predict", folder, data, "--format", "jsonl") == 0
     rows = [json.loads(line) for line in command.out.splitlines()]
     assert len(rows) == 6 and set(rows[0]) == {"sentence1", "sentence2", "score"}
+    rows = [["a film", "so bad"], ["good", 'very "good"']]
+    path = tmp_path / "unnamed.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    given = ["--no-header", "--columns", "2,1", "--format", "jsonl"]
+    assert command("predict", folder, path, *given) == 0
+    found = [json.loads(line) for line in command.out.splitlines()]
+    assert [[row["1"], row["2"]] for row in found] == rows
     line = command.refuses("predict", folder, write_csv(tmp_path / "a.csv", [["x"]]))
     assert "must have the columns ['sentence1', 'sentence2']" in line
 
@@ -243,120 +237,6 @@ def test_completions_are_learned(command, gpt, bert, tmp_path, kind):
         assert "31 positions" in line and "b.csv, line 2" in line
 
 
-@pytest.mark.runs
-def test_images_of_classes_are_learned(command, tmp_path):
-    photos, folder = tmp_path / "photos", tmp_path / "run"
-    for number in range(6):
-        shade = "dark" if number % 2 else "bright"
-        write_image(photos / shade / f"{number}.png", (17, 23), seed=number)
-    given = ["finetune", CHECKPOINTS / "vit_classifier", photos, "--epochs", 1]
-    assert command(*given, "--run-dir", folder) == 0
-    assert "image_classification, because 2 folders" in command.out
-    assert "2 classes: bright" in command.out
-    assert command("predict", folder, photos, "--batch-size", 4, "--all-scores") == 0
-    rows = list(csv.DictReader(command.out.splitlines()))
-    assert [Path(row["file"]).name[0] for row in rows] == list("024135")
-    model = models.load_checkpoint(folder)
-    assert model.class_names == ("bright", "dark")
-    served = models.with_preprocessing(model)
-    for row in rows:
-        image = np.asarray(Image.open(row["file"]))
-        shares = tf.nn.softmax(served(image[None])[0]).numpy()
-        assert float(row["score_dark"]) == pytest.approx(shares[1], abs=1e-5)
-        assert row["label"] == model.class_names[shares.argmax()]
-    (photos / "blue").mkdir()
-    line = command.refuses(*given, "--run-dir", tmp_path / "other")
-    assert "must have images" in line and "blue" in line
-
-
-@pytest.mark.runs
-def test_masks_are_learned(command, tmp_path):
-    """A small U-Net by its name, on masks of 0 and 255."""
-    cells, folder, masks = (tmp_path / name for name in ("cells", "run", "found"))
-    for number in range(3):
-        pixels = write_image(cells / "images" / f"{number}.png", (12, 20), 1, number)
-        write_mask(cells / "masks" / f"{number}.png", np.where(pixels > 99, 255, 0))
-    given = ["finetune", "unet", cells, "--run-dir", folder, "--epochs", 1]
-    sizes = ["--override", "hidden_dims=[4, 8]", "--override", "padding=same"]
-    assert command(*given, *sizes) == 0
-    assert "2 classes of pixels: background, foreground" in command.out
-    assert "mean_iou" in command.out
-    # As many pixels of either class.
-    file = folder / "model.keras"
-    model = keras.saving.load_model(file, compile=False)
-    image = np.asarray(Image.open(cells / "images" / "1.png"))[None, ..., None] / 255
-    logits = model(image).numpy()[0]
-    difference = np.median(logits[..., 1] - logits[..., 0])
-    model.get_layer("classifier").bias.assign_sub([0, difference])
-    expected = model(image).numpy()[0].argmax(-1)
-    model.save(file)
-    assert command("predict", folder, cells / "images", "--masks", masks) == 0
-    rows = list(csv.DictReader(command.out.splitlines()))
-    assert [Path(row["mask"]).name for row in rows] == ["0.png", "1.png", "2.png"]
-    np.testing.assert_array_equal(np.asarray(Image.open(masks / "1.png")), expected)
-    assert float(rows[1]["share_foreground"]) == pytest.approx(expected.mean())
-    assert 0.4 < expected.mean() < 0.6
-
-
-def write_boxes(folder):
-    """Three images with a box each, as COCO has them."""
-    content = {
-        "categories": [{"id": 3, "name": "cell"}, {"id": 5, "name": "ring"}],
-        "images": [],
-        "annotations": [],
-    }
-    for number in range(3):
-        write_image(folder / "images" / f"{number}.png", (24, 32), seed=number)
-        size = {"height": 24, "width": 32}
-        image = {"id": number, "file_name": f"{number}.png", **size}
-        box = {"id": number, "image_id": number, "category_id": 3}
-        content["images"].append(image)
-        content["annotations"].append(box | {"bbox": [1, 2, 9, 8], "iscrowd": 0})
-    path = folder / "boxes.json"
-    path.write_text(json.dumps(content))
-    return path
-
-
-def test_boxes_are_read(command, tmp_path):
-    """A detector takes too long to compile for a whole run."""
-    path = write_boxes(tmp_path)
-    for data in (path, tmp_path):
-        assert command("finetune", "faster_rcnn_resnet50", data, "--plan") == 0
-        assert "detection, because boxes.json is COCO's" in command.out
-        assert "2 images with 2 boxes to train on, 1 images to" in command.out
-        assert "2 classes: cell, ring" in command.out
-
-
-def test_boxes_are_those_of_the_file(tmp_path):
-    """An input of 8 × 8 pixels holds the image of 24 × 32 as 6 × 8."""
-    write_boxes(tmp_path)
-    seen = []
-
-    def detect(inputs):
-        seen.append(inputs["images"])
-        boxes = np.array([[[1, 2, 3, 7], [0, 0, 1, 1], [0, 0, 0, 0]]], "float32")
-        found = {"boxes": boxes, "scores": np.array([[0.9, 0.4, 0]], "float32")}
-        return found | {"classes": np.array([[1, 0, -1]], "int32")}
-
-    result = Result("detection", ["cell", "ring"], image_size=[8, 8], normalize="unit")
-    network = Network(detect, {"images": (None, 8, 8, 3)}, result, None, True)
-    given = {"min_score": 0.5, "as_lists": False}
-    rows = list(predict_objects(network, [str(tmp_path / "images")], **given))
-    assert len(rows) == 3 and Path(rows[0].pop("file")).name == "0.png"
-    sides = {"left": 4.0, "top": 8.0, "right": 12.0, "bottom": 24.0}
-    assert rows[0] == {"label": "ring", "score": 0.9, **sides}
-    expected = detection_dataset(
-        read_coco(tmp_path / "boxes.json", tmp_path / "images", masks=False),
-        image_size=8,
-        batch_size=1,
-        normalize="unit",
-    )
-    np.testing.assert_allclose(seen[0], next(iter(expected))[0], atol=1e-6)
-    given["as_lists"] = True
-    (row, *_) = predict_objects(network, [str(tmp_path / "images" / "1.png")], **given)
-    assert [each["label"] for each in row["objects"]] == ["ring"]
-
-
 @pytest.mark.compiled
 def test_the_cost_is_said(command, bert, reviews, monkeypatch, tmp_path):
     monkeypatch.undo()
@@ -368,6 +248,15 @@ def test_the_cost_is_said(command, bert, reviews, monkeypatch, tmp_path):
     assert f"of which {trained} train; learning rate 0.0005" in command.out
     assert "FLOP per step of 18 x 6 tokens, 1 steps per epoch" in command.out
     assert not list(tmp_path.iterdir())
+    # A model of images of any size is counted for those of the first image.
+    write_image(tmp_path / "images" / "1.png", (12, 20), 1)
+    write_image(tmp_path / "images" / "2.png", (24, 20), 1)
+    for number, shape in ((1, (12, 20)), (2, (24, 20))):
+        mask = np.eye(*shape, dtype="uint8")
+        write_mask(tmp_path / "masks" / f"{number}.png", mask)
+    sizes = ["--override", "hidden_dims=[4, 8]", "--override", "padding=same"]
+    assert command("finetune", "unet", tmp_path, "--plan", *sizes) == 0
+    assert re.search(r"FLOP per step of 16 images of (12|24)x20, 1 step", command.out)
 
 
 ROWS = [["text", "label"], ["a", "x"], ["b", "y"], ["c", "x"], ["d", "y"]]
@@ -418,21 +307,18 @@ def test_models_that_are_refused(command, reviews, tmp_path):
     assert "--tokenizer" in command.refuses("finetune", "bert_tiny", *data)
     line = command.refuses("finetune", tmp_path, *data)
     assert "MODEL must be a name from" in line
+    assert not (tmp_path / "run").exists()
     line = command.refuses("predict", tmp_path, reviews)
     assert "MODEL must be a folder of `keras-attn finetune`" in line
     line = command.refuses("predict", CHECKPOINTS / "bert_encoder", reviews)
     assert "MODEL must say what its outputs mean" in line
 
 
-def test_folders_that_are_refused(command, tmp_path):
-    given = ["finetune", CHECKPOINTS / "vit_classifier", tmp_path]
-    given += ["--run-dir", tmp_path / ".run"]
-    line = command.refuses(*given)
-    assert "with 0 images and no subfolder" in line
-    write_image(tmp_path / "train" / "cat" / "a.png", (7, 9))
-    (tmp_path / "val").mkdir()
-    line = command.refuses(*given)
-    assert "the folder inside, and the other one as --validation" in line
+def test_a_model_is_not_replaced(command, bert, reviews):
+    before = {path.name: path.read_bytes() for path in bert.iterdir()}
+    line = command.refuses("finetune", bert, reviews, "--run-dir", bert)
+    assert "--run-dir must be a new folder" in line and "model.safetensors" in line
+    assert before == {path.name: path.read_bytes() for path in bert.iterdir()}
 
 
 def test_keras_own_integers_are_refused():

@@ -1,10 +1,11 @@
 """What `keras-attn finetune` takes data for, and how it splits and names them."""
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
-from data.image_sets import write_coco, write_image, write_mask, write_voc
+from data.image_sets import truncate, write_coco, write_image, write_mask, write_voc
 
 from keras_attn.cli.finetuning.job import hold_out
 from keras_attn.cli.finetuning.kinds import find_kind, find_other_kind
@@ -36,6 +37,16 @@ def kind_of(path, **options):
             "text_classification",
             ("sentence1", "sentence2", "score", None),
         ),
+        (
+            "index,question,sentence,label",
+            "text_classification",
+            ("question", "sentence", "label", None),
+        ),
+        (
+            "Quality,#1 ID,#2 ID,#1 String,#2 String",
+            "text_classification",
+            ("#1 String", "#2 String", "Quality", None),
+        ),
         ("prompt,completion", "completion", ("completion", None, "", "prompt")),
         ("prompt,chosen,rejected", "preference", ("", None, "", "prompt")),
         ("rejected,chosen", "preference", ("", None, "", None)),
@@ -56,8 +67,25 @@ def test_options_name_other_columns(tmp_path):
     kind = kind_of(path, **names, task="text_regression")
     assert (kind.text, kind.second, kind.label) == ("b", "chosen", "d")
     assert kind.task == "text_regression"
+    with pytest.raises(ValueError, match="different columns.*b, no pair and b"):
+        kind_of(path, text_column="b", label_column="b")
     with pytest.raises(ValueError, match="--pair-column must be a column of a.jsonl"):
         kind_of(path, label_column="d", pair_column="x")
+
+
+def test_options_name_columns_without_names(tmp_path):
+    """As in CoLA's files."""
+    path = tmp_path / "train.tsv.gz"
+    path.write_bytes(gzip.compress(b"gj04\t1\t\tShe left.\n"))
+    names = {"text_column": "4", "label_column": "2"}
+    kind = kind_of(path, **names, header=False)
+    assert (kind.text, kind.second, kind.label) == ("4", None, "2")
+    with pytest.raises(ValueError, match="named text, .*--no-header if the first line"):
+        kind_of(path)
+    # One of QNLI's two texts alone.
+    path = tmp_path / "a.tsv"
+    path.write_text("index\tquestion\tsentence\tlabel\n")
+    assert kind_of(path, text_column="question").second is None
 
 
 def test_folders_say_the_task(tmp_path):
@@ -92,6 +120,10 @@ def test_masks_and_their_classes(tmp_path):
     assert kind.task == "segmentation" and kind.masks == tmp_path / "masks"
     settings = settings_for(tmp_path)
     assert _classes(settings, kind) == (["background", "foreground"], {0: 0, 255: 1})
+    names = tmp_path / "classes.txt"
+    names.write_text("sky\ncell\n")
+    assert _classes(settings, kind) == (["sky", "cell"], {0: 0, 255: 1})
+    names.unlink()
     write_mask(tmp_path / "masks" / "a.png", [[0, 3, 0], [255, 1, 0]])
     assert _classes(settings, kind) == (["0", "1", "2", "3"], None)
     write_mask(tmp_path / "masks" / "a.png", [[0, 90, 0], [200, 1, 0]])
@@ -100,7 +132,6 @@ def test_masks_and_their_classes(tmp_path):
     write_mask(tmp_path / "masks" / "a.png", [[7, 7, 7], [7, 7, 7]])
     with pytest.raises(ValueError, match="two classes at least.*only \\[7\\]"):
         _classes(settings, kind)
-    names = tmp_path / "classes.txt"
     for text, expected in (
         ("road\nblue sky\n", (["road", "blue sky"], None)),
         ("road 7\nblue sky 9\n", (["road", "blue sky"], {7: 0, 9: 1})),
@@ -116,6 +147,18 @@ def test_masks_and_their_classes(tmp_path):
         _classes(settings, kind)
     names.write_text("road 1\nsky\n")
     with pytest.raises(ValueError, match="2 classes and 1 values"):
+        _classes(settings, kind)
+
+
+def test_a_damaged_mask_is_not_one_of_colors(tmp_path):
+    write_image(tmp_path / "images" / "a.png", (20, 30))
+    mask = tmp_path / "masks" / "a.png"
+    write_image(mask, (20, 30))
+    settings, kind = settings_for(tmp_path), kind_of(tmp_path)
+    with pytest.raises(ValueError, match="--classes.*must be given for masks of color"):
+        _classes(settings, kind)
+    truncate(mask)
+    with pytest.raises(ValueError, match="^a.png must be a complete JPEG, PNG"):
         _classes(settings, kind)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 
-from keras_attn.data.images.instance_masks import decode_mask
+from keras_attn.data.images.instance_masks import decode_mask, encode_mask
 
 RNG = np.random.default_rng(0)
 
@@ -17,6 +17,8 @@ def test_run_lengths_are_those_of_pycocotools(density):
         for counts in (encoded["counts"], encoded["counts"].decode()):
             given = {"size": [height, width], "counts": counts}
             np.testing.assert_array_equal(decode_mask(given, height, width), mask)
+        written = encode_mask(mask)
+        assert written == {"size": [height, width], "counts": counts}
 
 
 def test_polygons_are_joined():

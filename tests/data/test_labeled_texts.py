@@ -1,12 +1,16 @@
 """Texts with labels in tables: what is read, and the lines that are refused."""
 
+import csv
+import gzip
+import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 from keras_attn.data import read_labeled_texts
-from keras_attn.data.text.tables import column_names
+from keras_attn.data.text.tables import column_names, read_columns
 
 
 def write(folder, name, content):
@@ -42,7 +46,11 @@ def test_pairs_and_scores(tmp_path):
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     path = write(tmp_path, "a.jsonl", lines)
     assert column_names(path) == ["one", "two", "score"]
-    names = {"text_column": "one", "second_column": "two", "label_column": "score"}
+    names: dict[str, Any] = {
+        "text_column": "one",
+        "second_column": "two",
+        "label_column": "score",
+    }
     data = read_labeled_texts(path, **names)
     assert data.second_texts == ["b", "d", "f"] and data.are_scores
     np.testing.assert_array_equal(data.scores(), np.array([1, 2.5, -3], "float32"))
@@ -67,10 +75,20 @@ def test_pairs_and_scores(tmp_path):
         ("a.csv", "text,class\nx,y\n", r"without \['label'\], with \['text', 'class'"),
         ("a.csv", "text,label\nx\n", "must have 2 fields.*line 2 with 1"),
         ("a.csv", 'text,label\n"x,y\n', "RFC 4180"),
+        ("a.csv", "text,text,label\nx,y,z\n", "each of the columns.*once.*line 1"),
         ("a.jsonl", '{"text": "x"}\n', r"a.jsonl, line 1 without \['label'\]"),
         ("a.jsonl", '{"text": "x", "label": null}\n', "`label` must be.*line 1"),
         ("a.csv", "text,label\nx,é\n".encode("latin-1"), "must be UTF-8; line 2"),
         ("a.txt", "text,label\nx,y\n", "must end in one of"),
+        ("a.tsv.gz", "text\tlabel\nx\ty\n", "a.tsv.gz must be a complete gzip file"),
+        ("a.csv.gz", gzip.compress(b"text,label\nx,\xe9\n"), "UTF-8; line 2 is not"),
+        (
+            "a.tsv",
+            'text\tlabel\n"a" b\ty\nx\n',
+            "as many tabs in every line.*line 2: .*; without quoting, line 3 has 1 "
+            "fields, not 2",
+        ),
+        ("a.tsv", 'text\tlabel\n"""a"""\ty\nx\n', "must have 2 fields.*line 3 with 1"),
     ],
 )
 def test_lines_that_are_refused(tmp_path, name, content, message):
@@ -84,3 +102,78 @@ def test_an_empty_table_has_no_columns(tmp_path):
             column_names(write(tmp_path, name, "\n"))
     with pytest.raises(FileNotFoundError, match="has no b.csv"):
         column_names(tmp_path / "b.csv")
+
+
+# As GLUE publishes them: a quotation mark is a letter, wherever it is.
+LETTERS = [
+    'he said " yes " .',
+    '" yes " , he said',
+    '"yes"',
+    'he said , " yes',
+    '"',
+    'said ""',
+    "a\u2028b",
+]
+
+
+@pytest.mark.parametrize("name, end", [("a.tsv", "\n"), ("a.tsv.gz", "\r\n")])
+def test_quotation_marks_that_are_letters(tmp_path, name, end):
+    """Unquoted; the rows of one file are those of each part of it."""
+    header = ["Quality", "#1 String", "#2 String"]
+    rows = [["1", LETTERS[0], LETTERS[1]], ["0", LETTERS[2], LETTERS[3]]]
+    rows += [["0", LETTERS[4], LETTERS[5]], ["1", LETTERS[6], LETTERS[0]]]
+    for chosen in (rows, rows[1:], rows[:1], rows[2:3]):
+        text = "\ufeff" + "".join("\t".join(row) + end for row in [header, *chosen])
+        content = text.encode()
+        path = write(
+            tmp_path, name, gzip.compress(content) if "gz" in name else content
+        )
+        assert column_names(path) == header
+        data = read_labeled_texts(
+            path,
+            text_column="#1 String",
+            second_column="#2 String",
+            label_column="Quality",
+        )
+        found = zip(data.labels, data.texts, data.second_texts or (), strict=True)
+        assert [list(row) for row in found] == chosen
+    assert data.rows == [f"{name}, line 2"]
+    # Quoting would join the lines, and each has all its fields.
+    path = write(tmp_path, "b.tsv", 'text\tlabel\n"a\tx\nb"\ty\n')
+    assert read_labeled_texts(path).texts == ['"a', 'b"']
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+def test_quotation_marks_around_fields(tmp_path, quoting):
+    """As pandas writes them, which calls Python's writer."""
+    rows = [[text, "x"] for text in (*LETTERS, "a\tb", 'a\n"b"\n', "\n", "a\r\nb")]
+    chosen = [row for row in rows if row[0].strip()]
+    for part in (chosen, chosen[:1], chosen[2:3], chosen[-1:]):
+        file = io.StringIO(newline="")
+        writer = csv.writer(file, delimiter="\t", quoting=quoting, lineterminator="\n")
+        writer.writerows([["text", "label"], *part])
+        path = write(tmp_path, "a.tsv", file.getvalue())
+        assert read_labeled_texts(path).texts == [text for text, _ in part]
+    # A single column: lines of a text look like rows.
+    path = write(tmp_path, "a.tsv", 'text\n"a\nb"\n')
+    assert [values for _, values in read_columns(path, ["text"])] == [["a\nb"]]
+
+
+def test_a_text_may_be_as_long_as_a_book(tmp_path):
+    """Longer than the fields that Python's reader takes by itself."""
+    book, limit = "a b\n" * 50_000, csv.field_size_limit()
+    path = write(tmp_path, "a.csv", f'text,label\n"{book}",x\n')
+    assert read_labeled_texts(path).texts == [book]
+    assert csv.field_size_limit() == limit
+
+
+def test_columns_without_names(tmp_path):
+    path = write(tmp_path, "a.tsv", 'gj04\t1\t\tHe said "no".\ngj04\t0\t*\tSaid no.\n')
+    assert column_names(path, header=False) == ["1", "2", "3", "4"]
+    given = {"text_column": "4", "label_column": "2"}
+    data = read_labeled_texts(path, **given, header=False)
+    assert data.texts == ['He said "no".', "Said no."] and data.labels == ["1", "0"]
+    assert data.rows == ["a.tsv, line 1", "a.tsv, line 2"]
+    path = write(tmp_path, "a.jsonl", '{"4": "a", "2": "b"}\n')
+    with pytest.raises(ValueError, match=r"without a header must be .csv or .tsv"):
+        read_labeled_texts(path, **given, header=False)

@@ -1,11 +1,15 @@
 """Models whose kernels are integers, in every format."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 
 from keras_attn import layers, models
 from keras_attn.export import export, load_runner
+from keras_attn.export.formats import onnx_integers
 from keras_attn.training import quantize
 
 pytestmark = pytest.mark.shipped
@@ -35,6 +39,13 @@ def convolutions():
 
 def values(model):
     return {weight.path: weight.numpy() for weight in model.weights}
+
+
+def test_a_model_without_integers_has_no_note_of_them():
+    onnx = pytest.importorskip("onnx", reason="the extra `export` is not installed")
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "serve", [], []))
+    weights: Any = {"kernel": SimpleNamespace(variable=object(), factor=None)}
+    assert onnx_integers.replace(model, weights, {}) == []
 
 
 @pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])

@@ -33,7 +33,7 @@ class CompletionJob(TextJob):
         max_length: Tokens per row.
     """
 
-    head: ClassVar[str] = "causal_lm"
+    head: str = "causal_lm"
     _what = "prompts and completions"
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):

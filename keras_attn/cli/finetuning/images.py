@@ -7,7 +7,7 @@ from keras_attn.cli.samples import NORMALIZATIONS
 from keras_attn.data import RandomMirror
 from keras_attn.models.parts.registry import entry
 
-_DEFAULT_SIZE = 224
+DEFAULT_SIZE = 224
 
 
 def pixels_of(source: Source, given: str | None) -> str:
@@ -82,7 +82,7 @@ def image_shape(model: Any) -> tuple[int | None, int | None, int]:
 
 
 def size_of_images(
-    model: Any, given: tuple[int, int] | None, default: int | None = _DEFAULT_SIZE
+    model: Any, given: tuple[int, int] | None, default: int | None = DEFAULT_SIZE
 ) -> tuple[int, int] | None:
     """Rows and columns of the inputs: the model's, the given ones, or the default.
 

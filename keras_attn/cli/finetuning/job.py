@@ -35,7 +35,7 @@ class Job(abc.ABC):
         tokenizer: The tokenizer; None for images.
     """
 
-    head: ClassVar[str]
+    head: str
     rate: ClassVar[float] = 5e-5
     lora_rate: ClassVar[float] = 5e-4
     rows: ClassVar[int] = 1
@@ -96,6 +96,14 @@ class Job(abc.ABC):
     @abc.abstractmethod
     def result(self) -> Result:
         """What `keras-attn predict` has to know, without figures."""
+
+    def usual_size(self) -> tuple[int, int] | None:
+        """Rows and columns of the images of a model of any size; None = unknown."""
+        return None
+
+    def files(self) -> Sequence[Any]:
+        """Data sets with a `check`, whose files were not read yet."""
+        return ()
 
     def trainer(self, model: Any) -> keras.Model:
         """The model to fit, if it is not the model itself."""

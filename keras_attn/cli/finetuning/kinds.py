@@ -8,7 +8,7 @@ from pathlib import Path
 from keras_attn.checks import check_choice
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.data.images.image_files import IMAGE_SUFFIXES
-from keras_attn.data.text.tables import column_names
+from keras_attn.data.text.tables import TABLE_SUFFIXES, column_names, is_table
 from keras_attn.file_reading import shown
 
 # What a model learns, and from which data.
@@ -21,8 +21,8 @@ TASKS = {
     "image_classification": "a folder of images per class",
     "segmentation": "images and masks",
     "detection": "images and boxes, COCO's or VOC's",
+    "instance_segmentation": "images and a mask of each object, COCO's",
 }
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 TEXT_COLUMNS = (
     "text",
     "sentence",
@@ -31,9 +31,14 @@ TEXT_COLUMNS = (
     "premise",
     "question1",
     "question",
+    "#1 String",
 )
 _PAIRS = ("text_pair", "text2", "sentence2", "hypothesis", "question2", "answer")
+_PAIRS += ("#2 String",)
 _LABELS = ("label", "labels", "class", "category", "target", "score", "sentiment")
+_LABELS += ("gold_label", "is_duplicate", "Quality")
+# QNLI's pairs, of which the second one has a name of single texts.
+_QUESTION = ("question", "sentence")
 _IMAGE_FOLDERS = ("images", "image", "imgs", "train")
 _MASK_FOLDERS = ("masks", "mask", "labels", "label", "trainannot")
 _SNIFFED = 65_536
@@ -44,8 +49,8 @@ class Kind:
     """The task, and where its data are.
 
     Attributes:
-        task: One of `TASKS`; "preference" also stands for "reward" until the model is
-            known.
+        task: One of `TASKS`; until the model is known, "preference" also stands for
+            "reward", and "detection" for "instance_segmentation".
         text: Column of the texts, or of the completions.
         second: Column of the second texts, or None.
         label: Column of the labels.
@@ -101,7 +106,7 @@ _FITTING = {
     "preference": ("preference", "reward"),
     "image_classification": ("image_classification",),
     "segmentation": ("segmentation",),
-    "detection": ("detection",),
+    "detection": ("detection", "instance_segmentation"),
 }
 
 
@@ -126,14 +131,14 @@ def find_other_kind(settings: Settings, kind: Kind, path: Path) -> Kind:
 
 
 def _of_file(settings: Settings, path: Path) -> Kind:
-    if path.suffix.lower() not in TABLES:
+    if not is_table(path):
         raise ValueError(
-            f"DATA must be a table, {', '.join(TABLES)}, COCO's JSON, or a folder. "
-            f"Received: {str(path)!r}"
+            f"DATA must be a table, {', '.join(TABLE_SUFFIXES)} or one of them with "
+            f".gz, COCO's JSON, or a folder. Received: {str(path)!r}"
         )
     if path.suffix.lower() == ".json" and _is_coco(path):
         return _coco(settings, path)
-    names = column_names(path)
+    names = column_names(path, header=settings.header)
     given = (settings.text_column, settings.label_column)
     if {"chosen", "rejected"} <= set(names) and given == (None, None):
         return Kind(
@@ -148,10 +153,18 @@ def _of_file(settings: Settings, path: Path) -> Kind:
             text="completion",
             prompt=_needed(names, settings.prompt_column, ("prompt",), path, "prompt"),
         )
-    text = _needed(names, settings.text_column, TEXT_COLUMNS, path, "text")
+    usual, others = TEXT_COLUMNS, _PAIRS
+    if set(_QUESTION) <= set(names) and settings.text_column is None:
+        usual, others = _QUESTION[:1], _QUESTION[1:]
+    text = _needed(names, settings.text_column, usual, path, "text")
     label = _needed(names, settings.label_column, _LABELS, path, "label")
-    others = tuple(name for name in _PAIRS if name not in (text, label))
+    others = tuple(name for name in others if name not in (text, label))
     second = _column(names, settings.pair_column, others, path, "pair")
+    if len({text, second, label}) < 3:
+        raise ValueError(
+            "--text-column, --pair-column and --label-column must be different "
+            f"columns. Received: {text}, {second or 'no pair'} and {label}"
+        )
     columns = f"{text}, {second}" if second else text
     return Kind(
         "text_classification",
@@ -185,7 +198,8 @@ def _needed(names, given, usual, path: Path, option: str) -> str:
     if found is None:
         raise ValueError(
             f"DATA must have a column named {', '.join(usual)}; or say which it is "
-            f"with --{option}-column. Received: {path.name} with {shown(list(names))}"
+            f"with --{option}-column, and --no-header if the first line is a row. "
+            f"Received: {path.name} with {shown(list(names))}"
         )
     return found
 

@@ -40,7 +40,7 @@ class EncodedTextJob(TextJob):
         num_truncated: How many texts were cut.
     """
 
-    head: ClassVar[str] = "classifier"
+    head: str = "classifier"
     num_outputs: int
 
     def encode(self, texts: list[LabeledTexts], labels: list[np.ndarray]) -> None:
@@ -140,7 +140,7 @@ class LabeledTextJob(EncodedTextJob):
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
         super().__init__(settings, kind, source)
-        train = _read(settings, kind)
+        train = _read(settings, settings.data, kind)
         if settings.task is None and train.are_scores:
             kind = Kind(**{**vars(kind), "task": "text_regression"})
             self.kind = kind
@@ -157,7 +157,7 @@ class LabeledTextJob(EncodedTextJob):
                     f"Received: columns {other.second} and {kind.second} of the second "
                     "texts (see --pair-column)"
                 )
-            validation = read_labeled_texts(settings.validation, **_columns(other))
+            validation = _read(settings, settings.validation, other)
         else:
             fraction, seed = settings.validation_fraction, settings.seed
             chosen = None if classes is None else classes.tolist()
@@ -285,16 +285,14 @@ class RewardJob(EncodedTextJob):
         trainer.compile(loss=RankingLoss(2), metrics=[RankingAccuracy(2)], **options)
 
 
-def _columns(kind: Kind) -> dict[str, Any]:
-    return {
-        "text_column": kind.text,
-        "second_column": kind.second,
-        "label_column": kind.label,
-    }
-
-
-def _read(settings: Settings, kind: Kind) -> LabeledTexts:
-    return read_labeled_texts(settings.data, **_columns(kind))
+def _read(settings: Settings, path: Path, kind: Kind) -> LabeledTexts:
+    return read_labeled_texts(
+        path,
+        text_column=kind.text,
+        second_column=kind.second,
+        label_column=kind.label,
+        header=settings.header,
+    )
 
 
 def _class_names(texts: LabeledTexts, source: Source) -> list[str]:

@@ -1,6 +1,7 @@
-"""Images and boxes: COCO's or VOC's."""
+"""Images and boxes, COCO's or VOC's, and COCO's masks of objects."""
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,18 +16,26 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.terminal import say
 from keras_attn.data import DetectionData, detection_dataset, read_coco, read_voc
+from keras_attn.data.images.coco import MAX_COCO_BYTES, MAX_COCO_ENTRIES, entries_of
+from keras_attn.extras import requires_extra
+from keras_attn.file_reading import read_json
 from keras_attn.models.parts.detection.detector import Detector
 from keras_attn.training import DetectionScoreLogger, DetectionScores
 
+_MASKS = "instance_segmentation"
+
 
 class ObjectJob(Job):
-    """Images with boxes."""
+    """Images with boxes, and for a Mask R-CNN with masks."""
 
-    head: ClassVar[str] = "detector"
     rate: ClassVar[float] = 1e-4
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
+        self.has_masks = _learns_masks(settings, kind, source)
+        task = _MASKS if self.has_masks else "detection"
+        kind = replace(kind, task=task)
         super().__init__(settings, kind, source)
+        self.head = "instance_segmenter" if self.has_masks else "detector"
         splits = _voc_splits(settings, kind)
         train = _read(settings.data, kind, splits[0], None)
         self.class_names = train.class_names
@@ -38,6 +47,7 @@ class ObjectJob(Job):
         if settings.validation is not None:
             there = replace(settings, images=None)
             other = find_other_kind(there, kind, settings.validation)
+            other = replace(other, task=task)
             validation = _read(settings.validation, other, None, self.class_names)
         elif splits[1] is not None:
             validation = _read(settings.data, kind, splits[1], self.class_names)
@@ -50,6 +60,7 @@ class ObjectJob(Job):
         self.parts: list[DetectionData] = [train, validation]
         self.size = (0, 0)
         self.normalize: str | None = "imagenet"
+        self.aligned_masks = True
         self.scores_boxes = importlib.util.find_spec("pycocotools") is not None
 
     @property
@@ -61,8 +72,9 @@ class ObjectJob(Job):
         """The numbers of images and of boxes."""
         train, validation = self.parts
         boxes = sum(len(example.boxes) for example in train.examples)
+        what = "masks" if self.has_masks else "boxes"
         return [
-            f"{len(train):,} images with {boxes:,} boxes to train on, "
+            f"{len(train):,} images with {boxes:,} {what} to train on, "
             f"{len(validation):,} images to validate on",
             f"{len(self.class_names)} classes: {shortened_names(self.class_names)}",
         ]
@@ -72,6 +84,10 @@ class ObjectJob(Job):
         sides = self.settings.sides
         size = {} if sides is None else {"image_size": sides}
         return {"num_classes": len(self.class_names), **size}
+
+    def files(self) -> Sequence[Any]:
+        """The images, with what belongs to them."""
+        return self.parts
 
     def prepare(self, model: Any) -> None:
         """Checks that it is a detector of these classes, and of which images."""
@@ -94,12 +110,15 @@ class ObjectJob(Job):
                 f"Received: --pixels {pixels}"
             )
         self.size, self.normalize = size, None if pixels == "bytes" else pixels
-        if model.has_masks:
+        if model.has_masks != self.has_masks:
+            needed, what = ("Mask", "masks") if self.has_masks else ("Faster", "boxes")
             raise ValueError(
-                "MODEL must be a Faster R-CNN, which learns from boxes alone; a "
-                "checkpoint folder of a Mask R-CNN is read as one. "
+                f"MODEL must be a {needed} R-CNN, which learns from {what}; a "
+                "checkpoint folder of the other one is read as such. "
                 f"Received: {self.source.name!r}"
             )
+        if self.has_masks:
+            self.aligned_masks = model.get_layer("masks").aligned
         model.class_names = self.class_names
         if not self.scores_boxes:
             say(
@@ -113,6 +132,7 @@ class ObjectJob(Job):
             "image_size": self.size,
             "batch_size": self.settings.batch_size,
             "normalize": self.normalize,
+            "masks": self.has_masks,
         }
         train, validation = self.parts
         return (
@@ -132,20 +152,31 @@ class ObjectJob(Job):
         trainer.compile(**options)
 
     def callbacks(self, validation: Batches) -> list[keras.callbacks.Callback]:
-        """Mean average precision after each epoch."""
+        """Mean average precision after each epoch, of masks if there are masks."""
         if not self.scores_boxes:
             return []
-        return [DetectionScoreLogger(validation, self.class_names)]
+        options: dict[str, Any] = {}
+        if self.has_masks:
+            options = {"masks": True, "aligned_masks": self.aligned_masks}
+            options["prefix"] = "val_mask_"
+        return [DetectionScoreLogger(validation, self.class_names, **options)]
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
         """With mAP, as COCO counts it."""
         found = super().figures(trainer, validation)
-        if self.scores_boxes:
-            scores = DetectionScores(self.class_names)
-            for pictures, truth in validation:
-                detected = trainer.predict_on_batch(pictures)
-                scores.add(truth, detected, pictures.shape[1:3])
-            found |= {name: float(value) for name, value in scores.result().items()}
+        if not self.scores_boxes:
+            return found
+        scores = {"": DetectionScores(self.class_names)}
+        if self.has_masks:
+            scores["mask_"] = DetectionScores(
+                self.class_names, masks=True, aligned_masks=self.aligned_masks
+            )
+        for pictures, truth in validation:
+            detected = trainer.predict_on_batch(pictures)
+            for each in scores.values():
+                each.add(truth, detected, pictures.shape[1:3])
+        for prefix, each in scores.items():
+            found |= {prefix + name: float(x) for name, x in each.result().items()}
         return found
 
     def new_layers(self, model: Any) -> list[str]:
@@ -163,14 +194,47 @@ class ObjectJob(Job):
             class_names=self.class_names,
             image_size=list(self.size),
             normalize=self.normalize,
+            aligned_masks=self.aligned_masks,
         )
 
 
+def _learns_masks(settings: Settings, kind: Kind, source: Source) -> bool:
+    """Whether masks are learned: `--task`, or else if MODEL and DATA have them."""
+    if settings.task is not None:
+        wanted = settings.task == _MASKS
+        if wanted and kind.annotations is None:
+            raise ValueError(
+                f"--task {_MASKS} needs COCO's JSON with a `segmentation` of each "
+                f"object. Received: {str(settings.data)!r}, {kind.why}"
+            )
+        return wanted
+    if kind.annotations is None or not source.has_masks:
+        return False
+    content = read_json(kind.annotations, MAX_COCO_BYTES, MAX_COCO_ENTRIES)
+    entries = entries_of(content, "annotations", kind.annotations)
+    return any(entry.get("segmentation") for entry in entries)
+
+
 def _read(path: Path, kind: Kind, split: str | None, names) -> DetectionData:
-    """A data set whose classes are those of the training images."""
+    """A data set whose classes are those of the training images.
+
+    Raises:
+        ImportError: If there are polygons, and what fills them is not installed.
+    """
     if kind.annotations is None:
         return read_voc(path, split, names)
-    data = read_coco(kind.annotations, kind.images, masks=False)
+    has_masks = kind.task == _MASKS
+    try:
+        data = read_coco(kind.annotations, kind.images, masks=has_masks)
+    except ValueError as error:
+        if has_masks:
+            hint = "`--task detection` learns from boxes alone."
+            raise ValueError(f"{error}. {hint}") from error
+        raise
+    shapes = [each for x in data.examples for each in x.segmentations or ()]
+    if any(isinstance(each, list) for each in shapes):
+        with requires_extra("vision", "Filling polygons"):
+            import pycocotools.mask  # noqa: F401
     if names is not None and data.class_names != names:
         raise ValueError(
             "--validation must have the categories of DATA. "

@@ -1,5 +1,6 @@
 """A folder of images per class."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -18,7 +19,7 @@ from keras_attn.models import image_preprocessing
 class PictureJob(Job):
     """Images with a class each."""
 
-    head: ClassVar[str] = "classifier"
+    head: str = "classifier"
     rate: ClassVar[float] = 5e-5
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
@@ -66,6 +67,14 @@ class PictureJob(Job):
         sides = self.settings.sides
         size = {} if sides is None else {"image_size": sides}
         return {"num_classes": len(self.class_names), **size}
+
+    def usual_size(self) -> tuple[int, int] | None:
+        """That to which `prepare` resizes them."""
+        return images.DEFAULT_SIZE, images.DEFAULT_SIZE
+
+    def files(self) -> Sequence[Any]:
+        """The images, with what belongs to them."""
+        return self.parts
 
     def prepare(self, model: Any) -> None:
         """Names the classes, and says how images become inputs."""

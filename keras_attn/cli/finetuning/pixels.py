@@ -1,6 +1,6 @@
 """Images and masks: a class for each pixel."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,11 +21,13 @@ from keras_attn.data.images.image_files import list_images, read_label_image
 from keras_attn.file_reading import read_text
 from keras_attn.training import SegmentationCrossEntropy, SegmentationScores
 
+_BLACK_AND_WHITE = {0, 255}
+
 
 class PixelJob(Job):
     """Images with masks."""
 
-    head: ClassVar[str] = "segmenter"
+    head: str = "segmenter"
     rate: ClassVar[float] = 1e-4
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
@@ -72,6 +74,15 @@ class PixelJob(Job):
         sides = self.settings.sides
         size = {} if sides is None else {"image_size": sides}
         return {"num_classes": len(self.class_names), **size}
+
+    def usual_size(self) -> tuple[int, int] | None:
+        """That of the first image."""
+        height, width = self.parts[0].read(0)[0].shape[:2]
+        return height, width
+
+    def files(self) -> Sequence[Any]:
+        """The images, with what belongs to them."""
+        return self.parts
 
     def prepare(self, model: Any) -> None:
         """Checks the outputs, and says how images become inputs."""
@@ -207,10 +218,15 @@ def _classes(
     """
     path = settings.classes or settings.data / "classes.txt"
     if settings.classes is not None or path.is_file():
-        return _named_classes(path)
+        names, palette = _named_classes(path)
+        if palette is None and len(names) == 2:
+            with working("Reading the masks"):
+                if _values_of_masks(kind.masks) == _BLACK_AND_WHITE:
+                    palette = {0: 0, 255: 1}
+        return names, palette
     with working("Reading the masks"):
         values = _values_of_masks(kind.masks)
-    if values <= {0, 255} and 255 in values:
+    if values <= _BLACK_AND_WHITE and 255 in values:
         return ["background", "foreground"], {0: 0, 255: 1}
     numbers = values - {IGNORED_LABEL}
     if len(numbers) < 2:
@@ -233,6 +249,8 @@ def _values_of_masks(folder: Path) -> set[int]:
         try:
             found |= set(np.unique(read_label_image(path, as_colors=False)).tolist())
         except ValueError as error:
+            # Raises if the file is damaged, and has no colors either.
+            read_label_image(path, as_colors=True)
             raise ValueError(
                 "--classes, a file with a line `name red green blue` per class, must "
                 f"be given for masks of colors. Received: {error}"

@@ -27,6 +27,7 @@ class Result:
         image_size: Rows and columns of the inputs; None = as in the files.
         channels: Channels of the images.
         normalize: Normalization of `segmentation_dataset` and `detection_dataset`.
+        aligned_masks: How masks of objects are pasted; see `ops.paste_masks`.
         preprocessing: Fields of transformers' `preprocessor_config.json`.
         figures: What was measured on the validation data.
     """
@@ -38,6 +39,7 @@ class Result:
     image_size: list[int] | None = None
     channels: int = 3
     normalize: str | None = None
+    aligned_masks: bool = True
     preprocessing: dict[str, Any] | None = None
     figures: dict[str, float] = field(default_factory=dict)
 
@@ -55,6 +57,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "image_size": (list, type(None)),
     "channels": (int,),
     "normalize": (str, type(None)),
+    "aligned_masks": (bool,),
     "preprocessing": (dict, type(None)),
     "figures": (dict,),
 }

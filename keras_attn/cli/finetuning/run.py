@@ -20,11 +20,12 @@ from keras_attn.cli.finetuning.labeled import LabeledTextJob, RewardJob
 from keras_attn.cli.finetuning.objects import ObjectJob
 from keras_attn.cli.finetuning.pictures import PictureJob
 from keras_attn.cli.finetuning.pixels import PixelJob
+from keras_attn.cli.finetuning.result import NAME as RESULT_FILE
 from keras_attn.cli.finetuning.result import Result, read_result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source, find_source
 from keras_attn.cli.plan import short
-from keras_attn.cli.runs import claim, is_interrupted
+from keras_attn.cli.runs import claim, holds_run, is_interrupted
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.models import save_checkpoint
 from keras_attn.models.checkpoints.saving import can_be_saved
@@ -41,7 +42,9 @@ _JOBS: dict[str, type[Job]] = {
     "image_classification": PictureJob,
     "segmentation": PixelJob,
     "detection": ObjectJob,
+    "instance_segmentation": ObjectJob,
 }
+_MODEL_FILES = ("config.json", "model.safetensors", "model.keras", RESULT_FILE)
 _WEIGHT_DECAY = 0.01
 _CLIPPED_NORM = 1.0
 _WARMUP = 0.1
@@ -73,19 +76,37 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
         say(f"{settings.model}: {job.kind.task}, because {kind.why}", "bold")
         for line in job.lines():
             say(f"  {line}")
-        if not only_plan:
-            claim(settings.run_dir, _identity(settings, source))
-        result = None if only_plan else read_result(settings.run_dir)
-        if result is not None:
-            say(f"The run in {settings.run_dir} is already trained.")
-            _say_figures(result)
+        if only_plan:
+            _say_cost(job)
             return settings.run_dir
+        identity = _identity(settings, source)
+        if holds_run(settings.run_dir, identity):
+            result = read_result(settings.run_dir)
+            if result is not None:
+                say(f"The run in {settings.run_dir} is already trained.")
+                _say_figures(result)
+                return settings.run_dir
+        else:
+            _check_is_free(settings.run_dir)
+            with working("Checking the files"):
+                for part in job.files():
+                    part.check()
         _say_cost(job)
-        if not only_plan:
-            result = _train(job)
-            _say_figures(result)
-            _suggest(job)
+        result = _train(job, identity)
+        _say_figures(result)
+        _suggest(job)
     return settings.run_dir
+
+
+def _check_is_free(folder: Path) -> None:
+    """Raises if a folder in which no run was started has a model."""
+    found = [name for name in _MODEL_FILES if (folder / name).exists()]
+    if found:
+        raise ValueError(
+            "--run-dir must be a new folder, or that of the same run; this one has a "
+            f"model that would be replaced. Received: {str(folder)!r} with "
+            f"{', '.join(found)}"
+        )
 
 
 @contextlib.contextmanager
@@ -133,45 +154,61 @@ def _digest(path: Path) -> str:
 
 def _say_cost(job: Job) -> None:
     """Says what a step and the run cost, counted in the graph of the model."""
-    settings, source = job.settings, job.source
+    settings, source, options = job.settings, job.source, job.options()
     trained = []
 
     def build():
-        model = source.sketch(job.head, job.options())
+        trained.clear()
+        model = source.sketch(job.head, options)
         if settings.lora is not None:
             adapt(model, settings, job.new_layers(model))
         trained.append(sum(math.prod(x.shape) for x in model.trainable_variables))
         return model
 
-    try:
+    def count():
         with working("Counting the cost"):
-            plan = plan_model(
+            return plan_model(
                 build,
                 settings.model,
                 batch=settings.batch_size * job.rows,
                 sequence=job.sequence,
                 dtype=None if source.has_own_policy else settings.precision,
             )
-    except ValueError as error:
+
+    size = ""
+    try:
+        try:
+            plan = count()
+        except ValueError:
+            usual = job.usual_size()
+            if usual is None or "image_size" in options:
+                raise
+            # A model of images of any size.
+            options["image_size"] = usual
+            size = f" images of {usual[0]}x{usual[1]}"
+            plan = count()
+    except (ValueError, TypeError) as error:
         say(f"  cost: not counted: {error}", "dim")
         return
     say(
         f"  {plan.parameters:,} parameters, of which {trained[0]:,} train; learning "
         f"rate {job.learning_rate:g}"
     )
-    size = f"{plan.batch} x {plan.sequence} tokens" if plan.has_tokens else plan.batch
+    step = f"{plan.batch}{size}"
+    if plan.has_tokens:
+        step = f"{plan.batch} x {plan.sequence} tokens"
     per_epoch = -(-job.num_examples // settings.batch_size)
     total = plan.training_flops * per_epoch * settings.epochs
     say(
-        f"  cost: {short(plan.training_flops)}FLOP per step of {size}, {per_epoch:,} "
-        f"steps per epoch, {short(total)}FLOP in all {settings.epochs} epochs; about "
-        f"{short(plan.training_memory)}B of memory: weights {short(plan.weights)}B, "
-        f"gradients {short(plan.gradients)}B, AdamW {short(plan.optimizer_state)}B, "
-        f"activations {short(plan.activations)}B"
+        f"  cost: {short(plan.training_flops)}FLOP per step of {step}, {per_epoch:,} "
+        f"steps per epoch, {short(total)}FLOP in all {settings.epochs} epochs; at "
+        f"least {short(plan.training_memory)}B of memory besides TensorFlow's own: "
+        f"weights {short(plan.weights)}B, gradients {short(plan.gradients)}B, AdamW "
+        f"{short(plan.optimizer_state)}B, activations {short(plan.activations)}B"
     )
 
 
-def _train(job: Job) -> Result:
+def _train(job: Job, identity: dict[str, Any]) -> Result:
     settings, source, folder = job.settings, job.source, job.settings.run_dir
     keras.utils.set_random_seed(settings.seed)
     model = source.load(job.head, job.options())
@@ -208,6 +245,8 @@ def _train(job: Job) -> Result:
         # Each length or size would be compiled anew, for longer than it saves here.
         jit_compile=bool(tf.config.list_logical_devices("GPU")),
     )
+    # Now that the model is known to fit the data.
+    claim(folder, identity)
     if is_interrupted(folder):
         say(f"Resuming the interrupted run in {folder}.")
     trainer.fit(
@@ -243,6 +282,8 @@ def _save(model: Any, job: Job, result: Result) -> None:
     if settings.quantize is None and can_be_saved(model):
         save_checkpoint(model, folder)
     else:
+        # A compiled model is saved with its optimizer, twice as large as itself.
+        model.optimizer, model.compiled = None, False
         model.save(folder / "model.keras")
     write_card(folder, model, job, result)
     result.save(folder)

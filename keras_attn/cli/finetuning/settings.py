@@ -21,6 +21,7 @@ class Settings:
         pair_column: Column of the second texts.
         label_column: Column of the labels.
         prompt_column: Column of the prompts.
+        header: Whether the first line of a table names its columns.
         tokenizer: Folder of the tokenizer, if MODEL has none.
         max_length: Tokens per row.
         images: Folder of the images.
@@ -51,6 +52,7 @@ class Settings:
     pair_column: str | None = None
     label_column: str | None = None
     prompt_column: str | None = None
+    header: bool = True
     tokenizer: Path | None = None
     max_length: int = 128
     images: Path | None = None

@@ -84,6 +84,18 @@ class Source:
         with undone(), without_allocating():
             return hasattr(self._sketch_of_file(), "incremental")
 
+    @property
+    def has_masks(self) -> bool:
+        """Whether it is a detector that says which pixels an object has."""
+        if self.path is None:
+            return "masks" in entry(self.name).card.outputs
+        if is_checkpoint(self.path):
+            config = Folder(self.path).config
+            default = family_of(config).default_task
+            return default is not None and default(config) == "instance_segmenter"
+        with undone(), without_allocating():
+            return bool(getattr(self._sketch_of_file(), "has_masks", False))
+
     def tokenizer(self, folder: Path | None) -> Any:
         """The tokenizer.
 

@@ -5,9 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_attn.cli.finetuning.kinds import TABLES
 from keras_attn.data.images.image_files import IMAGE_SUFFIXES, list_pictures
-from keras_attn.data.text.tables import check_text, column_names, read_columns
+from keras_attn.data.text.tables import (
+    TABLE_SUFFIXES,
+    check_text,
+    column_names,
+    is_table,
+    read_columns,
+)
 from keras_attn.file_reading import read_text, shown
 
 STDIN = "-"
@@ -27,7 +32,11 @@ class TextRow:
 
 
 def read_rows(
-    sources: Sequence[str], columns: Sequence[str], usual: Sequence[str]
+    sources: Sequence[str],
+    columns: Sequence[str],
+    usual: Sequence[str],
+    *,
+    header: bool = True,
 ) -> list[TextRow]:
     """Reads texts.
 
@@ -36,6 +45,7 @@ def read_rows(
             likewise; several texts of a line have tabs between them.
         columns: Names of the columns. One that is only a guess may have another name.
         usual: Other names of the first column, if there is one column alone.
+        header: Whether the first line of a table names its columns.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -46,14 +56,14 @@ def read_rows(
     for source in sources:
         if source == STDIN:
             rows += _lines(sys.stdin.read(), "standard input", columns)
-        elif Path(source).suffix.lower() in TABLES:
-            rows += _table(Path(source), columns, usual)
+        elif is_table(source):
+            rows += _table(Path(source), columns, usual, header)
         else:
             path = Path(source)
             if path.suffix.lower() in IMAGE_SUFFIXES or path.is_dir():
                 raise ValueError(
                     "MODEL predicts from texts: INPUT must be a table, "
-                    f"{', '.join(TABLES)}, or a file with one text per line. "
+                    f"{', '.join(TABLE_SUFFIXES)}, or a file with one text per line. "
                     f"Received: {source!r}"
                 )
             rows += _lines(read_text(path), path.name, columns)
@@ -63,7 +73,8 @@ def read_rows(
 
 
 def _lines(text: str, name: str, columns: Sequence[str]) -> Iterator[TextRow]:
-    for number, line in enumerate(text.split("\n"), 1):
+    # Editors and spreadsheets write a byte-order mark.
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         line = line.removesuffix("\r")
         if not line.strip():
             continue
@@ -78,18 +89,19 @@ def _lines(text: str, name: str, columns: Sequence[str]) -> Iterator[TextRow]:
 
 
 def _table(
-    path: Path, columns: Sequence[str], usual: Sequence[str]
+    path: Path, columns: Sequence[str], usual: Sequence[str], header: bool
 ) -> Iterator[TextRow]:
-    names = column_names(path)
+    names = column_names(path, header=header)
     if len(columns) == 1 and columns[0] not in names:
         columns = [next((name for name in usual if name in names), columns[0])]
     missing = [name for name in columns if name not in names]
     if missing:
         raise ValueError(
             f"{path.name} must have the columns {list(columns)}; or say which with "
-            f"--columns. Received: {str(path)!r} without {missing}, with {shown(names)}"
+            "--columns, and --no-header if the first line is a row. "
+            f"Received: {str(path)!r} without {missing}, with {shown(names)}"
         )
-    for label, texts in read_columns(path, columns):
+    for label, texts in read_columns(path, columns, header=header):
         for name, text in zip(columns, texts, strict=True):
             check_text(text, name, label, may_be_empty=len(columns) > 1)
         yield TextRow(label, dict(zip(columns, texts, strict=True)))

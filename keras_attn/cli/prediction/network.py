@@ -51,7 +51,8 @@ class Network:
         found = self._call(inputs)
         if isinstance(found, Mapping):
             found = {name: np.asarray(value)[:count] for name, value in found.items()}
-            found = found.get("logits", found)
+            if "logits" in found:
+                return found["logits"]  # Not what only training needs.
             return next(iter(found.values())) if len(found) == 1 else found
         return np.asarray(found)[:count]
 

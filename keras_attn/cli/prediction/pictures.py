@@ -3,21 +3,27 @@
 Legend: h and w pixels of a file, H and W pixels of an input.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.texts import predicted
-from keras_attn.cli.terminal import in_parts
+from keras_attn.cli.terminal import in_parts, working
 from keras_attn.data.images.geometry import fit_into, fitting_scale, normalization
 from keras_attn.data.images.image_files import read_image
+from keras_attn.data.images.instance_masks import encode_mask
 from keras_attn.export.signature_info import IMAGE_BYTES
 from keras_attn.models import image_preprocessing
+from keras_attn.ops.instance_masks import masks_in_image
+
+_SIDES = ("left", "top", "right", "bottom")
 
 
 def predict_classes(
@@ -66,6 +72,11 @@ def predict_masks(
     files = list_files(sources)
     names = network.result.class_names
     targets = _targets(files, folder)
+    if folder is not None:
+        # No mask is written if there is a bad file among them.
+        with working("Checking the images"):
+            for path in files:
+                read_image(path, network.result.channels)
     for number, (path, image, fitted, size) in enumerate(_fitted(network, files)):
         logits = network({network.image_input: fitted})
         labels = np.asarray(logits)[0].argmax(-1).astype(np.uint8)
@@ -95,6 +106,13 @@ def _targets(files: Sequence[Path], folder: Path | None) -> list[Path]:
             "--masks needs images of different names, which are those of the masks. "
             f"Received: two images named {double.stem!r}"
         )
+    images = {path.resolve() for path in files}
+    replaced = next((each for each in targets if each.resolve() in images), None)
+    if replaced is not None:
+        raise ValueError(
+            "--masks must be another folder than that of the images, which the masks "
+            f"would replace. Received: --masks {str(folder)!r} with {replaced.name}"
+        )
     return targets
 
 
@@ -103,6 +121,9 @@ def predict_objects(
 ) -> Iterator[dict[str, Any]]:
     """The objects of each image, with boxes in pixels of the file.
 
+    An object of a model with masks has a `segmentation`, COCO's run lengths in pixels
+    of the file; if a row is an object, as JSON.
+
     Args:
         network: The model.
         sources: See `list_files`.
@@ -110,33 +131,59 @@ def predict_objects(
         as_lists: Whether a row is an image with a list of its objects; otherwise it is
             an object.
     """
-    names = network.result.class_names
     for path, image, fitted, size in _fitted(network, list_files(sources)):
         found = network({network.image_input: fitted})
-        height, width = image.shape[:2]
-        scale = np.array(size or (height, width)) / (height, width)
-        objects = []
-        for box, score, label in zip(
-            found["boxes"][0], found["scores"][0], found["classes"][0], strict=True
-        ):
-            if label < 0 or score < min_score:
-                continue
-            sides = np.asarray(box) / np.tile(scale[::-1], 2)
-            sides = np.clip(sides, 0, [width, height] * 2)
-            places = [round(float(side), 2) for side in sides]
-            objects.append(
-                {
-                    "label": names[int(label)],
-                    "score": float(f"{float(score):.6g}"),
-                    **dict(
-                        zip(("left", "top", "right", "bottom"), places, strict=True)
-                    ),
-                }
-            )
+        objects = _objects(network.result, found, image.shape[:2], size, min_score)
         if as_lists:
             yield {"file": str(path), "objects": objects}
-        else:
-            yield from ({"file": str(path), **each} for each in objects)
+            continue
+        for each in objects:
+            if "segmentation" in each:
+                each["segmentation"] = json.dumps(each["segmentation"])
+            yield {"file": str(path), **each}
+
+
+def _objects(
+    result: Result,
+    found: Mapping[str, np.ndarray],
+    image_size: tuple[int, int],
+    size: tuple[int, int] | None,
+    min_score: float,
+) -> list[dict[str, Any]]:
+    """The objects of an image.
+
+    Args:
+        result: What the model was fine-tuned to.
+        found: The outputs for one image.
+        image_size: h and w of the file.
+        size: h and w of the image in the input; None = the same.
+        min_score: Smallest score of an object.
+    """
+    height, width = image_size
+    kept = (found["classes"][0] >= 0) & (found["scores"][0] >= min_score)
+    boxes, scores, classes = (
+        np.asarray(found[name])[0][kept] for name in ("boxes", "scores", "classes")
+    )
+    scale = np.array(size or image_size) / image_size
+    boxes = boxes / np.tile(scale[::-1], 2)
+    objects: list[dict[str, Any]] = []
+    for box, score, label in zip(boxes, scores, classes, strict=True):
+        sides = np.clip(box, 0, [width, height] * 2)
+        places = [round(float(side), 2) for side in sides]
+        objects.append(
+            {
+                "label": result.class_names[int(label)],
+                "score": float(f"{float(score):.6g}"),
+                **dict(zip(_SIDES, places, strict=True)),
+            }
+        )
+    if "masks" in found:
+        masks = np.asarray(found["masks"])[0][kept]
+        aligned = result.aligned_masks
+        pasted = masks_in_image(masks, boxes, image_size, aligned)
+        for each, mask in zip(objects, pasted, strict=True):
+            each["segmentation"] = encode_mask(mask)
+    return objects
 
 
 def _fitted(

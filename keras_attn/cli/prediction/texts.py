@@ -27,6 +27,7 @@ def predict_texts(
     batch_size: int,
     all_scores: bool,
     max_new_tokens: int | None,
+    header: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """The rows of the output: the texts, and what is predicted of each.
 
@@ -37,6 +38,7 @@ def predict_texts(
         batch_size: B.
         all_scores: Whether each class has a column.
         max_new_tokens: Length of continuations.
+        header: Whether the first line of a table names its columns.
 
     Raises:
         ValueError: As in `read_rows`; or if a text has too many tokens to continue it.
@@ -51,7 +53,7 @@ def predict_texts(
         known.append(result.columns["second"])
     names = list(columns) or known or ["prompt" if is_continued else "text"]
     usual = ("prompt", *TEXT_COLUMNS) if is_continued else TEXT_COLUMNS
-    rows = read_rows(sources, names, usual)
+    rows = read_rows(sources, names, usual, header=header)
     if is_continued:
         yield from _continued(network, rows, batch_size, max_new_tokens)
         return

@@ -18,8 +18,8 @@ from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.file_reading import MIB, read_json, shown
 
 # `instances_train2017.json` has 449 MB and about 60 million numbers.
-_MAX_BYTES = 1024 * MIB
-_MAX_ENTRIES = 200_000_000
+MAX_COCO_BYTES = 1024 * MIB
+MAX_COCO_ENTRIES = 200_000_000
 
 
 def read_coco(
@@ -58,7 +58,7 @@ def read_coco(
     skipped = Skipped(on_error)
     path = Path(annotations)
     folder = check_folder("image_folder", image_folder)
-    content = read_json(path, _MAX_BYTES, _MAX_ENTRIES)
+    content = read_json(path, MAX_COCO_BYTES, MAX_COCO_ENTRIES)
     categories = dict(_categories(content, path))
     class_of = {number: index for index, number in enumerate(sorted(categories))}
     images = {}

@@ -50,6 +50,33 @@ def decode_mask(segmentation, height: int, width: int) -> np.ndarray:
     return coco_mask.decode(coco_mask.merge(runs)).astype(bool)
 
 
+def encode_mask(mask: np.ndarray) -> dict[str, Any]:
+    """The run lengths of a mask, in COCO's string.
+
+    Args:
+        mask: bool (H, W).
+
+    Returns:
+        `{"size": [H, W], "counts": …}`, as pycocotools writes it and `decode_mask`
+        reads it.
+    """
+    height, width = mask.shape
+    # Runs go down the columns, and the first one is of False.
+    values = np.concatenate([[False], np.asarray(mask, bool).T.reshape(-1)])
+    ends = np.flatnonzero(values[1:] != values[:-1])
+    counts = np.diff(ends, prepend=0, append=height * width).tolist()
+    text = []
+    for index, count in enumerate(counts):
+        value = count - (counts[index - 2] if index > 2 else 0)
+        is_last = False
+        while not is_last:
+            bits, value = value & 31, value >> 5
+            # What is left is the sign alone, which the highest of the five bits says.
+            is_last = value == (-1 if bits & 16 else 0)
+            text.append(chr(_FIRST_CHARACTER + bits + (0 if is_last else 32)))
+    return {"size": [height, width], "counts": "".join(text)}
+
+
 def check_segmentation(segmentation, height: int, width: int) -> None:
     """Raises what `decode_mask` would raise, without making the mask."""
     if isinstance(segmentation, dict):

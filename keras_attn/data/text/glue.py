@@ -5,9 +5,7 @@ Python's `csv` would take a quotation mark for the start of a quoted field, and 
 lines up to the next one.
 """
 
-import gzip
 import os
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +15,13 @@ import numpy as np
 
 from keras_attn.checks import check_choice
 from keras_attn.data.pipelines.bad_files import Skipped
-from keras_attn.file_reading import MIB, check_file, shortened, shown
+from keras_attn.file_reading import (
+    MIB,
+    read_bytes,
+    read_gzip,
+    shortened,
+    shown,
+)
 
 # Far above the largest file, MNLI's training split with its parses.
 _MAX_BYTES = 1024 * MIB
@@ -236,23 +240,8 @@ def _read_lines(path: Path) -> list[bytes]:
 
     `str.splitlines` would also split at U+2028 and the like, which occur in texts.
     """
-    check_file(path, _MAX_BYTES)
-    if path.suffix == ".gz":
-        try:
-            with gzip.open(path) as file:
-                content = file.read(_MAX_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(
-                f"{path.name} must be a complete gzip file, as its name says. "
-                f"Received: {str(path)!r}, {error}"
-            ) from error
-        if len(content) > _MAX_BYTES:
-            raise ValueError(
-                f"{path.name} must have at most {_MAX_BYTES} bytes when it is "
-                f"decompressed. Received: {str(path)!r} with more"
-            )
-    else:
-        content = path.read_bytes()
+    read = read_gzip if path.suffix == ".gz" else read_bytes
+    content = read(path, _MAX_BYTES)
     lines = content.removeprefix(_MARK).split(b"\n")
     return lines if lines[-1] else lines[:-1]
 

@@ -103,15 +103,20 @@ def read_labeled_texts(
     text_column: str = "text",
     second_column: str | None = None,
     label_column: str = "label",
+    header: bool = True,
 ) -> LabeledTexts:
     """Reads texts with their labels.
 
     Args:
-        path: A UTF-8 file: `.csv` or `.tsv` whose first line names its columns, or
-            `.jsonl` with one JSON object per line.
+        path: A UTF-8 file: `.csv`; `.tsv`, quoted, or not, as the files of GLUE; or
+            `.jsonl` with one JSON object per line. `.gz` may follow. A `.tsv` without
+            quoting has as many tabs in every line, and a quotation mark in a field that
+            is not in quotation marks as a whole.
         text_column: Column, or key, of the texts, or of the first text of each pair.
         second_column: Column, or key, of the second texts. None for single texts.
         label_column: Column, or key, of the labels: names of classes, or numbers.
+        header: Whether the first line of a `.csv` or `.tsv` names its columns.
+            Otherwise they are "1", "2", ….
 
     Returns:
         The rows, in the order of the file. Texts are unchanged; labels lose blanks
@@ -131,7 +136,9 @@ def read_labeled_texts(
     """
     texts = [text_column] if second_column is None else [text_column, second_column]
     rows = []
-    for place, (*values, label) in read_columns(path, [*texts, label_column]):
+    for place, (*values, label) in read_columns(
+        path, [*texts, label_column], header=header
+    ):
         for name, value in zip(texts, values, strict=True):
             check_text(value, name, place)
         if isinstance(label, bool | int | float):

@@ -6,27 +6,54 @@ Every error names the file and the line.
 import csv
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attn.file_reading import MIB, check_file, parse_json, read_text, shown
+from keras_attn.file_reading import (
+    MIB,
+    check_file,
+    parse_json,
+    read_gzip,
+    read_text,
+    shown,
+    utf8,
+)
 
 _MAX_BYTES = 4096 * MIB
+# Of a field in a `.csv`; Python's limit is 131,072.
+_MAX_CHARACTERS = 2**31 - 1
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
+TABLE_SUFFIXES = (*_DELIMITERS, *_JSON_LINES)
+_GZIP = ".gz"
+# A whole field in quotation marks, in which a quotation mark is doubled.
+_QUOTED_FIELD = re.compile(r'(?:(?<=[\t\n])|\A)"[^"]*(?:""[^"]*)*"(?=[\t\r\n]|\Z)')
+
+
+def is_table(path: str | os.PathLike) -> bool:
+    """Whether the name of a file ends as that of a table, `.gz` after it or not."""
+    return _suffix(Path(path)) in TABLE_SUFFIXES
 
 
 def read_columns(
-    path: str | os.PathLike, columns: Sequence[str]
+    path: str | os.PathLike, columns: Sequence[str], *, header: bool = True
 ) -> Iterator[tuple[str, list[Any]]]:
     """The given columns of a table, line by line.
 
+    A `.csv` is quoted as in RFC 4180. So is a `.tsv` in which each field that has a
+    quotation mark is in quotation marks as a whole, with those inside doubled, as
+    pandas writes it. If one is not, and all lines have the same number of tabs, a
+    quotation mark is a letter, as in the files of GLUE: each line is a row. It is a
+    letter, too, if quoting would join lines that have all their fields already.
+
     Args:
-        path: A UTF-8 file: `.csv` or `.tsv`, quoted as in RFC 4180, whose first line
-            names the columns; or `.jsonl`, `.ndjson` or `.json` with one JSON object
-            per line. Empty lines are left out.
+        path: A UTF-8 file: `.csv` or `.tsv`; or `.jsonl`, `.ndjson` or `.json` with one
+            JSON object per line. `.gz` may follow. Empty lines are left out.
         columns: Names of the columns, or keys of the objects. Others are left out.
+        header: Whether the first line of a `.csv` or `.tsv` names the columns.
+            Otherwise their names are "1", "2", ….
 
     Yields:
         A label, which names the file and the line, and the values: strings in a CSV
@@ -38,25 +65,26 @@ def read_columns(
             a line is not as described.
     """
     path = Path(path)
-    if _delimiter(path) is None:
+    if _delimiter(path, header) is None:
         yield from _json_lines(path, columns)
     else:
-        yield from _csv_rows(path, columns)
+        yield from _csv_rows(path, columns, header)
 
 
-def column_names(path: str | os.PathLike) -> list[str]:
+def column_names(path: str | os.PathLike, *, header: bool = True) -> list[str]:
     """The names of a table's columns: its first line, or the keys of its first object.
 
     Args:
         path: As of `read_columns`.
+        header: As of `read_columns`.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: As `read_columns`; or if the file is empty.
     """
     path = Path(path)
-    for found in _names_by_line(path):
-        return found
+    for found in _names_by_line(path, header):
+        return found if header else _numbered(found)
     raise ValueError(
         f"{path.name} must name its columns in its first line. "
         f"Received: {str(path)!r}, which is empty"
@@ -83,21 +111,44 @@ def check_text(value: Any, name: str, label: str, *, may_be_empty=False) -> str:
     return value
 
 
-def _delimiter(path: Path) -> str | None:
+def _suffix(path: Path) -> str:
+    """What the name ends in, without `.gz`."""
+    suffix = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if suffix == _GZIP else suffix
+
+
+def _delimiter(path: Path, header: bool) -> str | None:
     """What separates the fields of a line; None for lines of JSON."""
     check_file(path)
-    suffix = path.suffix.lower()
-    if suffix not in (*_DELIMITERS, *_JSON_LINES):
+    suffix = _suffix(path)
+    if suffix not in TABLE_SUFFIXES:
         raise ValueError(
-            f"A table must end in one of {[*_DELIMITERS, *_JSON_LINES]}. "
-            f"Received: {str(path)!r}"
+            f"A table must end in one of {list(TABLE_SUFFIXES)}, with .gz after it or "
+            f"without. Received: {str(path)!r}"
+        )
+    if suffix in _JSON_LINES and not header:
+        raise ValueError(
+            "A table without a header must be .csv or .tsv; JSON names the columns in "
+            f"every line. Received: {str(path)!r}"
         )
     return _DELIMITERS.get(suffix)
 
 
-def _names_by_line(path):
+def _read(path: Path) -> str:
+    if path.suffix.lower() == _GZIP:
+        text = utf8(read_gzip(path, _MAX_BYTES), path)
+    else:
+        text = read_text(path, _MAX_BYTES)
+    return text.removeprefix("\ufeff")  # The byte-order mark of spreadsheets.
+
+
+def _numbered(fields: Sequence[str]) -> list[str]:
+    return [str(number) for number in range(1, len(fields) + 1)]
+
+
+def _names_by_line(path: Path, header: bool):
     """The columns of each line of a table."""
-    if _delimiter(path) is None:
+    if _delimiter(path, header) is None:
         for _, found in _json_objects(path):
             yield list(found)
     else:
@@ -107,7 +158,7 @@ def _names_by_line(path):
 
 def _json_objects(path):
     # Not `splitlines`: a text may have a Unicode line separator.
-    for number, line in enumerate(read_text(path, _MAX_BYTES).split("\n"), 1):
+    for number, line in enumerate(_read(path).split("\n"), 1):
         if not line.strip():
             continue
         label = f"{path.name}, line {number}"
@@ -130,13 +181,16 @@ def _json_lines(path, columns):
         yield label, [found[name] for name in columns]
 
 
-def _csv_lines(path):
+def _csv_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The fields of each line that is not empty, with its label."""
-    # Spreadsheets write a byte-order mark.
-    text = read_text(path, _MAX_BYTES).removeprefix("\ufeff")
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=_delimiter(path) or ",", strict=True
-    )
+    text = _read(path)
+    delimiter = _DELIMITERS[_suffix(path)]
+    if delimiter == "\t" and '"' in text and _is_unquoted(text):
+        for number, line in _lines(text):
+            yield f"{path.name}, line {number}", line.split(delimiter)
+        return
+    limit = csv.field_size_limit(_MAX_CHARACTERS)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     begin = 1
     try:
         for row in reader:
@@ -145,27 +199,72 @@ def _csv_lines(path):
             if row:
                 yield label, row
     except csv.Error as error:
+        is_tabbed = delimiter == "\t"
         raise ValueError(
-            "The file must be quoted as in RFC 4180. "
-            f"Received: {path.name}, line {begin}: {error}"
+            "The file must be quoted as in RFC 4180"
+            + (", or have as many tabs in every line" if is_tabbed else "")
+            + f". Received: {path.name}, line {begin}: {error}"
+            + (_uneven(text) if is_tabbed else "")
         ) from error
+    finally:
+        csv.field_size_limit(limit)
 
 
-def _csv_rows(path, columns):
-    header: list[str] | None = None
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that are not empty, with their numbers.
+
+    Not by `splitlines`: a text may have a Unicode line separator.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.removesuffix("\r")
+        if line:
+            yield number, line
+
+
+def _is_unquoted(text: str) -> bool:
+    """Whether the quotation marks of tab-separated values are letters."""
+    if len({line.count("\t") for _, line in _lines(text)}) != 1:
+        return False
+    quoted = _QUOTED_FIELD.sub("x", text)
+    counts = {line.count("\t") for _, line in _lines(quoted)}
+    if '"' in quoted or len(counts) != 1:
+        return True
+    # The text of a single column may have lines.
+    return counts != {0} and quoted.count("\n") != text.count("\n")
+
+
+def _uneven(text: str) -> str:
+    """Why the lines are no rows without quoting."""
+    counts = [(number, line.count("\t") + 1) for number, line in _lines(text)]
+    (_, first), *_ = counts
+    for number, count in counts:
+        if count != first:
+            return f"; without quoting, line {number} has {count} fields, not {first}"
+    return ""
+
+
+def _csv_rows(path: Path, columns: Sequence[str], header: bool):
+    names: list[str] | None = None
     for label, row in _csv_lines(path):
-        if header is None:
-            header = row
-            missing = [name for name in columns if name not in header]
+        if names is None:
+            names = row if header else _numbered(row)
+            missing = [name for name in columns if name not in names]
             if missing:
                 raise ValueError(
                     f"The first line must name the columns {list(columns)}. "
-                    f"Received: {label} without {missing}, with {shown(header)}"
+                    f"Received: {label} without {missing}, with {shown(names)}"
                 )
-            continue
-        if len(row) != len(header):
+            double = [name for name in columns if names.count(name) > 1]
+            if double:
+                raise ValueError(
+                    f"The first line must name each of the columns {list(columns)} "
+                    f"once. Received: {label} with {shown(names)}"
+                )
+            if header:
+                continue
+        if len(row) != len(names):
             raise ValueError(
-                f"Every line must have {len(header)} fields, as the first. "
+                f"Every line must have {len(names)} fields, as the first. "
                 f"Received: {label} with {len(row)}"
             )
-        yield label, [row[header.index(name)] for name in columns]
+        yield label, [row[names.index(name)] for name in columns]
