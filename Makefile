@@ -46,12 +46,12 @@ test-export: $(VENV)/.test  ## every kind of model in every format, in its runti
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
 	$(PYTEST) --dist worksteal -m "$(MARKS)runs and not parity"
 
-# Masks, precisions, seeds, files and configurations are handled above the backend, and
-# fits have gradients.
+# Masks, precisions, seeds, files and configurations are handled above the backend, fits
+# have gradients, and few models are fitted inside a `RematScope`, which is Keras' own.
 JAX_TESTS := not half_precision and not random_weights and not padding_changes \
 	and not row_of_padding and not finite_gradient and not config_is_complete \
 	and not saving_and_loading and not one_initializer and not mask_to_add \
-	and not out_of_range
+	and not out_of_range and not rematerialized
 
 HELD := test_a_large_weight_of_the_kl_holds_the_policy
 

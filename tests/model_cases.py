@@ -363,6 +363,14 @@ def is_detector(model):
     return isinstance(model, Detector)
 
 
+def unpools(model):
+    """Whether rounding decides between two maxima that are nearly equal.
+
+    Unpooling puts the value at the place of one of them.
+    """
+    return any(getattr(layer, "is_discontinuous", False) for layer in model.layers)
+
+
 def has_own_loss(model):
     """Whether a model is compiled without a loss: detectors, and models of pairs."""
     return isinstance(model, OwnLossModel)

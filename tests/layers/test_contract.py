@@ -35,9 +35,7 @@ from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks import output_specs
 
 FIRST = {f"{layer}-{[*cases][0]}" for layer, cases in CASES.items()}
-every_case = pytest.mark.parametrize(
-    "case", [case for _, case in ALL], ids=[name for name, _ in ALL]
-)
+ON_JAX = keras.backend.backend() == "jax"
 
 
 def of_each_layer(cases):
@@ -53,6 +51,14 @@ def of_each_layer(cases):
 
 
 every_layer = of_each_layer(ALL)
+# On JAX, which compiles each operation of a call by itself, a case takes a second.
+every_case = (
+    every_layer
+    if ON_JAX
+    else pytest.mark.parametrize(
+        "case", [case for _, case in ALL], ids=[name for name, _ in ALL]
+    )
+)
 padded_cases = pytest.mark.parametrize(
     "case",
     [case for _, case in ALL if case.padding],
