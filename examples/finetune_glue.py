@@ -28,6 +28,10 @@ most is compilation, 7 at a time):
     int4    5e-4     332546  87.1 ±0.4 23.7 ±3.2 84.6 ±0.8 84.2 ±1.6 56.7 ±1.3  67.3
     scratch 1.5e-4 22713986  78.0 ±0.8 12.4 ±1.6 72.3 ±0.1 17.7 ±1.5 50.3 ±2.4  46.1
 
+On an AMD EPYC (AVX2 alone), one thread beside other work, a step on 32 pairs of MRPC
+adds 1,620 MiB (full), 1,295 (lora_2), 1,298 (lora_8), 1,343 (lora_32), 1,272 (int8),
+1,380 (int4); it takes 3.4 to 6.2 s, which differ by what else ran.
+
 So 0.4 % of the numbers are as good as all of them on SST-2, MRPC and STS-B, but not on
 CoLA and RTE; a higher rank is no better at the rates tried; integers cost little. But
 the rate that wins with one seed on two tasks can be too high: one of int8's three seeds

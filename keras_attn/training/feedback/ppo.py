@@ -118,7 +118,8 @@ class PPO(PolicyTrainer):
         TypeError: If `network`, `reward`, `sampling`, `reference` or `value_model` is
             not as described.
         ValueError: If a number is out of range; if the network has low-rank updates and
-            there is no `reference`, or none and it is `"adapters_off"`.
+            there is no `reference`, or none and it is `"adapters_off"`; or in a
+            `tf.distribute` strategy.
 
     Example:
         ```python
