@@ -81,7 +81,11 @@ def test_pairs_and_scores(tmp_path):
         ("a.csv", "text,label\nx,é\n".encode("latin-1"), "must be UTF-8; line 2"),
         ("a.txt", "text,label\nx,y\n", "must end in one of"),
         ("a.tsv.gz", "text\tlabel\nx\ty\n", "a.tsv.gz must be a complete gzip file"),
-        ("a.csv.gz", gzip.compress(b"text,label\nx,\xe9\n"), "UTF-8; line 2 is not"),
+        (
+            "a.csv.gz",
+            gzip.compress(b"text,label\nx,\xe9\n", mtime=0),
+            "UTF-8; line 2 is not",
+        ),
         (
             "a.tsv",
             'text\tlabel\n"a" b\ty\nx\n',
