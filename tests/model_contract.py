@@ -19,12 +19,16 @@ from model_cases import (
 from keras_attn.layers import GumbelSoftmax
 
 every_case = pytest.mark.parametrize("case", CASES)
-# What options change is tested with `every_case`; what they hardly can, only in
-# `make test VARIATIONS=1`.
+# One head of each model that has some.
+FIRST_HEADS = {made.name: case for case, made in reversed(CASES.items()) if made.head}
+# What options and further heads change is tested with `every_case`; what they hardly
+# can, only in `make test VARIATIONS=1`.
 every_model_and_head = pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.variation) if made.options else case
+        pytest.param(case, marks=pytest.mark.variation)
+        if made.options or (made.head and case not in FIRST_HEADS.values())
+        else case
         for case, made in CASES.items()
     ],
 )

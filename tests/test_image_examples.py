@@ -50,6 +50,7 @@ def test_classify_images(example, images, tmp_path, models):
             assert (folder / FIGURES[model]).stat().st_size > 1000
 
 
+@pytest.mark.variation
 # The head is new.
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
 def test_pretrain_mae(example, images, tmp_path):
@@ -70,6 +71,7 @@ def test_attend_in_cnn(example, images, tmp_path):
 BACKBONE = "--backbone-images 32 --backbone-epochs 1 --backbone-width 4".split()
 
 
+@pytest.mark.variation
 def test_caption_shapes(example, tmp_path):
     options = "--images 24 --held-out 4 --epochs 1 --batch-size 8".split()
     options += ["--hidden-dim", "8", *BACKBONE, "--backbone-dir", tmp_path / "cnn"]

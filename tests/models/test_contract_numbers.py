@@ -28,15 +28,19 @@ from model_cases import (
     truth_for,
     unpools,
 )
-from model_contract import close, every_model_and_head, is_idle, labels_for, train
+from model_contract import (
+    FIRST_HEADS,
+    close,
+    every_model_and_head,
+    is_idle,
+    labels_for,
+    train,
+)
 
 from keras_attn.indices import index_ranges
 from keras_attn.viz import capture_attention
 
 BACKEND = keras.backend.backend()
-# One head of each model that has some.
-FIRST_HEADS = {made.name: case for case, made in reversed(CASES.items()) if made.head}
-
 KINDS_OF_ATTENTION = ("rnnsearch_50", "bert_base", "xlnet_base", "swin_tiny")
 every_text_case = pytest.mark.parametrize("case", TEXT)
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from model_cases import (
     GRAPHS,
-    ONE_OF_EACH,
     create,
     given,
     has_own_loss,
@@ -54,6 +53,22 @@ FEW = (
     "gpt3_small",
     "vit_base_patch16",
 )
+# Losses over the batch of all devices, losses of their own, batch norms, samples, and
+# memories.
+MORE = (
+    "caption_show_attend_tell",
+    "clip_vit_base_patch32",
+    "dalle_12b",
+    "dvae_dalle",
+    "faster_rcnn_resnet50",
+    "mae_vit_base",
+    "resnet18",
+    "sagan_generator_128",
+    "show_attend_read",
+    "siglip_base_patch16_224",
+    "vilbert_base",
+    "xlnet_base",
+)
 
 
 @pytest.mark.compiled
@@ -64,12 +79,9 @@ FEW = (
     "cases",
     [
         pytest.param(FEW, id="few"),
-        # Builds and trains two models of every other family: a minute.
+        pytest.param(MORE, marks=pytest.mark.runs, id="more"),
         pytest.param(
-            sorted({*ONE_OF_EACH} - {*FEW}), marks=pytest.mark.runs, id="families"
-        ),
-        pytest.param(
-            sorted({*GRAPHS} - {*ONE_OF_EACH, *FEW}),
+            sorted({*GRAPHS} - {*FEW, *MORE}),
             marks=[pytest.mark.runs, pytest.mark.variation],
             id="rest",
         ),
