@@ -39,6 +39,8 @@ def detector(tmp_path_factory):
     return "--smoke", "--detector-dir", folder
 
 
+# `test_captions` trains a ViLBERT by the same functions.
+@pytest.mark.variation
 # The encoder of a task has no head, and a BERT knows no regions.
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
 @pytest.mark.filterwarnings("ignore:Gradients do not exist for variables:UserWarning")
