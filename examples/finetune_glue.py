@@ -126,7 +126,6 @@ class Tasks:
         second = None
         if task == "SST-2":
             texts, labels = read_sst2(arguments.sst2, split)
-            labels = np.array(labels)
         else:
             data = read_glue(arguments.data_dir, task, split)
             texts, second, labels = data.texts, data.second_texts, data.labels
@@ -134,7 +133,7 @@ class Tasks:
         inputs = self.tokenizer.encode_batch(
             texts[rows], second and second[rows], max_length=arguments.max_length
         )
-        return inputs, labels[rows]
+        return inputs, np.array(labels)[rows]
 
     def model(self, task, method, seed):
         """A classifier that is ready to be trained by a method."""
