@@ -18,7 +18,7 @@ it was, and the grid can be run in pieces.
 Results on one NVIDIA H200 by Keras' JAX backend, while it trained 7 to 16 other models:
 GPT of 1.3 million parameters, validation perplexity 93 (49 s with compilation); reward
 model right on 81 % of held-out pairs; judge right on 85 % of held-out reviews; 39 cells
-of 27 to 180 s. Means of three seeds of the methods on one GPT, one reward model and one
+of 25 to 194 s. Means of three seeds of the methods on one GPT, one reward model and one
 judge, ± deviation; reward in deviations of the GPT's own samples:
 
            weight      reward            KL   positive  tokens  no end  distinct-2

@@ -19,11 +19,11 @@ REFUSED = {
         "keras.layers.LSTMCell",
         "keras.layers.SimpleRNNCell",
     ),
-    "transposed convolutions: the last axis of the kernel is that of the inputs": (
+    "transposed convolutions: the last axis of the kernel is the input channels": (
         "TransposedConv2D",
         "keras.layers.Conv2DTranspose",
     ),
-    "each channel has a kernel of its own, which is no product of two matrices": (
+    "each channel has its own kernel, so there is no matrix to factor": (
         "keras.layers.DepthwiseConv2D",
     ),
     "the kernel is normalized before use": (

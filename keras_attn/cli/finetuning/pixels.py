@@ -76,7 +76,7 @@ class PixelJob(Job):
         return {"num_classes": len(self.class_names), **size}
 
     def usual_size(self) -> tuple[int, int] | None:
-        """That of the first image."""
+        """The size of the first image."""
         height, width = self.parts[0].read(0)[0].shape[:2]
         return height, width
 

@@ -103,7 +103,7 @@ def _check_is_free(folder: Path) -> None:
     found = [name for name in _MODEL_FILES if (folder / name).exists()]
     if found:
         raise ValueError(
-            "--run-dir must be a new folder, or that of the same run; this one has a "
+            "--run-dir must be a new folder or the folder of this run; it has a "
             f"model that would be replaced. Received: {str(folder)!r} with "
             f"{', '.join(found)}"
         )

@@ -110,8 +110,8 @@ def _targets(files: Sequence[Path], folder: Path | None) -> list[Path]:
     replaced = next((each for each in targets if each.resolve() in images), None)
     if replaced is not None:
         raise ValueError(
-            "--masks must be another folder than that of the images, which the masks "
-            f"would replace. Received: --masks {str(folder)!r} with {replaced.name}"
+            "--masks must not be the folder of the images, because the masks would "
+            f"replace them. Received: --masks {str(folder)!r} with {replaced.name}"
         )
     return targets
 
