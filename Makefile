@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --quiet --constraint constraints.txt
+# Python compiles a file when it is first imported, and most never are: to compile all
+# takes longer than to install them.
+PIP := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 # A file of tests stays in one process, which builds its models once. Two processes with
 # one thread each are quicker than two that share two cores.
 WORKERS ?= --numprocesses 2 --dist loadfile

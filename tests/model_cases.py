@@ -122,6 +122,14 @@ DENSE = [case for case in IMAGES if CASES[case].card.task in _DENSE]
 WHOLE_IMAGES = [case for case in IMAGES if case not in DENSE]
 # Models that continue a prompt.
 DECODERS = [case for case, made in CASES.items() if made.has_pair]
+# A text encoder, an encoder with a decoder, images, their boxes, and pairs of both.
+KINDS_OF_MODELS = (
+    "bert_base",
+    "rnnsearch_50",
+    "swin_tiny",
+    "faster_rcnn_resnet50",
+    "clip_vit_base_patch32",
+)
 # One of each kind of recurrent decoder.
 KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
 

@@ -27,8 +27,8 @@ from model_contract import close, is_idle, labels_for, remove_noise, train
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 # Also fitted in a graph without XLA. The contract of layers does so with every layer.
 TRACED = ("bert_base", "rnnsearch_50", "swin_tiny")
-# Fitted on JAX as well.
-ON_JAX = ("gpt_117m", "unet", "faster_rcnn_resnet50", "clip_vit_base_patch32")
+# Fitted on JAX and inside a scope as well.
+FEW = (*TRACED, "gpt_117m", "unet", "faster_rcnn_resnet50", "clip_vit_base_patch32")
 # Most of the time of a compiled fit is compilation, and a second equal block compiles
 # as the first does. The second layer of an LSTM has other inputs.
 ONE_OF_EACH_BLOCK = {
@@ -41,8 +41,8 @@ ONE_OF_EACH_BLOCK = {
 def fits_of(cases):
     """The two tests of fits, for these cases.
 
-    On JAX only a few models are fitted inside a scope: there the contract of layers
-    tests every layer inside one.
+    Few models are fitted inside a scope: the contract of layers tests every layer
+    inside one.
 
     Args:
         cases: Names from `GRAPHS`.
@@ -51,28 +51,27 @@ def fits_of(cases):
 
     # New functions for each call: a mark changes the function that it is put on.
     @pytest.mark.compiled
-    @pytest.mark.parametrize("case", fitted_in_ci(cases))
+    @pytest.mark.parametrize(
+        "case", first_of_families(cases) if ON_TENSORFLOW else few_of(cases)
+    )
     def with_xla(case):
         _check_fit_with_xla(case)
 
     @pytest.mark.compiled
-    @pytest.mark.parametrize("case", first_of_families(scoped))
+    @pytest.mark.parametrize("case", few_of(scoped))
     def in_scope(case):
         _check_fit_in_scope(case)
 
     return with_xla, in_scope
 
 
-def fitted_in_ci(cases):
-    """Cases as parameters; the others only in `make test-compiled VARIATIONS=1`.
+def few_of(cases):
+    """Cases as parameters; most of them only in `make test-compiled VARIATIONS=1`.
 
-    On JAX a fit takes many seconds, and the contract of layers runs there too.
+    The contract of layers tests the same, and on JAX a fit takes many seconds.
     """
-    if ON_TENSORFLOW:
-        return first_of_families(cases)
-    chosen = (*TRACED, *ON_JAX)
     return [
-        case if case in chosen else pytest.param(case, marks=pytest.mark.variation)
+        case if case in FEW else pytest.param(case, marks=pytest.mark.variation)
         for case in cases
     ]
 

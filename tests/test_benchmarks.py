@@ -36,7 +36,6 @@ RUNS = {
     "text.py": ["--row", "gpt2 forward"],
     "vision.py": ["--row", "vit training"],
 }
-ONE_OF_EACH = ("finetune.py", "steps.py", "text.py")
 VARIATION = pytest.mark.variation
 DENSE_ROWS = ("unet forward, batch 1", "mask_rcnn_resnet50 forward")
 
@@ -72,7 +71,7 @@ def test_every_benchmark_is_run():
 @pytest.mark.parametrize(
     "script",
     # All start processes and time calls by the same two files.
-    [x if x in ONE_OF_EACH else pytest.param(x, marks=VARIATION) for x in RUNS],
+    [x if x == "text.py" else pytest.param(x, marks=VARIATION) for x in RUNS],
 )
 def test_a_row_runs_with_its_contestants(script):
     printed = run(script, *RUNS[script])

@@ -45,6 +45,8 @@ def test_dalle_shapes(example, tmp_path):
     assert fit(None, None, None, tmp_path / "dvae").count_params() == 3_377
 
 
+# The guide to vision with language trains by the same functions.
+@pytest.mark.variation
 @pytest.mark.runs
 def test_dalle_emoji(example, tmp_path):
     folder, rng = tmp_path / "emoji", np.random.default_rng(0)

@@ -48,6 +48,8 @@ def test_find_blood_cells(example, tmp_path):
     assert not list((run / "backup").glob("*"))
 
 
+# `test_find_blood_cells` trains by the same functions.
+@pytest.mark.variation
 def test_shapes_masks(example, tmp_path):
     run = tmp_path / "run"
     counts = ("--images", 4, "--held-out", 3)

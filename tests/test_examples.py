@@ -11,13 +11,12 @@ pytest.importorskip("sacrebleu", reason="the extra `eval` is not installed")
 pytestmark = pytest.mark.runs
 
 
+# The README's example and `keras-attn demo` train a translator.
+@pytest.mark.variation
 @pytest.mark.parametrize(
     "name, sizes",
     [
-        pytest.param(
-            *("translate_rnnsearch", "--hidden-dim 8 --embedding-dim 5"),
-            marks=pytest.mark.variation,
-        ),
+        ("translate_rnnsearch", "--hidden-dim 8 --embedding-dim 5"),
         ("translate_transformer", "--hidden-dim 8 --num-heads 2 --warmup-steps 1"),
     ],
 )
@@ -60,6 +59,8 @@ def write_dates(path, count):
 
 
 # The head is new, and the pooler was not pre-trained.
+# The guides to sentences and fine-tuning run what it is made of.
+@pytest.mark.variation
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
 def test_pretrain_bert_and_fine_tune(example, tmp_path):
     dates = write_dates(tmp_path / "texts.txt", 200)

@@ -152,6 +152,8 @@ def test_objects_that_the_tokens_of_a_caption_name(monkeypatch):
     assert (token_objects(texts[:1], [[ring, ring]], tokenizer) == -1).all()
 
 
+# The guide to questions runs what it is made of.
+@pytest.mark.variation
 def test_answer_shapes(example, tmp_path):
     run = tmp_path / "run"
     options = ("--run-dir", run, "--backbone-dir", tmp_path / "cnn")
@@ -205,6 +207,8 @@ def test_a_forgetful_robot_knows_only_the_present(monkeypatch):
     assert np.abs(outputs["q_values"] - network(frames)["q_values"])[:, 1:].max() > 1e-3
 
 
+# The tests of its model train and draw it.
+@pytest.mark.variation
 def test_read_words(example, tmp_path):
     sizes = "--images 24 --held-out 6 --width 2 --epochs 1 --batch-size 8".split()
     shape = "--lengths 2 4 --image-size 16 48 --families STIX".split()

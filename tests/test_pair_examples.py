@@ -186,6 +186,8 @@ def test_search_pictures(build, tokenizer_options, options, example, tmp_path):
     assert printed[printed.index("\nred sun") :] == tables["keras"]
 
 
+# `test_clip_emoji` trains by the same functions.
+@pytest.mark.variation
 @pytest.mark.runs
 def test_clip_shapes(example, tmp_path):
     printed = example("clip_shapes", "--smoke", "--run-dir", tmp_path)

@@ -39,7 +39,7 @@ def detector(tmp_path_factory):
     return "--smoke", "--detector-dir", folder
 
 
-# `test_captions` trains a ViLBERT by the same functions.
+# `test_ranking` trains a ViLBERT by the same functions.
 @pytest.mark.variation
 # The encoder of a task has no head, and a BERT knows no regions.
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
@@ -53,6 +53,8 @@ def test_vilbert_shapes(example, detector, tmp_path):
     assert len(list(tmp_path.glob("*_bert_captions_0.json"))) == 2
 
 
+# `test_ranking` and `test_paths` train by the same functions.
+@pytest.mark.variation
 def test_captions(example, detector, tmp_path):
     printed = example("vln_bert_captions", *detector, "--run-dir", tmp_path)
     assert "captions told from other captions: " in printed

@@ -44,6 +44,8 @@ def test_segment_membranes(example, tmp_path):
     assert (run / "segmentation.png").stat().st_size > 1000
 
 
+# The guide to pixels and boxes runs what it is made of.
+@pytest.mark.variation
 def test_segment_streets(example, tmp_path):
     random = np.random.default_rng(0)
     for split, count in (("train", 4), ("val", 2)):

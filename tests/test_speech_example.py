@@ -25,6 +25,8 @@ def recording(digit, seed):
     return content.getvalue()
 
 
+# The guide to speech runs what it is made of.
+@pytest.mark.variation
 def test_spell_digits(example, tmp_path):
     data, run = tmp_path / "data", tmp_path / "run"
     data.mkdir()

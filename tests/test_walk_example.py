@@ -9,6 +9,8 @@ from walk_cases import write_r2r
 pytestmark = pytest.mark.runs
 
 
+# The guide to navigation and the tests of the model run what it is made of.
+@pytest.mark.variation
 def test_walk_buildings(example, tmp_path):
     folder, run = tmp_path / "r2r", tmp_path / "run"
     for split in ("train", "val_seen", "val_unseen"):

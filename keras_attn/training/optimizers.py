@@ -68,10 +68,11 @@ class AdamW(keras.optimizers.AdamW):
         if not self._uses_kernel() and not self.rate_factors:
             super()._apply_weight_decay(variables)
             return
+        # A schedule is computed once, not once per variable.
+        decay = self.weight_decay * self.learning_rate
         for variable in variables:
             if self._use_weight_decay(variable):
-                rate = self.learning_rate * self._factor(variable)
-                factor = 1.0 - self.weight_decay * rate
+                factor = 1.0 - decay * self._factor(variable)
                 variable.assign(variable * ops.cast(factor, variable.dtype))
 
     def _factor(self, variable):

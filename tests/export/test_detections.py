@@ -149,7 +149,16 @@ def test_repeated_rows_do_not_count_in_the_agreement():
 
 
 @pytest.mark.shipped
-@pytest.mark.parametrize("format", ["saved_model", "litert", "onnx"])
+@pytest.mark.parametrize(
+    "format",
+    [
+        "litert",
+        *(
+            pytest.param(x, marks=pytest.mark.variation)
+            for x in ("saved_model", "onnx")
+        ),
+    ],
+)
 def test_region_features_ship(format, tmp_path):
     model = randomize(build("faster_rcnn_resnet50"))
     regions = model.region_model(5)

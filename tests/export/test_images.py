@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from export_formats import SUFFIXES
+from export_formats import OF_MOST_MODELS
 from model_cases import TINY, C, image_shape, numpy, tiny
 
 from keras_attn.export import export, load_runner
@@ -37,7 +37,7 @@ def of_any_size(case):
     return convolutionize(tiny("vgg16")) if case == "convolutional" else tiny(case)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES.values())
+@pytest.mark.parametrize("suffix", OF_MOST_MODELS)
 @pytest.mark.parametrize(
     "case",
     [
@@ -71,10 +71,10 @@ def test_image_size_can_be_fixed(tmp_path):
     "name, quantization",
     [
         ("convnext_tiny", "float16"),
-        ("swin_tiny", "int8_dynamic"),
-        ("vit_base_patch16", "int8"),
+        pytest.param("swin_tiny", "int8_dynamic", marks=pytest.mark.variation),
+        pytest.param("vit_base_patch16", "int8", marks=pytest.mark.variation),
         ("swin_tiny", "int8"),
-        ("resnet50", "int8"),
+        pytest.param("resnet50", "int8", marks=pytest.mark.variation),
         pytest.param("fcn_resnet50-any_size", "int8", marks=pytest.mark.variation),
         pytest.param("fcn8s_vgg16", "int8", marks=pytest.mark.variation),
         pytest.param("segnet", "int8", marks=pytest.mark.variation),
@@ -122,7 +122,7 @@ def halving(images):
     return keras.Model(images, hidden)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES.values())
+@pytest.mark.parametrize("suffix", OF_MOST_MODELS)
 @pytest.mark.parametrize("case", ["valid", "backbone"])
 def test_a_unet_of_any_size_is_sampled_at_sizes_that_it_accepts(case, suffix, tmp_path):
     if case == "valid":

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from export_formats import SUFFIXES
+from export_formats import OF_MOST_MODELS
 from model_cases import C, numpy, randomize
 
 from keras_attn.export import export, load_runner, verify
@@ -37,7 +37,7 @@ def test_a_configuration_without_them_is_as_before(fcn):
 
 
 @pytest.mark.shipped
-@pytest.mark.parametrize("suffix", SUFFIXES.values())
+@pytest.mark.parametrize("suffix", OF_MOST_MODELS)
 def test_an_export_leaves_out_what_only_training_needs(fcn, suffix, tmp_path):
     path, old = tmp_path / f"m{suffix}", tmp_path / f"old{suffix}"
     report = export(fcn, path)

@@ -161,7 +161,7 @@ def test_weights_of_one_initializer_object_are_independent(name, seed):
 
 # Keras 3.15 turns TensorFlow's variables into NumPy arrays in a way NumPy 2 dislikes.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@every_case
+@every_layer
 def test_saving_and_loading_keeps_outputs_and_paths(case, tmp_path):
     layer = case.make()
     model = functional(case, layer)

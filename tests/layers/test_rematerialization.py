@@ -46,7 +46,7 @@ def fit(model, start, **options):
     "mode, options",
     [
         *((mode, {"run_eagerly": True}) for mode in MODES),
-        ("full", {"jit_compile": False}),
+        pytest.param("full", {"jit_compile": False}, marks=pytest.mark.variation),
         ("larger_than", {"jit_compile": True}),
     ],
 )

@@ -24,8 +24,19 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("format", SUFFIXES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        pytest.param(
+            *(name, format),
+            marks=pytest.mark.variation
+            if format == "saved_model" and name != "soft"
+            else (),
+        )
+        for name in MODELS
+        for format in SUFFIXES
+    ],
+)
 def test_captions_from_a_file(name, format, tmp_path):
     model = MODELS[name]()
     features = {"features": inputs_for(model)["features"]}

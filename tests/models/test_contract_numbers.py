@@ -12,6 +12,7 @@ from model_cases import (
     CASES,
     DECODERS,
     GRAPHS,
+    ONE_OF_EACH,
     TEXT,
     B,
     S,
@@ -143,9 +144,11 @@ def check_state(pair):
     [
         pytest.param(
             *(case, policy),
-            # A head is tested in one of the two.
+            # The first model of each family is tested in both.
             marks=pytest.mark.variation
-            if made.options or (made.head and policy == "mixed_float16")
+            if made.options
+            or (made.head and case not in FIRST_HEADS.values())
+            or (case not in ONE_OF_EACH and policy == "mixed_float16")
             else (),
         )
         for case, made in CASES.items()

@@ -53,6 +53,10 @@ SHIPPED = [
 ]
 
 
+# Of a family, or a backbone, that another model here has.
+SAME_OPERATORS = ("deit3_base", "fcn_resnet50", "gpt2_small", "roberta_base")
+
+
 def is_variation(case, what, format):
     """Whether other files have the same operators.
 
@@ -62,7 +66,7 @@ def is_variation(case, what, format):
     """
     if what == "pair":
         return False
-    if case in PAIRS or case.endswith("-scores"):
+    if case in (*PAIRS, *SAME_OPERATORS) or case.endswith("-scores"):
         return True
     if format == "saved_model":
         return case not in ("bert_base", "swin_tiny", "faster_rcnn_resnet50")
