@@ -13,7 +13,10 @@ import math
 from keras import ops
 
 from keras_attn.kernels.bias import add_bias
+from keras_attn.kernels.blocked_attention import blocked_attention, gains_from_blocks
+from keras_attn.kernels.dropout import RandomDropout
 from keras_attn.ops.kernels import convolution, product
+from keras_attn.ops.masks import causal_mask, merge_masks
 from keras_attn.precision import at_least_float32
 
 # Added to a masked score: finite, so that no row becomes NaN, and low enough that the
@@ -117,7 +120,9 @@ def attention_weights(scores, mask=None, bias=None):
     """
     scores = at_least_float32(scores)
     if bias is not None:
-        scores = ops.add(scores, ops.maximum(ops.cast(bias, scores.dtype), MASKED))
+        # On TensorFlow `ops.add` takes a bias (1, 1, T, 1) for one of the columns, if
+        # there are T of them.
+        scores = scores + ops.maximum(ops.cast(bias, scores.dtype), MASKED)
     # Keras warns about a softmax over one element, which is a single key here.
     softmax = _softmax_of_one if scores.shape[-1] == 1 else ops.softmax
     if mask is None:
@@ -139,9 +144,12 @@ def scaled_dot_product_attention(
     *,
     cache=None,
     mask=None,
+    padding_mask=None,
+    is_causal=False,
     bias=None,
     scale=None,
     dropout=None,
+    return_weights=True,
 ):
     """`softmax(q kᵀ / √H) v` for each head (Vaswani et al. 2017, 3.2).
 
@@ -149,6 +157,10 @@ def scaled_dot_product_attention(
     (grouped-query attention, Ainslie et al. 2023, arXiv:2305.13245) without repeating
     the keys in memory. Cached keys are not concatenated with the new keys, which would
     copy the cache; their scores are concatenated instead.
+
+    Without `return_weights`, long sequences are attended to in blocks: the outputs are
+    the same up to rounding, and the memory grows with the length, not with its square
+    (`kernels.blocked_attention`).
 
     Args:
         query: (B, N, T, H).
@@ -158,18 +170,45 @@ def scaled_dot_product_attention(
             They come before `key` and `value` in the mask, the bias and the
             probabilities, whose last axis then has the length L + S.
         mask: Boolean, broadcastable to (B, N, T, S); True = attend.
+        padding_mask: (B, S), True = a real key, or None.
+        is_causal: Whether query t attends to the keys 0 … t only.
         bias: Added to the scores, broadcastable to (B, N, T, S).
         scale: Factor of the scores. None = 1/√H.
-        dropout: A function to apply to the probabilities, or None.
+        dropout: A function to apply to the probabilities, or None. In blocks a
+            `kernels.dropout.RandomDropout` alone can be applied.
+        return_weights: Whether to return the probabilities.
 
     Returns:
         The weighted sums of the values, (B, N, T, V), and the probabilities before
-        dropout, (B, N, T, S).
+        dropout, (B, N, T, S), or None if they were not requested.
     """
     batch, heads, length, size = ops.shape(query)
     groups = key.shape[1]
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
+    is_random = isinstance(dropout, RandomDropout)
+    if (
+        not return_weights
+        and cache is None
+        and (dropout is None or is_random)
+        and all(x is None or len(x.shape) == 4 for x in (mask, bias))
+        and gains_from_blocks(query, key, value, is_causal)
+    ):
+        outputs = blocked_attention(
+            query,
+            key,
+            value,
+            scale=scale,
+            bias=bias,
+            mask=mask,
+            padding_mask=padding_mask,
+            is_causal=is_causal,
+            rate=dropout.rate if is_random else 0.0,
+            seed=dropout.next_seed() if is_random else None,
+        )
+        return outputs, None
+    causal = causal_mask(length, ops.shape(key)[2]) if is_causal else None
+    mask = merge_masks(padding_mask=padding_mask, attention_mask=mask, causal=causal)
     if groups != heads:
         # The queries of a group side by side: (B, N, T, H) -> (B, G, N/G·T, H).
         query = ops.reshape(query, (batch, groups, -1, size))
@@ -195,7 +234,7 @@ def scaled_dot_product_attention(
         )
     if groups != heads:  # (B, G, N/G·T, V) -> (B, N, T, V)
         outputs = ops.reshape(outputs, (batch, heads, length, value.shape[-1]))
-    return outputs, weights
+    return outputs, weights if return_weights else None
 
 
 def split_heads(inputs, num_heads):

@@ -11,8 +11,8 @@ from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_positive, check_rank
 from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.multi_head_attention import (
-    Attended,
     MultiHeadAttention,
+    attend,
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
@@ -115,13 +115,12 @@ class AttentionPooling(BaseLayer):
         mean = ops.mean(places, axis=1, keepdims=True)
         hidden = ops.concatenate([mean, places], axis=1)  # (B, 1 + T, C)
         hidden = ops.add(hidden, ops.cast(self.embeddings, hidden.dtype))
-        attended = Attended(
-            *self.attention(
-                hidden[:, :1],
-                hidden,
-                return_attention_scores=True,  # Free: they are computed anyway.
-                training=training,
-            )
+        attended = attend(
+            self.attention,
+            hidden[:, :1],
+            hidden,
+            scores=return_attention_scores,
+            training=training,
         )
         pooled = attended.output[:, 0]
         return (pooled, attended.scores) if return_attention_scores else pooled
@@ -201,13 +200,12 @@ class ProbePooling(BaseLayer):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         probe = ops.cast(self.probe, inputs.dtype)
         shape = (ops.shape(inputs)[0], *self.probe.shape)
-        attended = Attended(
-            *self.attention(
-                ops.broadcast_to(probe, shape),  # (B, 1, C)
-                inputs,
-                return_attention_scores=True,  # Free: they are computed anyway.
-                training=training,
-            )
+        attended = attend(
+            self.attention,
+            ops.broadcast_to(probe, shape),  # (B, 1, C)
+            inputs,
+            scores=return_attention_scores,
+            training=training,
         )
         pooled = attended.output
         pooled = pooled + self.feed_forward(self.norm(pooled), training=training)

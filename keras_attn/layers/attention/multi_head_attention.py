@@ -60,6 +60,26 @@ class Attended(NamedTuple):
         return tuple(results) if len(results) > 1 else self.output
 
 
+def attend(layer, *inputs, scores: bool, return_cache=False, **options) -> Attended:
+    """The results of a call of a `MultiHeadAttention` by name.
+
+    Args:
+        layer: The layer.
+        *inputs: Its query, value and key.
+        scores: Whether to return the probabilities.
+        return_cache: Whether to return keys and values, as with a `cache` it does.
+        **options: Further arguments of the call.
+    """
+    options |= {"return_attention_scores": scores, "return_cache": return_cache}
+    results = layer(*inputs, **options)
+    has_cache = return_cache or options.get("cache") is not None
+    if not scores and not has_cache:
+        return Attended(results)
+    return Attended(
+        results[0], results[1] if scores else None, results[-1] if has_cache else None
+    )
+
+
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
 class MultiHeadAttention(Adaptable, BaseLayer):
@@ -289,20 +309,24 @@ class MultiHeadAttention(Adaptable, BaseLayer):
             keras_mask = own_mask if value is None else value_mask
             padding_mask = both_masks(padding_mask, keras_mask)
         causal = None
-        if use_causal_mask:
+        # Queries of a cache do not begin with its first key.
+        is_causal = use_causal_mask and cache is None
+        if use_causal_mask and cache is not None:
             causal = attended_to.causal_mask(ops.shape(query)[1])
         heads, weights = scaled_dot_product_attention(
             queries,
             attended_to.keys,
             attended_to.values,
             cache=attended_to.earlier,
-            mask=merge_masks(
-                padding_mask=padding_mask, attention_mask=attention_mask, causal=causal
-            ),
+            mask=merge_masks(attention_mask=attention_mask, causal=causal),
+            padding_mask=padding_mask,
+            is_causal=is_causal,
             bias=attention_bias,
             dropout=dropout_function(self._dropout, training),
+            return_weights=return_attention_scores or recorder.is_recording(),
         )
-        recorder.record(self, weights)
+        if weights is not None:
+            recorder.record(self, weights)
         output = project(merge_heads(heads), self.output_kernel, self.output_bias)
         # `updated`: the copy of the cache after a write, the cache in cross-attention
         # to it, otherwise only the call's own keys and values.

@@ -104,8 +104,15 @@ class SelfAttention2D(BaseLayer):
             ops.expand_dims(self._project(layer, flat, training), 1)  # (B, 1, T, K)
             for layer in (self.query, self.key, self.value)
         )
-        heads, weights = scaled_dot_product_attention(query, key, value, scale=1.0)
-        recorder.record(self, weights)
+        heads, weights = scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            scale=1.0,
+            return_weights=return_attention_scores or recorder.is_recording(),
+        )
+        if weights is not None:
+            recorder.record(self, weights)
         branch = self._project(self.output_projection, heads[:, 0], training)
         gamma = ops.cast(self.gamma, branch.dtype)
         outputs = ops.add(inputs, ops.multiply(gamma, ops.reshape(branch, shape)))

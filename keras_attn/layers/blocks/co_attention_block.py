@@ -9,8 +9,8 @@ import keras
 from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers.attention.multi_head_attention import (
-    Attended,
     MultiHeadAttention,
+    attend,
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import built, head_size, layer_norm
@@ -158,16 +158,16 @@ class CoAttentionBlock(BaseLayer):
     ):
         check_rank("regions", regions, 3, "(batch, regions, width)")
         check_rank("tokens", tokens, 3, "(batch, length, width)")
-        options: dict = {"return_attention_scores": True, "training": training}
-        to_words = Attended(
-            *self.region_attention(
-                regions, tokens, padding_mask=padding_mask, **options
-            )
+        options: dict = {"scores": return_attention_scores, "training": training}
+        to_words = attend(
+            self.region_attention, regions, tokens, padding_mask=padding_mask, **options
         )
-        to_regions = Attended(
-            *self.text_attention(
-                tokens, regions, padding_mask=region_padding_mask, **options
-            )
+        to_regions = attend(
+            self.text_attention,
+            tokens,
+            regions,
+            padding_mask=region_padding_mask,
+            **options,
         )
         x = self._residual(
             regions, to_words.output, self.region_attention_norm, training

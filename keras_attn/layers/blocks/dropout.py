@@ -4,7 +4,7 @@ import functools
 
 import keras
 
-from keras_attn.kernels.dropout import dropout
+from keras_attn.kernels.dropout import RandomDropout, dropout
 from keras_attn.kernels.runtime import is_tensorflow
 from keras_attn.options import described_as
 
@@ -54,8 +54,9 @@ def dropout_function(layer, training):
         training: Whether the call is in training.
 
     Returns:
-        A function, or None if it would change nothing.
+        A `RandomDropout`, or None if it would change nothing.
     """
     if layer is None or not layer.rate or not training:
         return None
-    return functools.partial(layer, training=True)
+    function = functools.partial(layer, training=True)
+    return RandomDropout(function, layer.rate, layer.seed_generator.next)

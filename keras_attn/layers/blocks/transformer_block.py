@@ -16,8 +16,8 @@ from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.multi_head_attention import (
-    Attended,
     MultiHeadAttention,
+    attend,
 )
 from keras_attn.layers.base import BaseLayer, LayerArguments
 from keras_attn.layers.blocks.block_parts import (
@@ -259,15 +259,14 @@ class TransformerEncoderBlock(_Block):
     ):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         x, norm, scale = inputs, self.attention_norm, self.attention_scale
-        attended = Attended(
-            *self.attention(
-                self._pre_norm(x, norm),
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                attention_bias=attention_bias,
-                return_attention_scores=True,  # Free: they are computed anyway.
-                training=training,
-            )
+        attended = attend(
+            self.attention,
+            self._pre_norm(x, norm),
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            attention_bias=attention_bias,
+            scores=return_attention_scores,
+            training=training,
         )
         x = self._add_and_norm(x, attended.output, norm, scale, training)
         x = self._feed(x, training)
@@ -373,35 +372,33 @@ class TransformerDecoderBlock(_Block):
             attention_mask = merge_masks(attention_mask=attention_mask, causal=band)
         return_cache = return_cache or cache is not None
         options = {
-            "return_attention_scores": True,  # Free: they are computed anyway.
+            "scores": return_attention_scores,
             "return_cache": return_cache,
             "training": training,
         }
         x = inputs
         norm, scale = self.self_attention_norm, self.self_attention_scale
-        self_attended = Attended(
-            *self.self_attention(
-                self._pre_norm(x, norm),
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=True,
-                cache=cache,
-                cache_index=cache_index,
-                **options,
-            )
+        self_attended = attend(
+            self.self_attention,
+            self._pre_norm(x, norm),
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=True,
+            cache=cache,
+            cache_index=cache_index,
+            **options,
         )
         x = self._add_and_norm(x, self_attended.output, norm, scale, training)
         attended = [self_attended]
         if self.cross_attention is not None:
             norm, scale = self.cross_attention_norm, self.cross_attention_scale
-            cross_attended = Attended(
-                *self.cross_attention(
-                    self._pre_norm(x, norm),
-                    encoder_outputs,
-                    padding_mask=encoder_padding_mask,
-                    cache=cross_cache,
-                    **options,
-                )
+            cross_attended = attend(
+                self.cross_attention,
+                self._pre_norm(x, norm),
+                encoder_outputs,
+                padding_mask=encoder_padding_mask,
+                cache=cross_cache,
+                **options,
             )
             x = self._add_and_norm(x, cross_attended.output, norm, scale, training)
             attended.append(cross_attended)

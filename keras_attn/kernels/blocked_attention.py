@@ -1,0 +1,443 @@
+"""Exact attention in memory that grows with the length, not with its square.
+
+The scores of a block of queries and a block of keys exist at one time. A running
+maximum and sum of each query make their softmax exact, whatever the order (Milakov and
+Gimelshein 2018, arXiv:1805.02867; Rabe and Staats 2021, arXiv:2112.05682). The gradient
+computes the scores again from the outputs and the logarithm of that sum (Dao et al.
+2022, arXiv:2205.14135).
+
+Legend: B batch, T queries, S keys, N heads, G key/value heads, H key size, V value
+size, C block size.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+
+from keras import ops
+
+from keras_attn.kernels.dropout import dropout, fold_in
+from keras_attn.kernels.loop import (
+    add_to_block,
+    sequential_loop,
+    sequential_scan,
+    stack_blocks,
+    zero_blocks,
+)
+from keras_attn.kernels.runtime import (
+    has_fixed_shape,
+    is_compiled_by_xla,
+    is_tensorflow_on_cpu,
+    is_tracing,
+)
+from keras_attn.kernels.xla import xla_fused
+from keras_attn.precision import at_least_float32, at_least_float32_dtype
+
+# Queries, and keys, of a block. XLA is fastest with the smaller ones; without it their
+# operations are too small for two cores (TensorFlow 2.21).
+_BLOCK_SIZE, _COMPILED_BLOCK_SIZE = 512, 256
+# Pairs of a query and a key from which on blocks are at most as slow as all scores at
+# once (`benchmarks/lean.py`): compiled by XLA, and one operation at a time.
+_COMPILED_PAIRS, _PAIRS, _CAUSAL_PAIRS = 512**2, 2048**2, 1024**2
+# A masked score: finite, so that a difference of two is not NaN.
+_MASKED = -1e30
+
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def whole_scores() -> Iterator[None]:
+    """Within it attention computes all scores at once, as a file for a runtime does."""
+    before = getattr(_local, "whole", False)
+    _local.whole = True
+    try:
+        yield
+    finally:
+        _local.whole = before
+
+
+def gains_from_blocks(query, key, value, is_causal) -> bool:
+    """Whether `blocked_attention` takes less memory and hardly more time.
+
+    False for unknown lengths.
+
+    Args:
+        query: (B, N, T, H).
+        key: (B, G, S, H).
+        value: (B, G, S, V).
+        is_causal: Whether query t attends to the keys 0 … t only.
+    """
+    if getattr(_local, "whole", False):
+        return False
+    if not all(has_fixed_shape(tensor) for tensor in (query, key, value)):
+        return False
+    least = _CAUSAL_PAIRS if is_causal else _PAIRS
+    if _is_compiled():
+        least = _COMPILED_PAIRS
+    return query.shape[2] * key.shape[2] >= least
+
+
+def _is_compiled():
+    return is_compiled_by_xla() or (is_tensorflow_on_cpu() and is_tracing())
+
+
+def blocked_attention(
+    query,
+    key,
+    value,
+    *,
+    scale,
+    bias=None,
+    mask=None,
+    padding_mask=None,
+    is_causal=False,
+    rate=0.0,
+    seed=None,
+    block_size=None,
+):
+    """`dropout(softmax(scale · q kᵀ + bias)) v` for each head, block by block.
+
+    Args:
+        query: (B, N, T, H).
+        key: (B, G, S, H), N a multiple of G.
+        value: (B, G, S, V).
+        scale: Factor of the scores.
+        bias: Added to the scores, (B, N, T, S) or 1 along any axis; or None.
+        mask: Boolean, (B, N, T, S) or 1 along any axis, True = attend; or None.
+        padding_mask: Boolean, (B, S), True = a real key; or None.
+        is_causal: Whether query t attends to the keys 0 … t only. Blocks of later keys
+            are skipped.
+        rate: Probability of dropping an attention probability.
+        seed: Two integers for the dropout, if there is any.
+        block_size: C. None = the fastest one.
+
+    Returns:
+        (B, N, T, V), in the dtype of `value`. A query whose keys are all masked gets
+        zeros.
+    """
+    optional = {"bias": bias, "mask": mask, "padding": padding_mask, "seed": seed}
+    given = {name: x for name, x in optional.items() if x is not None}
+    is_fused = all(has_fixed_shape(tensor) for tensor in (query, key, value))
+    if block_size is None:
+        block_size = _COMPILED_BLOCK_SIZE if _is_compiled() else _BLOCK_SIZE
+    forward, backward = _passes(
+        scale, is_causal, rate, block_size, tuple(given), is_fused
+    )
+    tensors = [ops.convert_to_tensor(x) for x in given.values()]
+    # Of the optional tensors the bias alone has a gradient.
+    biases, others = (tensors[:1], tensors[1:]) if "bias" in given else ([], tensors)
+
+    @ops.custom_gradient
+    def attend(*inputs):
+        outputs, log_sums = forward(*inputs, *others)
+
+        def gradient(upstream):
+            return backward(outputs, log_sums, upstream, *inputs, *others)
+
+        return outputs, gradient
+
+    return attend(query, key, value, *biases)
+
+
+@functools.cache
+def _passes(scale, is_causal, rate, block_size, given, is_fused):
+    """The functions of the forward and the backward pass.
+
+    They are the same ones for the same options, so that XLA compiles each once.
+    """
+
+    def call_of(query, key, value, *tensors):
+        optional = dict(zip(given, tensors, strict=True))
+        return _Call(query, key, value, scale, is_causal, rate, block_size, **optional)
+
+    def forward(*inputs):
+        return call_of(*inputs).forward()
+
+    def backward(outputs, log_sums, upstream, *inputs):
+        return call_of(*inputs).backward(outputs, log_sums, upstream)
+
+    return (
+        (xla_fused(forward), xla_fused(backward)) if is_fused else (forward, backward)
+    )
+
+
+class _Call:
+    """The tensors and sizes of one call, and the two passes over its blocks."""
+
+    def __init__(
+        self,
+        query,
+        key,
+        value,
+        scale,
+        is_causal,
+        rate,
+        size,
+        *,
+        bias=None,
+        mask=None,
+        padding=None,
+        seed=None,
+    ):
+        self.batch, self.heads, self.queries, self.key_dim = ops.shape(query)
+        _, self.groups, self.keys, self.value_dim = ops.shape(value)
+        self.scale, self.is_causal, self.rate = scale, is_causal, rate
+        self.size, self.seed = size, seed
+        self.query_blocks = -(-self.queries // size)
+        self.key_blocks = -(-self.keys // size)
+        self.dtype = at_least_float32_dtype(value.dtype)
+        # Whole blocks of each.
+        self.query, self.key, self.value = map(self._pad, (query, key, value))
+        self.bias_shape = None if bias is None else ops.shape(bias)
+        self.bias = None if bias is None else self._pad_pairs(bias)
+        self.mask = None if mask is None else self._pad_pairs(ops.cast(mask, "bool"))
+        self.real = self._real_keys(padding)
+
+    def forward(self):
+        """The outputs, (B, N, T, V), and the logarithms of the sums, (B, N, T', 1).
+
+        T' is T rounded up to whole blocks.
+        """
+        row = (self.batch, self.heads, self.size)
+
+        def attend(i):
+            queries = self._scaled(self._block(self.query, i))
+
+            def add_keys(j, maximum, total, mixed):
+                keys, values = self._block(self.key, j), self._block(self.value, j)
+                scores, visible = self._scores(queries, keys, i, j)
+                higher = ops.maximum(maximum, ops.max(scores, -1, keepdims=True))
+                weights = _visible(ops.exp(ops.subtract(scores, higher)), visible)
+                shrinkage = ops.exp(ops.subtract(maximum, higher))
+                total = total * shrinkage + ops.sum(weights, -1, keepdims=True)
+                weights = ops.cast(self._drop(weights, i, j), self.value.dtype)
+                mixture = at_least_float32(self._per_query(weights, values))
+                return higher, total, mixed * shrinkage + mixture
+
+            maximum, total, mixed = sequential_loop(
+                add_keys,
+                (
+                    ops.full((*row, 1), _MASKED, self.dtype),
+                    ops.zeros((*row, 1), self.dtype),
+                    ops.zeros((*row, self.value_dim), self.dtype),
+                ),
+                self._visible_blocks(i),
+            )
+            # A row without visible keys has a sum of zero.
+            total = ops.where(ops.equal(total, 0), ops.ones_like(total), total)
+            outputs = ops.cast(ops.divide(mixed, total), self.value.dtype)
+            return (), (outputs, ops.add(maximum, ops.log(total)))
+
+        _, (outputs, log_sums) = sequential_scan(
+            attend, (), self.query_blocks, (self.value.dtype, self.dtype)
+        )
+        return self._joined(outputs, self.queries), self._joined(log_sums)
+
+    def backward(self, outputs, log_sums, upstream):
+        """The gradients of query, key, value and bias, by that of the outputs."""
+        query, key, value, bias = self.query, self.key, self.value, self.bias
+        # Σ_s p_s ∂p_s = o · ∂o: what the softmax takes off each gradient.
+        product = ops.multiply(at_least_float32(upstream), at_least_float32(outputs))
+        share = self._pad(ops.sum(product, -1, keepdims=True))
+        upstream = self._pad(upstream)
+        row = (self.batch, self.heads, self.size)
+        of_keys = (self.batch, self.groups, self.size)
+        of_pair = None if bias is None else ops.shape(self._pair_block(bias, 0, 0))
+
+        def of_queries(i, key_gradients, value_gradients):
+            queries = self._scaled(self._block(query, i))
+            above = self._block(upstream, i)
+            log_sum, shares = self._block(log_sums, i), self._block(share, i)
+
+            def add_keys(j, gradient, key_gradients, value_gradients, *biases):
+                keys, values = self._block(key, j), self._block(value, j)
+                scores, visible = self._scores(queries, keys, i, j)
+                weights = _visible(ops.exp(ops.subtract(scores, log_sum)), visible)
+                dropped = ops.cast(self._drop(weights, i, j), value.dtype)
+                change = at_least_float32(
+                    self._per_query(above, ops.swapaxes(values, -1, -2))
+                )
+                change = ops.multiply(
+                    weights, ops.subtract(self._drop(change, i, j), shares)
+                )
+                if biases:
+                    biases = (
+                        add_to_block(biases[0], j, self._like_bias(change, of_pair)),
+                    )
+                change = ops.cast(change, query.dtype)
+                gradient = gradient + at_least_float32(self._per_query(change, keys))
+                return (
+                    gradient,
+                    add_to_block(key_gradients, j, self._per_key(change, queries)),
+                    add_to_block(value_gradients, j, self._per_key(dropped, above)),
+                    *biases,
+                )
+
+            start = [ops.zeros((*row, self.key_dim), self.dtype)]
+            start += [key_gradients, value_gradients]
+            if bias is not None:
+                start.append(zero_blocks(self.key_blocks, of_pair, self.dtype))
+            gradient, of_key, of_value, *of_bias = sequential_loop(
+                add_keys, tuple(start), self._visible_blocks(i)
+            )
+            gradient = ops.cast(gradient * self.scale, query.dtype)
+            return (of_key, of_value), (gradient, *map(stack_blocks, of_bias))
+
+        state, outputs = sequential_scan(
+            of_queries,
+            (
+                zero_blocks(self.key_blocks, (*of_keys, self.key_dim), self.dtype),
+                zero_blocks(self.key_blocks, (*of_keys, self.value_dim), self.dtype),
+            ),
+            self.query_blocks,
+            (query.dtype,) if bias is None else (query.dtype, self.dtype),
+        )
+        of_key, of_value = (self._joined(stack_blocks(x), self.keys) for x in state)
+        gradients = (
+            self._joined(outputs[0], self.queries),
+            ops.cast(of_key, key.dtype),
+            ops.cast(of_value, value.dtype),
+        )
+        if bias is None:
+            return gradients
+        return (*gradients, self._joined_pairs(outputs[1]))
+
+    def _pad(self, inputs):
+        """(B, N, T, ·) with zeros up to a multiple of C."""
+        return _pad_axis(inputs, 2, self.size)
+
+    def _pad_pairs(self, inputs):
+        """(B, N, T, S), with the axes T and S as `_pad` leaves them, unless 1."""
+        for axis in (2, 3):
+            if inputs.shape[axis] != 1:
+                inputs = _pad_axis(inputs, axis, self.size)
+        return inputs
+
+    def _real_keys(self, padding_mask):
+        """(B, 1, 1, S') or (1, 1, 1, S'), False for padding; None without any."""
+        real = None
+        if not isinstance(self.keys, int) or self.keys % self.size:
+            end = self.key_blocks * self.size
+            real = ops.less(ops.arange(end, dtype="int32"), self.keys)[None]
+        if padding_mask is not None:
+            given = _pad_axis(ops.cast(padding_mask, "bool"), 1, self.size)
+            real = given if real is None else ops.logical_and(given, real)
+        return None if real is None else real[:, None, None, :]
+
+    def _scaled(self, queries):
+        return ops.multiply(queries, ops.cast(self.scale, queries.dtype))
+
+    def _block(self, inputs, index):
+        """Rows of one block, (B, N, C, ·)."""
+        return _slice_axes(inputs, {2: index}, self.size)
+
+    def _pair_block(self, inputs, i, j):
+        """Rows and columns of one pair of blocks, unless there is one alone."""
+        blocks = {a: k for a, k in ((2, i), (3, j)) if inputs.shape[a] != 1}
+        return _slice_axes(inputs, blocks, self.size)
+
+    def _visible_blocks(self, i):
+        """How many blocks of keys the queries of a block may attend to."""
+        if not self.is_causal:
+            return self.key_blocks
+        return ops.minimum(i + 1, self.key_blocks)
+
+    def _scores(self, queries, keys, i, j):
+        """Scores of a pair of blocks, (B, N, C, C), and which are not masked."""
+        scores = self._per_query(queries, ops.swapaxes(keys, -1, -2))
+        scores = at_least_float32(scores)
+        if self.bias is not None:
+            added = ops.cast(self._pair_block(self.bias, i, j), scores.dtype)
+            # On TensorFlow `ops.add` takes a bias (1, 1, C, 1) for one of the columns.
+            scores = scores + ops.maximum(added, -1e9)
+        masks = []
+        if self.real is not None:
+            masks.append(_slice_axes(self.real, {3: j}, self.size))
+        if self.mask is not None:
+            masks.append(self._pair_block(self.mask, i, j))
+        if self.is_causal:
+            rows = ops.arange(self.size, dtype="int32")
+            ahead = rows[None, :] - rows[:, None]
+            masks.append(ops.less_equal(ahead, (i - j) * self.size)[None, None])
+        if not masks:
+            return scores, None
+        visible = functools.reduce(ops.logical_and, masks)
+        return ops.where(visible, scores, ops.cast(_MASKED, scores.dtype)), visible
+
+    def _drop(self, weights, i, j):
+        """Dropout that is the same whenever it is applied to this pair of blocks."""
+        if self.seed is None:
+            return weights
+        index = i * self.key_blocks + j
+        return dropout(weights, self.rate, fold_in(self.seed, index))
+
+    def _per_query(self, left, right):
+        """(B, N, C, K) x (B, G, K, L) -> (B, N, C, L)."""
+        if self.groups == self.heads:
+            return ops.matmul(left, right)
+        product = ops.matmul(self._grouped(left), right)
+        shape = (self.batch, self.heads, self.size, product.shape[-1])
+        return ops.reshape(product, shape)
+
+    def _per_key(self, left, right):
+        """(B, N, T, S)ᵀ x (B, N, T, L) -> (B, G, S, L): summed over queries."""
+        left, right = self._grouped(left), self._grouped(right)
+        return ops.matmul(ops.swapaxes(left, -1, -2), right)
+
+    def _grouped(self, inputs):
+        """(B, N, C, K) -> (B, G, N/G·C, K)."""
+        if self.groups == self.heads:
+            return inputs
+        return ops.reshape(inputs, (self.batch, self.groups, -1, inputs.shape[-1]))
+
+    def _joined(self, blocks, length=None):
+        """(T/C, B, N, C, V) -> (B, N, T, V), cut off at a length."""
+        count, batch, heads, size, width = ops.shape(blocks)
+        joined = ops.reshape(
+            ops.transpose(blocks, (1, 2, 0, 3, 4)), (batch, heads, count * size, width)
+        )
+        return joined if length is None else joined[:, :, :length]
+
+    def _like_bias(self, change, shape):
+        """(B, N, C, C), summed over the axes along which the bias is 1."""
+        axes = [axis for axis in range(4) if shape[axis] == 1]
+        return ops.sum(change, axes, keepdims=True) if axes else change
+
+    def _joined_pairs(self, blocks):
+        """(T/C, S/C, ·, ·, C, C) -> the shape of the bias."""
+        for axis in (0, 1):
+            if self.bias.shape[2 + axis] == 1:
+                blocks = ops.sum(blocks, axis, keepdims=True)
+        rows, columns, batch, heads, height, width = ops.shape(blocks)
+        joined = ops.reshape(
+            ops.transpose(blocks, (2, 3, 0, 4, 1, 5)),
+            (batch, heads, rows * height, columns * width),
+        )
+        _, _, height, width = self.bias_shape
+        return ops.cast(joined[:, :, :height, :width], self.bias.dtype)
+
+
+def _visible(weights, visible):
+    """Weights, and zero where masked."""
+    return weights if visible is None else ops.where(visible, weights, 0.0)
+
+
+def _pad_axis(inputs, axis, size):
+    """Zeros, or False, up to a multiple of a size."""
+    length = ops.shape(inputs)[axis]
+    missing = -length % size
+    if isinstance(missing, int) and missing == 0:
+        return inputs
+    widths = [(0, 0)] * len(inputs.shape)
+    widths[axis] = (0, missing)
+    return ops.pad(inputs, widths)
+
+
+def _slice_axes(inputs, blocks, size):
+    """Block `blocks[axis]`, of a size, of some axes."""
+    shape, start = list(ops.shape(inputs)), [0] * len(inputs.shape)
+    for axis, index in blocks.items():
+        shape[axis], start[axis] = size, index * size
+    return ops.slice(inputs, start, shape)
