@@ -29,6 +29,7 @@ RUNS = {
     "feedback.py": ["--row", "rloo"],
     "finetune.py": ["--only", "lora_8"],
     "gpu.py": ["--row", "causal 8 training", "lora", "--dtype", "float32"],
+    "lean.py": ["--only", "blocks", "keras"],
     "multimodal.py": ["--row", "clip loss"],
     "quantized.py": [],
     "shipping.py": ["--models", "vit_base_patch16", "--formats", "saved_model"],

@@ -28,6 +28,7 @@ from keras_attn.kernels.loop import (
 from keras_attn.kernels.runtime import (
     has_fixed_shape,
     is_compiled_by_xla,
+    is_tensorflow,
     is_tensorflow_on_cpu,
     is_tracing,
 )
@@ -61,7 +62,7 @@ def whole_scores() -> Iterator[None]:
 def gains_from_blocks(query, key, value, is_causal) -> bool:
     """Whether `blocked_attention` takes less memory and hardly more time.
 
-    False for unknown lengths.
+    False for unknown lengths, and on accelerators, where it was not measured.
 
     Args:
         query: (B, N, T, H).
@@ -69,7 +70,7 @@ def gains_from_blocks(query, key, value, is_causal) -> bool:
         value: (B, G, S, V).
         is_causal: Whether query t attends to the keys 0 … t only.
     """
-    if getattr(_local, "whole", False):
+    if getattr(_local, "whole", False) or not _is_on_cpu():
         return False
     if not all(has_fixed_shape(tensor) for tensor in (query, key, value)):
         return False
@@ -77,6 +78,14 @@ def gains_from_blocks(query, key, value, is_causal) -> bool:
     if _is_compiled():
         least = _COMPILED_PAIRS
     return query.shape[2] * key.shape[2] >= least
+
+
+def _is_on_cpu():
+    if is_tensorflow():
+        return is_tensorflow_on_cpu()
+    import jax
+
+    return jax.default_backend() == "cpu"
 
 
 def _is_compiled():

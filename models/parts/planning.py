@@ -9,7 +9,8 @@ every tensor has a shape and none is allocated. The graph is then read:
     gradients     one for each trainable weight, in its dtype
     optimizer     the variables of the optimizer
     activations   the tensors of the forward pass that the backward pass reads, and the
-                  outputs; nothing is recomputed to save memory
+                  outputs; nothing is recomputed to save memory, so attention keeps all
+                  its scores (in blocks, which long sequences use, it needs less)
     cache         the state of a generative model between two tokens
 
 With several devices, weights, gradients, optimizer and the rows of the batch are
@@ -32,6 +33,7 @@ import keras
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.indices import length_ranges
 from keras_attn.input_checks import MASKED_INPUTS
+from keras_attn.kernels.blocked_attention import whole_scores
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.models.parts.functional import input_structure
 from keras_attn.models.parts.registry import create
@@ -244,7 +246,8 @@ def _trace(model, graph, rows, length):
         )
 
     inputs = keras.tree.map_structure(placeholder, input_structure(model))
-    outputs = keras.tree.flatten(model(inputs, training=True))
+    with whole_scores():
+        outputs = keras.tree.flatten(model(inputs, training=True))
     middle = len(graph.get_operations())
     with warnings.catch_warnings():
         # Harmless, because nothing is computed here.
