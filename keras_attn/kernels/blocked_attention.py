@@ -7,7 +7,7 @@ computes the scores again from the outputs and the logarithm of that sum (Dao et
 2022, arXiv:2205.14135).
 
 Legend: B batch, T queries, S keys, N heads, G key/value heads, H key size, V value
-size, C block size.
+size, C queries or keys of a block.
 """
 
 import contextlib
@@ -120,7 +120,8 @@ def blocked_attention(
             are skipped.
         rate: Probability of dropping an attention probability.
         seed: Two integers for the dropout, if there is any.
-        block_size: C. None = the fastest one.
+        block_size: C, queries of a block and keys of a block. None = the fastest one,
+            and no more padding than needed.
 
     Returns:
         (B, N, T, V), in the dtype of `value`. A query whose keys are all masked gets
@@ -129,11 +130,12 @@ def blocked_attention(
     optional = {"bias": bias, "mask": mask, "padding": padding_mask, "seed": seed}
     given = {name: x for name, x in optional.items() if x is not None}
     is_fused = all(has_fixed_shape(tensor) for tensor in (query, key, value))
+    largest = _COMPILED_BLOCK_SIZE if _is_compiled() else _BLOCK_SIZE
     if block_size is None:
-        block_size = _COMPILED_BLOCK_SIZE if _is_compiled() else _BLOCK_SIZE
-    forward, backward = _passes(
-        scale, is_causal, rate, block_size, tuple(given), is_fused
-    )
+        sizes = [_block_size(x.shape[2], largest) for x in (query, key)]
+    else:
+        sizes = [block_size, block_size]
+    forward, backward = _passes(scale, is_causal, rate, *sizes, tuple(given), is_fused)
     tensors = [ops.convert_to_tensor(x) for x in given.values()]
     # Of the optional tensors the bias alone has a gradient.
     biases, others = (tensors[:1], tensors[1:]) if "bias" in given else ([], tensors)
@@ -151,7 +153,7 @@ def blocked_attention(
 
 
 @functools.cache
-def _passes(scale, is_causal, rate, block_size, given, is_fused):
+def _passes(scale, is_causal, rate, rows, columns, given, is_fused):
     """The functions of the forward and the backward pass.
 
     They are the same ones for the same options, so that XLA compiles each once.
@@ -159,7 +161,9 @@ def _passes(scale, is_causal, rate, block_size, given, is_fused):
 
     def call_of(query, key, value, *tensors):
         optional = dict(zip(given, tensors, strict=True))
-        return _Call(query, key, value, scale, is_causal, rate, block_size, **optional)
+        return _Call(
+            query, key, value, scale, is_causal, rate, rows, columns, **optional
+        )
 
     def forward(*inputs):
         return call_of(*inputs).forward()
@@ -183,7 +187,8 @@ class _Call:
         scale,
         is_causal,
         rate,
-        size,
+        rows,
+        columns,
         *,
         bias=None,
         mask=None,
@@ -193,12 +198,14 @@ class _Call:
         self.batch, self.heads, self.queries, self.key_dim = ops.shape(query)
         _, self.groups, self.keys, self.value_dim = ops.shape(value)
         self.scale, self.is_causal, self.rate = scale, is_causal, rate
-        self.size, self.seed = size, seed
-        self.query_blocks = -(-self.queries // size)
-        self.key_blocks = -(-self.keys // size)
+        # Queries and keys of a block.
+        self.rows, self.columns, self.seed = rows, columns, seed
+        self.query_blocks = -(-self.queries // rows)
+        self.key_blocks = -(-self.keys // columns)
         self.dtype = at_least_float32_dtype(value.dtype)
         # Whole blocks of each.
-        self.query, self.key, self.value = map(self._pad, (query, key, value))
+        self.query = _pad_axis(query, 2, rows)
+        self.key, self.value = (_pad_axis(x, 2, columns) for x in (key, value))
         self.bias_shape = None if bias is None else ops.shape(bias)
         self.bias = None if bias is None else self._pad_pairs(bias)
         self.mask = None if mask is None else self._pad_pairs(ops.cast(mask, "bool"))
@@ -209,13 +216,13 @@ class _Call:
 
         T' is T rounded up to whole blocks.
         """
-        row = (self.batch, self.heads, self.size)
+        row = (self.batch, self.heads, self.rows)
 
         def attend(i):
-            queries = self._scaled(self._block(self.query, i))
+            queries = self._scaled(self._queries(self.query, i))
 
             def add_keys(j, maximum, total, mixed):
-                keys, values = self._block(self.key, j), self._block(self.value, j)
+                keys, values = self._keys(self.key, j), self._keys(self.value, j)
                 scores, visible = self._scores(queries, keys, i, j)
                 higher = ops.maximum(maximum, ops.max(scores, -1, keepdims=True))
                 weights = _visible(ops.exp(ops.subtract(scores, higher)), visible)
@@ -249,19 +256,19 @@ class _Call:
         query, key, value, bias = self.query, self.key, self.value, self.bias
         # Σ_s p_s ∂p_s = o · ∂o: what the softmax takes off each gradient.
         product = ops.multiply(at_least_float32(upstream), at_least_float32(outputs))
-        share = self._pad(ops.sum(product, -1, keepdims=True))
-        upstream = self._pad(upstream)
-        row = (self.batch, self.heads, self.size)
-        of_keys = (self.batch, self.groups, self.size)
+        share = _pad_axis(ops.sum(product, -1, keepdims=True), 2, self.rows)
+        upstream = _pad_axis(upstream, 2, self.rows)
+        row = (self.batch, self.heads, self.rows)
+        of_keys = (self.batch, self.groups, self.columns)
         of_pair = None if bias is None else ops.shape(self._pair_block(bias, 0, 0))
 
         def of_queries(i, key_gradients, value_gradients):
-            queries = self._scaled(self._block(query, i))
-            above = self._block(upstream, i)
-            log_sum, shares = self._block(log_sums, i), self._block(share, i)
+            queries = self._scaled(self._queries(query, i))
+            above = self._queries(upstream, i)
+            log_sum, shares = self._queries(log_sums, i), self._queries(share, i)
 
             def add_keys(j, gradient, key_gradients, value_gradients, *biases):
-                keys, values = self._block(key, j), self._block(value, j)
+                keys, values = self._keys(key, j), self._keys(value, j)
                 scores, visible = self._scores(queries, keys, i, j)
                 weights = _visible(ops.exp(ops.subtract(scores, log_sum)), visible)
                 dropped = ops.cast(self._drop(weights, i, j), value.dtype)
@@ -313,45 +320,48 @@ class _Call:
             return gradients
         return (*gradients, self._joined_pairs(outputs[1]))
 
-    def _pad(self, inputs):
-        """(B, N, T, ·) with zeros up to a multiple of C."""
-        return _pad_axis(inputs, 2, self.size)
-
     def _pad_pairs(self, inputs):
-        """(B, N, T, S), with the axes T and S as `_pad` leaves them, unless 1."""
-        for axis in (2, 3):
+        """(B, N, T, S) of whole blocks along the axes T and S, unless they are 1."""
+        for axis, size in ((2, self.rows), (3, self.columns)):
             if inputs.shape[axis] != 1:
-                inputs = _pad_axis(inputs, axis, self.size)
+                inputs = _pad_axis(inputs, axis, size)
         return inputs
 
     def _real_keys(self, padding_mask):
         """(B, 1, 1, S') or (1, 1, 1, S'), False for padding; None without any."""
         real = None
-        if not isinstance(self.keys, int) or self.keys % self.size:
-            end = self.key_blocks * self.size
+        if not isinstance(self.keys, int) or self.keys % self.columns:
+            end = self.key_blocks * self.columns
             real = ops.less(ops.arange(end, dtype="int32"), self.keys)[None]
         if padding_mask is not None:
-            given = _pad_axis(ops.cast(padding_mask, "bool"), 1, self.size)
+            given = _pad_axis(ops.cast(padding_mask, "bool"), 1, self.columns)
             real = given if real is None else ops.logical_and(given, real)
         return None if real is None else real[:, None, None, :]
 
     def _scaled(self, queries):
         return ops.multiply(queries, ops.cast(self.scale, queries.dtype))
 
-    def _block(self, inputs, index):
-        """Rows of one block, (B, N, C, ·)."""
-        return _slice_axes(inputs, {2: index}, self.size)
+    def _queries(self, inputs, i):
+        """Of (B, N, T, ·) the rows of a block of queries."""
+        return _slice_axes(inputs, {2: (i, self.rows)})
+
+    def _keys(self, inputs, j):
+        """Of (B, G, S, ·) the rows of a block of keys."""
+        return _slice_axes(inputs, {2: (j, self.columns)})
 
     def _pair_block(self, inputs, i, j):
         """Rows and columns of one pair of blocks, unless there is one alone."""
-        blocks = {a: k for a, k in ((2, i), (3, j)) if inputs.shape[a] != 1}
-        return _slice_axes(inputs, blocks, self.size)
+        blocks = {2: (i, self.rows), 3: (j, self.columns)}
+        return _slice_axes(
+            inputs, {axis: x for axis, x in blocks.items() if inputs.shape[axis] != 1}
+        )
 
     def _visible_blocks(self, i):
         """How many blocks of keys the queries of a block may attend to."""
         if not self.is_causal:
             return self.key_blocks
-        return ops.minimum(i + 1, self.key_blocks)
+        last = (i + 1) * self.rows
+        return ops.minimum(-(-last // self.columns), self.key_blocks)
 
     def _scores(self, queries, keys, i, j):
         """Scores of a pair of blocks, (B, N, C, C), and which are not masked."""
@@ -363,13 +373,14 @@ class _Call:
             scores = scores + ops.maximum(added, -1e9)
         masks = []
         if self.real is not None:
-            masks.append(_slice_axes(self.real, {3: j}, self.size))
+            masks.append(_slice_axes(self.real, {3: (j, self.columns)}))
         if self.mask is not None:
             masks.append(self._pair_block(self.mask, i, j))
         if self.is_causal:
-            rows = ops.arange(self.size, dtype="int32")
-            ahead = rows[None, :] - rows[:, None]
-            masks.append(ops.less_equal(ahead, (i - j) * self.size)[None, None])
+            rows = ops.arange(self.rows, dtype="int32")[:, None]
+            columns = ops.arange(self.columns, dtype="int32")[None, :]
+            distance = i * self.rows - j * self.columns
+            masks.append(ops.less_equal(columns - rows, distance)[None, None])
         if not masks:
             return scores, None
         visible = functools.reduce(ops.logical_and, masks)
@@ -387,7 +398,7 @@ class _Call:
         if self.groups == self.heads:
             return ops.matmul(left, right)
         product = ops.matmul(self._grouped(left), right)
-        shape = (self.batch, self.heads, self.size, product.shape[-1])
+        shape = (self.batch, self.heads, self.rows, product.shape[-1])
         return ops.reshape(product, shape)
 
     def _per_key(self, left, right):
@@ -444,9 +455,17 @@ def _pad_axis(inputs, axis, size):
     return ops.pad(inputs, widths)
 
 
-def _slice_axes(inputs, blocks, size):
-    """Block `blocks[axis]`, of a size, of some axes."""
+def _slice_axes(inputs, blocks):
+    """Block number `index` of a size, for some axes: `blocks[axis] = (index, size)`."""
     shape, start = list(ops.shape(inputs)), [0] * len(inputs.shape)
-    for axis, index in blocks.items():
+    for axis, (index, size) in blocks.items():
         shape[axis], start[axis] = size, index * size
     return ops.slice(inputs, start, shape)
+
+
+def _block_size(length, largest):
+    """The size of equal blocks, at most the largest, a multiple of 8."""
+    if length is None or length <= largest:
+        return largest if length is None else -(-length // 8) * 8
+    count = -(-length // largest)
+    return min(largest, -(-length // (8 * count)) * 8)

@@ -63,13 +63,13 @@ def outputs_and_gradients(function, inputs, way=WAYS[0]):
     return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in found]
 
 
-def check(inputs, way=WAYS[0], atol=1e-5, **options):
+def check(inputs, way=WAYS[0], atol=1e-5, block_size: int | None = C, **options):
     """Compares both forms; with a bias as the fourth input."""
 
     def in_blocks(query, key, value, bias=None):
         given = options if bias is None else {**options, "bias": bias}
         return blocks.blocked_attention(
-            query, key, value, scale=0.37, block_size=C, **given
+            query, key, value, scale=0.37, block_size=block_size, **given
         )
 
     def at_once(query, key, value, bias=None):
@@ -88,6 +88,16 @@ def check(inputs, way=WAYS[0], atol=1e-5, **options):
 def test_any_length(queries, keys):
     for is_causal in (False, True):
         check(inputs_of(queries, keys), is_causal=is_causal)
+
+
+@pytest.mark.parametrize("queries, keys", [(5, 33), (33, 5), (33, 41)])
+def test_blocks_are_no_larger_than_needed(queries, keys, monkeypatch):
+    for name in ("_BLOCK_SIZE", "_COMPILED_BLOCK_SIZE"):
+        monkeypatch.setattr(blocks, name, 16)
+    # Of 33 and 41 in three blocks; 5 in one of eight.
+    assert [blocks._block_size(x, 16) for x in (5, 33, 41)] == [8, 16, 16]
+    assert [blocks._block_size(x, 256) for x in (577, 1024, 257)] == [200, 256, 136]
+    check(inputs_of(queries, keys, 2), block_size=None, is_causal=True)
 
 
 @pytest.mark.parametrize("way", WAYS)
