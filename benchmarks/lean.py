@@ -18,6 +18,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from typing import Any
 
 import interleaved
 import numpy as np
@@ -47,7 +48,8 @@ def torch_call(length, arguments):
         for tensor in inputs:
             tensor.grad = None
         attend = torch.nn.functional.scaled_dot_product_attention
-        attend(*inputs, is_causal=arguments.causal).backward(above)
+        query, key, value = inputs
+        attend(query, key, value, is_causal=arguments.causal).backward(above)
 
     return call
 
@@ -76,14 +78,15 @@ def tensorflow_call(contestant, length, arguments):
         )[0]
 
     @tf.function(jit_compile=arguments.way == "xla", autograph=False)
-    def gradients(query, key, value, above):
+    def gradients(query, key, value, above) -> Any:
         with tf.GradientTape() as tape:
             tape.watch([query, key, value])
             outputs = attend(query, key, value)
         return tape.gradient(outputs, [query, key, value], above)
 
     tensors = [tf.constant(x) for x in arrays(length)]
-    traced = gradients.get_concrete_function(*tensors)
+    compiled: Any = gradients
+    traced = compiled.get_concrete_function(*tensors)
     return lambda: [x.numpy() for x in traced(*tensors)]
 
 

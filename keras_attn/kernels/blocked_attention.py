@@ -14,6 +14,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from keras import ops
 
@@ -105,7 +106,7 @@ def blocked_attention(
     rate=0.0,
     seed=None,
     block_size=None,
-):
+) -> Any:
     """`dropout(softmax(scale · q kᵀ + bias)) v` for each head, block by block.
 
     Args:
@@ -206,8 +207,8 @@ class _Call:
         # Whole blocks of each.
         self.query = _pad_axis(query, 2, rows)
         self.key, self.value = (_pad_axis(x, 2, columns) for x in (key, value))
-        self.bias_shape = None if bias is None else ops.shape(bias)
-        self.bias = None if bias is None else self._pad_pairs(bias)
+        self.bias_shape: Any = None if bias is None else ops.shape(bias)
+        self.bias: Any = None if bias is None else self._pad_pairs(bias)
         self.mask = None if mask is None else self._pad_pairs(ops.cast(mask, "bool"))
         self.real = self._real_keys(padding)
 

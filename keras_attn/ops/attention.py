@@ -9,6 +9,7 @@ probabilities of zero, not NaN.
 """
 
 import math
+from typing import Any
 
 from keras import ops
 
@@ -150,7 +151,7 @@ def scaled_dot_product_attention(
     scale=None,
     dropout=None,
     return_weights=True,
-):
+) -> tuple[Any, Any]:
     """`softmax(q kᵀ / √H) v` for each head (Vaswani et al. 2017, 3.2).
 
     With fewer key/value heads than query heads, consecutive query heads share one

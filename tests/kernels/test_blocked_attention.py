@@ -1,5 +1,7 @@
 """Attention in blocks is the attention of all scores at once, and holds few of them."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -40,7 +42,7 @@ def outputs_and_gradients(function, inputs, way=WAYS[0]):
     if ON_TENSORFLOW:
         import tensorflow as tf
 
-        def call(*inputs):
+        def call(*inputs) -> Any:
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
                 outputs = function(*inputs)
@@ -57,8 +59,10 @@ def outputs_and_gradients(function, inputs, way=WAYS[0]):
             outputs = function(*inputs)
             return loss_of(outputs), outputs
 
-        call = jax.value_and_grad(loss_and_outputs, has_aux=True)
-        (_, outputs), gradients = (jax.jit(call) if way == "xla" else call)(inputs)
+        compute: Any = jax.value_and_grad(loss_and_outputs, has_aux=True)
+        (_, outputs), gradients = (jax.jit(compute) if way == "xla" else compute)(
+            inputs
+        )
         found = [outputs, *gradients]
     return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in found]
 
