@@ -7,7 +7,7 @@
     python benchmarks/lean.py --small --rounds 1    checks that it runs
 
 Forward and backward of one layer's scores and sums, 8 heads of 64, float32: "blocks" is
-ours where nobody asks for scores, "scores" ours where somebody does, "keras"
+ours without the probabilities, "scores" ours with them, "keras"
 `keras.ops.dot_product_attention`, "torch" its fused kernel. Times are interleaved. Peak
 memory is what the second call adds to a process of its own; it runs on Linux. Results
 are in `RESULTS.md`.

@@ -45,7 +45,7 @@ def test_dalle_shapes(example, tmp_path):
     assert fit(None, None, None, tmp_path / "dvae").count_params() == 3_377
 
 
-# The guide to vision with language trains by the same functions.
+# The guide to generation trains a dVAE and a DALL·E.
 @pytest.mark.variation
 @pytest.mark.runs
 def test_dalle_emoji(example, tmp_path):

@@ -59,7 +59,7 @@ def write_dates(path, count):
 
 
 # The head is new, and the pooler was not pre-trained.
-# The guides to sentences and fine-tuning run what it is made of.
+# The guides to sentences and fine-tuning use the same functions.
 @pytest.mark.variation
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
 def test_pretrain_bert_and_fine_tune(example, tmp_path):

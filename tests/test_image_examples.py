@@ -152,7 +152,7 @@ def test_objects_that_the_tokens_of_a_caption_name(monkeypatch):
     assert (token_objects(texts[:1], [[ring, ring]], tokenizer) == -1).all()
 
 
-# The guide to questions runs what it is made of.
+# The guide to questions uses the same model and functions.
 @pytest.mark.variation
 def test_answer_shapes(example, tmp_path):
     run = tmp_path / "run"
@@ -207,7 +207,7 @@ def test_a_forgetful_robot_knows_only_the_present(monkeypatch):
     assert np.abs(outputs["q_values"] - network(frames)["q_values"])[:, 1:].max() > 1e-3
 
 
-# The tests of its model train and draw it.
+# The guide to images trains a reader of words.
 @pytest.mark.variation
 def test_read_words(example, tmp_path):
     sizes = "--images 24 --held-out 6 --width 2 --epochs 1 --batch-size 8".split()

@@ -53,7 +53,7 @@ def test_vilbert_shapes(example, detector, tmp_path):
     assert len(list(tmp_path.glob("*_bert_captions_0.json"))) == 2
 
 
-# `test_ranking` and `test_paths` train by the same functions.
+# `test_ranking` and `test_paths` train a ViLBERT in the same worlds.
 @pytest.mark.variation
 def test_captions(example, detector, tmp_path):
     printed = example("vln_bert_captions", *detector, "--run-dir", tmp_path)

@@ -44,7 +44,7 @@ def test_segment_membranes(example, tmp_path):
     assert (run / "segmentation.png").stat().st_size > 1000
 
 
-# The guide to pixels and boxes runs what it is made of.
+# The guide to images trains an FCN.
 @pytest.mark.variation
 def test_segment_streets(example, tmp_path):
     random = np.random.default_rng(0)

@@ -25,7 +25,7 @@ def recording(digit, seed):
     return content.getvalue()
 
 
-# The guide to speech runs what it is made of.
+# The guide to speech uses the same model and functions.
 @pytest.mark.variation
 def test_spell_digits(example, tmp_path):
     data, run = tmp_path / "data", tmp_path / "run"

@@ -9,7 +9,7 @@ from walk_cases import write_r2r
 pytestmark = pytest.mark.runs
 
 
-# The guide to navigation and the tests of the model run what it is made of.
+# The guide to navigation uses the same model and functions.
 @pytest.mark.variation
 def test_walk_buildings(example, tmp_path):
     folder, run = tmp_path / "r2r", tmp_path / "run"

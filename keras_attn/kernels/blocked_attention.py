@@ -39,9 +39,14 @@ from keras_attn.precision import at_least_float32, at_least_float32_dtype
 # Queries, and keys, of a block. XLA is fastest with the smaller ones; without it their
 # operations are too small for two cores (TensorFlow 2.21).
 _BLOCK_SIZE, _COMPILED_BLOCK_SIZE = 512, 256
-# Pairs of a query and a key from which on blocks are at most as slow as all scores at
-# once (`benchmarks/lean.py`): compiled by XLA, and one operation at a time.
-_COMPILED_PAIRS, _PAIRS, _CAUSAL_PAIRS = 512**2, 2048**2, 1024**2
+# From how many pairs of a query and a key on blocks take about as long as all scores at
+# once, or less (`benchmarks/lean.py`): (compiled by XLA, causal).
+_PAIRS = {
+    (True, True): 512**2,
+    (True, False): 1024**2,
+    (False, True): 1024**2,
+    (False, False): 2048**2,
+}
 # A masked score: finite, so that a difference of two is not NaN.
 _MASKED = -1e30
 
@@ -51,7 +56,7 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def whole_scores() -> Iterator[None]:
-    """Within it attention computes all scores at once, as a file for a runtime does."""
+    """Within it, attention computes all scores at once, as exported files do."""
     before = getattr(_local, "whole", False)
     _local.whole = True
     try:
@@ -75,9 +80,7 @@ def gains_from_blocks(query, key, value, is_causal) -> bool:
         return False
     if not all(has_fixed_shape(tensor) for tensor in (query, key, value)):
         return False
-    least = _CAUSAL_PAIRS if is_causal else _PAIRS
-    if _is_compiled():
-        least = _COMPILED_PAIRS
+    least = _PAIRS[_is_compiled(), bool(is_causal)]
     return query.shape[2] * key.shape[2] >= least
 
 

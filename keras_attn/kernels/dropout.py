@@ -69,7 +69,7 @@ def dropout(inputs, rate, seed):
 
 
 def fold_in(seed, index):
-    """A seed for each index, such as that of a block.
+    """Derives a seed for an index, such as the number of a block.
 
     The second integer counts the calls of a generator, so the first one must differ.
 
