@@ -72,6 +72,7 @@ def has_fixed_shape(tensor) -> bool:
     """Whether all axes of a tensor are known, except perhaps the batch.
 
     False for rank 2: its first axis may be the tokens of a batch, flattened, whose
-    number changes from batch to batch.
+    number changes from batch to batch. An unknown length is None, or a symbol while
+    Keras infers shapes on JAX.
     """
-    return len(tensor.shape) > 2 and None not in tensor.shape[1:]
+    return len(tensor.shape) > 2 and all(isinstance(n, int) for n in tensor.shape[1:])
