@@ -95,7 +95,7 @@ def gpt2_call(contestant, arguments):
     import keras
 
     from keras_attn import models
-    from keras_attn.kernels.blocked_attention import whole_scores
+    from keras_attn.kernels.lean_attention import whole_scores
 
     sizes = {"vocabulary_size": 31, **tables.TINY} if arguments.small else {}
     keras.utils.set_random_seed(0)

@@ -33,7 +33,7 @@ from keras_attn.export.shapes import (
 )
 from keras_attn.export.signature_info import PREFILL, STEP
 from keras_attn.export.signatures import Signature
-from keras_attn.kernels.blocked_attention import whole_scores
+from keras_attn.kernels.lean_attention import whole_scores
 
 
 class Sizes(enum.Flag):

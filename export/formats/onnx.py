@@ -25,7 +25,7 @@ from keras_attn.export.runtimes.onnx import (
 )
 from keras_attn.export.signatures import Signature, TracedModel
 from keras_attn.extras import requires_extra
-from keras_attn.kernels.blocked_attention import whole_scores
+from keras_attn.kernels.lean_attention import whole_scores
 from keras_attn.silence import silence
 
 # Protobuf's limit of a message, and so of an ONNX file.

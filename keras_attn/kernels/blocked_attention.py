@@ -10,10 +10,7 @@ Legend: B batch, T queries, S keys, N heads, G key/value heads, H key size, V va
 size, C queries or keys of a block.
 """
 
-import contextlib
 import functools
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 from keras import ops
@@ -29,7 +26,6 @@ from keras_attn.kernels.loop import (
 from keras_attn.kernels.runtime import (
     has_fixed_shape,
     is_compiled_by_xla,
-    is_tensorflow,
     is_tensorflow_on_cpu,
     is_tracing,
 )
@@ -39,60 +35,12 @@ from keras_attn.precision import at_least_float32, at_least_float32_dtype
 # Queries, and keys, of a block. XLA is fastest with the smaller ones; without it their
 # operations are too small for two cores (TensorFlow 2.21).
 _BLOCK_SIZE, _COMPILED_BLOCK_SIZE = 512, 256
-# From how many pairs of a query and a key on blocks take about as long as all scores at
-# once, or less (`benchmarks/lean.py`): (compiled by XLA, causal).
-_PAIRS = {
-    (True, True): 512**2,
-    (True, False): 1024**2,
-    (False, True): 1024**2,
-    (False, False): 2048**2,
-}
 # A masked score: finite, so that a difference of two is not NaN.
 _MASKED = -1e30
 
 
-_local = threading.local()
-
-
-@contextlib.contextmanager
-def whole_scores() -> Iterator[None]:
-    """Within it, attention computes all scores at once, as exported files do."""
-    before = getattr(_local, "whole", False)
-    _local.whole = True
-    try:
-        yield
-    finally:
-        _local.whole = before
-
-
-def gains_from_blocks(query, key, value, is_causal) -> bool:
-    """Whether `blocked_attention` takes less memory and hardly more time.
-
-    False for unknown lengths, and on accelerators, where it was not measured.
-
-    Args:
-        query: (B, N, T, H).
-        key: (B, G, S, H).
-        value: (B, G, S, V).
-        is_causal: Whether query t attends to the keys 0 … t only.
-    """
-    if getattr(_local, "whole", False) or not _is_on_cpu():
-        return False
-    if not all(has_fixed_shape(tensor) for tensor in (query, key, value)):
-        return False
-    least = _PAIRS[_is_compiled(), bool(is_causal)]
-    return query.shape[2] * key.shape[2] >= least
-
-
-def _is_on_cpu():
-    if is_tensorflow():
-        return is_tensorflow_on_cpu()
-    import jax
-
-    return jax.default_backend() == "cpu"
-
-
-def _is_compiled():
+def are_blocks_compiled() -> bool:
+    """Whether XLA compiles the passes over the blocks, as in a graph on CPUs."""
     return is_compiled_by_xla() or (is_tensorflow_on_cpu() and is_tracing())
 
 
@@ -134,7 +82,7 @@ def blocked_attention(
     optional = {"bias": bias, "mask": mask, "padding": padding_mask, "seed": seed}
     given = {name: x for name, x in optional.items() if x is not None}
     is_fused = all(has_fixed_shape(tensor) for tensor in (query, key, value))
-    largest = _COMPILED_BLOCK_SIZE if _is_compiled() else _BLOCK_SIZE
+    largest = _COMPILED_BLOCK_SIZE if are_blocks_compiled() else _BLOCK_SIZE
     if block_size is None:
         sizes = [_block_size(x.shape[2], largest) for x in (query, key)]
     else:

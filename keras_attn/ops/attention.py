@@ -14,8 +14,7 @@ from typing import Any
 from keras import ops
 
 from keras_attn.kernels.bias import add_bias
-from keras_attn.kernels.blocked_attention import blocked_attention, gains_from_blocks
-from keras_attn.kernels.dropout import RandomDropout
+from keras_attn.kernels.lean_attention import lean_attention
 from keras_attn.ops.kernels import convolution, product
 from keras_attn.ops.masks import causal_mask, merge_masks
 from keras_attn.precision import at_least_float32
@@ -159,9 +158,9 @@ def scaled_dot_product_attention(
     the keys in memory. Cached keys are not concatenated with the new keys, which would
     copy the cache; their scores are concatenated instead.
 
-    Without `return_weights`, long sequences are attended to in blocks: the outputs are
-    the same up to rounding, and the memory grows with the length, not with its square
-    (`kernels.blocked_attention`).
+    Without `return_weights`, long sequences are attended to in blocks, or by a kernel
+    of the accelerator: the outputs are the same up to rounding, and the memory grows
+    with the length, not with its square (`kernels.lean_attention`).
 
     Args:
         query: (B, N, T, H).
@@ -187,15 +186,12 @@ def scaled_dot_product_attention(
     groups = key.shape[1]
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
-    is_random = isinstance(dropout, RandomDropout)
     if (
         not return_weights
         and cache is None
-        and (dropout is None or is_random)
         and all(x is None or len(x.shape) == 4 for x in (mask, bias))
-        and gains_from_blocks(query, key, value, is_causal)
     ):
-        outputs = blocked_attention(
+        outputs = lean_attention(
             query,
             key,
             value,
@@ -204,10 +200,10 @@ def scaled_dot_product_attention(
             mask=mask,
             padding_mask=padding_mask,
             is_causal=is_causal,
-            rate=dropout.rate if is_random else 0.0,
-            seed=dropout.next_seed() if is_random else None,
+            dropout=dropout,
         )
-        return outputs, None
+        if outputs is not None:
+            return outputs, None
     causal = causal_mask(length, ops.shape(key)[2]) if is_causal else None
     mask = merge_masks(padding_mask=padding_mask, attention_mask=mask, causal=causal)
     if groups != heads:

@@ -33,7 +33,7 @@ import keras
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.indices import length_ranges
 from keras_attn.input_checks import MASKED_INPUTS
-from keras_attn.kernels.blocked_attention import whole_scores
+from keras_attn.kernels.lean_attention import whole_scores
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.models.parts.functional import input_structure
 from keras_attn.models.parts.registry import create

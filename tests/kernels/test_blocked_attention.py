@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-import keras_attn.ops.attention as attention
 from keras_attn.kernels import blocked_attention as blocks
+from keras_attn.kernels import lean_attention as lean
 from keras_attn.kernels.dropout import dropout, fold_in
 from keras_attn.layers import MultiHeadAttention
 from keras_attn.layers.recorder import record_attention_scores
@@ -231,8 +231,8 @@ def short(monkeypatch):
         calls.append(options)
         return attend(*inputs, block_size=C, **options)
 
-    monkeypatch.setattr(blocks, "_PAIRS", dict.fromkeys(blocks._PAIRS, 17**2))
-    monkeypatch.setattr(attention, "blocked_attention", spy)
+    monkeypatch.setattr(lean, "_PAIRS", dict.fromkeys(lean._PAIRS, 17**2))
+    monkeypatch.setattr(lean, "blocked_attention", spy)
     return calls
 
 
@@ -247,7 +247,7 @@ def test_a_layer_uses_blocks_if_scores_are_not_requested(short):
     asked, same = layer(inputs, use_causal_mask=True, return_attention_scores=True)
     layer(inputs[:, :16])
     layer(inputs, cache=(normal(B, 3, 2, 4), normal(B, 3, 2, 4)))
-    with blocks.whole_scores():
+    with lean.whole_scores():
         layer(inputs)
     assert not short
     for other in (recorded, asked):

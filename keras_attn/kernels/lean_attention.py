@@ -1,0 +1,115 @@
+"""Which form of attention to compute where nobody asks for its probabilities.
+
+On a CPU blocks (`blocked_attention`), on a TPU Splash (`splash_attention`), on an
+NVIDIA GPU cuDNN (`cudnn_attention`): all in memory that grows with the lengths, and
+not with their product. Each is chosen only where it is measured to gain.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from keras_attn.kernels.blocked_attention import are_blocks_compiled, blocked_attention
+from keras_attn.kernels.cudnn_attention import cudnn_attends_to, cudnn_attention
+from keras_attn.kernels.dropout import RandomDropout
+from keras_attn.kernels.runtime import (
+    has_fixed_shape,
+    is_tensorflow,
+    platform,
+)
+from keras_attn.kernels.splash_attention import splash_attention
+
+# From how many pairs of a query and a key on blocks take about as long as all scores at
+# once, or less (`benchmarks/lean.py`): (compiled by XLA, causal).
+_PAIRS = {
+    (True, True): 512**2,
+    (True, False): 1024**2,
+    (False, True): 1024**2,
+    (False, False): 2048**2,
+}
+# The same for cuDNN (`benchmarks/gpu.py`, an H100, from the smallest length measured).
+_CUDNN_PAIRS = 512**2
+# The same for Splash. No TPU was at hand: it is the compiler's memory that gains.
+_SPLASH_PAIRS = 1024**2
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def whole_scores() -> Iterator[None]:
+    """Within it, attention computes all scores at once, as exported files do."""
+    before = getattr(_local, "whole", False)
+    _local.whole = True
+    try:
+        yield
+    finally:
+        _local.whole = before
+
+
+def lean_attention(
+    query,
+    key,
+    value,
+    *,
+    scale,
+    bias=None,
+    mask=None,
+    padding_mask=None,
+    is_causal=False,
+    dropout=None,
+) -> Any:
+    """Attention without a tensor of all scores, if one of its forms gains.
+
+    Never for unknown lengths: which form is the better one depends on them.
+
+    Args:
+        query: (B, N, T, H).
+        key: (B, G, S, H), N a multiple of G.
+        value: (B, G, S, V).
+        scale: Factor of the scores.
+        bias: Added to the scores, (B, N, T, S) or 1 along any axis; or None.
+        mask: Boolean, (B, N, T, S) or 1 along any axis, True = attend; or None.
+        padding_mask: Boolean, (B, S), True = a real key; or None.
+        is_causal: Whether query t attends to the keys 0 … t only.
+        dropout: A function that drops probabilities, or None.
+
+    Returns:
+        (B, N, T, V) in the dtype of `value`, or None if all scores at once are the
+        better form, or the only one.
+    """
+    if getattr(_local, "whole", False):
+        return None
+    if not all(has_fixed_shape(tensor) for tensor in (query, key, value)):
+        return None
+    pairs = query.shape[2] * key.shape[2]
+    kind = platform()
+    if kind == "cpu":
+        is_random = isinstance(dropout, RandomDropout)
+        if pairs < _PAIRS[are_blocks_compiled(), bool(is_causal)] or (
+            dropout is not None and not is_random
+        ):
+            return None
+        return blocked_attention(
+            query,
+            key,
+            value,
+            scale=scale,
+            bias=bias,
+            mask=mask,
+            padding_mask=padding_mask,
+            is_causal=is_causal,
+            rate=dropout.rate if is_random else 0.0,
+            seed=dropout.next_seed() if is_random else None,
+        )
+    if is_tensorflow() or not (bias is None and mask is None and dropout is None):
+        return None
+    if not isinstance(query.shape[0], int):  # Keras infers shapes.
+        return None
+    masks = {"padding_mask": padding_mask, "is_causal": is_causal}
+    if kind == "tpu" and pairs >= _SPLASH_PAIRS:
+        return splash_attention(query, key, value, scale=scale, **masks)
+    if kind == "gpu" and pairs >= _CUDNN_PAIRS:
+        if cudnn_attends_to(query, key, value, **masks):
+            return cudnn_attention(query, key, value, scale=scale, **masks)
+    return None
