@@ -38,8 +38,8 @@ FIRST = {f"{layer}-{[*cases][0]}" for layer, cases in CASES.items()}
 ON_JAX = keras.backend.backend() == "jax"
 
 
-# Their gradients take seconds to compile, and hold nothing that the gradients of smaller
-# layers do not hold.
+# Their gradients take seconds to compile, and hold nothing that those of smaller layers
+# do not hold.
 LARGE_GRADIENTS = {
     "AttentionPooling",
     "AttentionSpeller",
