@@ -1,0 +1,139 @@
+"""Training under `models.layout_map`, on meshes of four devices and on one device.
+
+XLA makes four devices of one processor if this is in the environment before JAX starts:
+
+    XLA_FLAGS=--xla_force_host_platform_device_count=4
+"""
+
+import functools
+import warnings
+
+import jax
+import keras
+import numpy as np
+import pytest
+from model_cases import (
+    GRAPHS,
+    ONE_OF_EACH,
+    TINY,
+    build,
+    given,
+    has_own_loss,
+    inputs_for,
+    numpy,
+    randomize,
+    truth_for,
+)
+from model_contract import remove_noise
+
+from keras_attn import models
+from keras_attn.models.parts.keras_state import undone
+
+if keras.backend.backend() != "jax":
+    pytest.skip("`keras.distribution` has no effect here", allow_module_level=True)
+if jax.device_count() < 4:
+    pytest.skip("XLA_FLAGS asks for fewer than four devices", allow_module_level=True)
+
+ROWS, STEPS = 4, 3
+MESHES = {"1x4": (1, 4), "2x2": (2, 2), "4x1": (4, 1)}
+# Grouped by what a name ends with; everything else keeps its size.
+_DIMS = ("_dim", "_dims", "_size", "_classes", "_answers")
+_KEPT = ("image_size", "patch_size", "window_size", "grid_size", "attention_size")
+_KEPT += ("kernel_sizes", "anchor_sizes", "fully_connected_size")
+
+
+def divisible(name, size):
+    """A size of a tiny model that four devices can share."""
+    if isinstance(size, tuple):
+        return tuple(divisible(name, each) for each in size)
+    if name.endswith("num_heads") or name.endswith("_heads"):
+        return 4
+    if name.endswith(_DIMS) and name not in _KEPT:
+        return 8 * -(-size // 8)
+    return size
+
+
+def sizes_of(case):
+    """Arguments of a tiny model that four devices can share."""
+    tiny = {name: divisible(name, size) for name, size in TINY[case].items()}
+    smaller = GRAPHS[case].smaller or {"num_layers": 1}
+    return tiny | {k: v for k, v in smaller.items() if "layers" in k and k in tiny}
+
+
+def distribution(case, shape):
+    """The distribution of a case on a mesh."""
+    mesh = keras.distribution.DeviceMesh(shape, ["batch", "model"])
+    with warnings.catch_warnings():
+        # Tiny products whose sizes follow from an image or from three channels.
+        warnings.filterwarnings("ignore", "On a mesh whose axis")
+        layout = models.layout_map(case, mesh, **sizes_of(case))
+    return keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
+
+
+def new_model(case):
+    """A model with the same random weights at each call, and no noise."""
+    with undone():
+        model = randomize(build(case, **sizes_of(case)), scale=0.3)
+    remove_noise(model)
+    return model
+
+
+def labels_for(model, inputs):
+    """Labels for each output, or what the model's own loss needs."""
+    if has_own_loss(model):
+        return truth_for(model, batch=ROWS)
+    outputs, _ = jax.eval_shape(
+        lambda *weights: model.stateless_call(*weights, given(model, inputs)),
+        [variable.value for variable in model.trainable_variables],
+        [variable.value for variable in model.non_trainable_variables],
+    )
+    rng = np.random.default_rng(3)
+    return jax.tree.map(
+        lambda x: None if x.dtype == bool else rng.normal(size=x.shape).astype("f4"),
+        outputs,
+    )
+
+
+def trained(model):
+    """The losses of three steps, and all weights afterwards."""
+    inputs = inputs_for(model, batch=ROWS)
+    labels = labels_for(model, inputs)
+    model.compile(
+        keras.optimizers.SGD(0.01),
+        loss=None
+        if has_own_loss(model)
+        else keras.tree.map_structure(lambda _: "mse", labels),
+    )
+    losses = [model.train_on_batch(given(model, inputs), labels) for _ in range(STEPS)]
+    return losses, {weight.path: numpy(weight) for weight in model.weights}
+
+
+@functools.lru_cache(maxsize=2)
+def on_one_device(case):
+    """What `trained` returns without a distribution."""
+    return trained(new_model(case))
+
+
+def _close(found, expected):
+    losses, weights = found
+    np.testing.assert_allclose(losses, expected[0], rtol=1e-5)
+    assert losses[0] != losses[-1]
+    assert set(weights) == set(expected[1])
+    for path, value in weights.items():
+        np.testing.assert_allclose(
+            value, expected[1][path], rtol=1e-5, atol=1e-5, err_msg=path
+        )
+
+
+FEW = ()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("shape", MESHES.values(), ids=MESHES)
+@pytest.mark.parametrize("case", ONE_OF_EACH)
+def test_four_devices_train_like_one(case, shape):
+    expected = on_one_device(case)
+    with distribution(case, shape).scope():
+        model = new_model(case)
+        found = trained(model)
+    _close(found, expected)
