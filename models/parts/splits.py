@@ -4,20 +4,22 @@ The first product of a pair is divided by columns and the second by rows, so a d
 computes its own columns and rows, and the devices add up once per pair (Shoeybi et al.
 2019, "Megatron-LM", arXiv:1909.08053, section 3):
 
-| layer | divided | so that each device has |
-|---|---|---|
-| `MultiHeadAttention`, `RelativeMultiHeadAttention` | kernels of queries, keys and values \
-by columns, of the output by rows | N/n heads |
-| the same with a fused kernel, `WindowAttention` | the fused kernel by rows; \
-`layers/attention/fused_kernel.py` says why | N/n heads |
-| `FeedForward` | `expand` by columns, `contract` by rows | 1/n of `mlp_dim` |
-| `GlimpseAttention` | kernels of query and value by columns, of the scores by rows | \
-1/n of `units` |
-| embeddings with more rows than columns | by rows, or else by columns | 1/n of the \
-vocabulary |
-| any other `Dense` | by columns, or else by rows | 1/n of the outputs |
-| `Conv2D`, transposed convolutions | by the channels of the output, or else of the \
-input; never along rows and columns of the image | 1/n of the channels |
+`MultiHeadAttention`, `RelativeMultiHeadAttention`
+    kernels of queries, keys and values by columns, of the output by rows: N/n heads
+`MultiHeadAttention` with a fused kernel, `WindowAttention`
+    the fused kernel by rows, for which `layers/attention/fused_kernel.py` has the
+    reason, and the output by rows: N/n heads
+`FeedForward`
+    `expand` by columns, `contract` by rows: 1/n of `mlp_dim`
+`GlimpseAttention`
+    kernels of query and value by columns, of the scores by rows: 1/n of `units`
+embeddings with more rows than columns
+    by rows, or else by columns: 1/n of the vocabulary
+any other `Dense`
+    by columns, or else by rows: 1/n of the outputs
+`Conv2D`, transposed convolutions
+    by channels of the output, or else of the input, never along rows and columns of the
+    image: 1/n of the channels
 
 All else is whole on every device: norms, biases of whole axes and other vectors,
 positions and small tables, depthwise and grouped convolutions, which are small; and
