@@ -55,13 +55,15 @@ JAX_TESTS := not half_precision and not random_weights and not padding_changes \
 	and not saving_and_loading and not one_initializer and not mask_to_add \
 	and not out_of_range and not rematerialized
 
+# XLA makes them of one processor; whatever needs no mesh uses the first.
+FOUR_DEVICES := --xla_force_host_platform_device_count=4
 HELD := test_a_large_weight_of_the_kl_holds_the_policy
 
 test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
-	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \
-		-m "$(MARKS)not parity" \
+	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0 $(FOUR_DEVICES)) $(PYTEST) \
+		-k "$(JAX_TESTS)" -m "$(MARKS)not parity" \
 		tests/layers/test_contract.py tests/models/test_contract_numbers.py \
-		tests/models/test_contract_fit_*.py \
+		tests/models/test_contract_fit_*.py tests/models/test_layout*.py \
 		tests/kernels/test_blocked_attention.py::test_masks_and_groups_in_every_way \
 		tests/kernels/test_blocked_attention.py::test_no_tensor_has_a_score_for_every_pair \
 		"tests/training/test_policy_optima.py::$(HELD)[ppo]" \

@@ -25,6 +25,7 @@ RUNS = {
     "attention.py": [],
     "checkouts.py": [str(FOLDER.parent), str(FOLDER.parent), "--row", "bert forward"],
     "dense.py": ["--row", "unet training, batch 1"],
+    "distributed.py": [],
     "edge.py": [],
     "feedback.py": ["--row", "rloo"],
     "finetune.py": ["--only", "lora_8"],
