@@ -76,7 +76,8 @@ def layout_map(
             convolution slides.
 
     Warns:
-        UserWarning: If weights stay whole because none of their axes can be divided.
+        UserWarning: If weights stay whole because none of their axes can be divided, or
+            all weights do.
 
     Example:
         ```python
@@ -108,6 +109,14 @@ def layout_map(
             names[axis] = model_parallel_dim_name
         axes[path] = tuple(names)
     axes |= {path: given for path, given in chosen.items() if given is not None}
+    if not axes:
+        warnings.warn(
+            "No weight of this model is divided: every device holds all of them, "
+            "because all are vectors or inside recurrent loops. "
+            "`keras.distribution.DataParallel` does the same. "
+            f"Received: model={model.name!r}",
+            stacklevel=2,
+        )
     layout = keras.distribution.LayoutMap(mesh)
     for pattern, given in _patterns(axes, {*variables, *axes}).items():
         layout[pattern] = given

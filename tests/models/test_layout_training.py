@@ -8,7 +8,6 @@ XLA makes four devices of one processor if this is in the environment before JAX
 import functools
 import warnings
 
-import jax
 import keras
 import numpy as np
 import pytest
@@ -27,11 +26,12 @@ from model_cases import (
 from model_contract import remove_noise
 
 from keras_attn import models
-from keras_attn.models.parts.keras_state import undone
+from keras_attn.models.parts.keras_state import allocate, undone, without_allocating
+from keras_attn.models.parts.splits import find_groups
 
 if keras.backend.backend() != "jax":
     pytest.skip("`keras.distribution` has no effect here", allow_module_level=True)
-if jax.device_count() < 4:
+if keras.distribution.get_device_count() < 4:
     pytest.skip("XLA_FLAGS asks for fewer than four devices", allow_module_level=True)
 
 ROWS, STEPS = 4, 3
@@ -65,7 +65,7 @@ def distribution(case, shape):
     mesh = keras.distribution.DeviceMesh(shape, ["batch", "model"])
     with warnings.catch_warnings():
         # Tiny products whose sizes follow from an image or from three channels.
-        warnings.filterwarnings("ignore", "On a mesh whose axis")
+        warnings.filterwarnings("ignore", "On a mesh whose axis|No weight of this")
         layout = models.layout_map(case, mesh, **sizes_of(case))
     return keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
 
@@ -73,15 +73,22 @@ def distribution(case, shape):
 def new_model(case):
     """A model with the same random weights at each call, and no noise."""
     with undone():
-        model = randomize(build(case, **sizes_of(case)), scale=0.3)
+        with without_allocating():
+            model = build(case, **sizes_of(case))
+        for weight in model.weights:
+            # JAX would compile the initializer of each shape.
+            weight._initializer = lambda shape, dtype: np.zeros(shape, dtype)
+        allocate()
     remove_noise(model)
-    return model
+    return randomize(model, scale=0.3)
 
 
 def labels_for(model, inputs):
     """Labels for each output, or what the model's own loss needs."""
     if has_own_loss(model):
         return truth_for(model, batch=ROWS)
+    import jax
+
     outputs, _ = jax.eval_shape(
         lambda *weights: model.stateless_call(*weights, given(model, inputs)),
         [variable.value for variable in model.trainable_variables],
@@ -114,6 +121,31 @@ def on_one_device(case):
     return trained(new_model(case))
 
 
+# Speech: everything is inside recurrent loops.
+WHOLE = ("listen_attend_spell",)
+
+
+def check_parts(model, parallel, devices):
+    """A device holds its part of what the map divides, also after training."""
+    divided = set()
+    for weight in model.weights:
+        layout = parallel.get_variable_layout(weight)
+        if "model" in layout.axes:
+            divided.add(weight.path)
+        parts = devices if "model" in layout.axes else 1
+        for shard in weight.value.addressable_shards:
+            assert shard.data.size * parts == np.prod(weight.shape), weight.path
+    kernels = [
+        weight
+        for layer, groups in find_groups(model)
+        for weight in layer._trainable_variables
+        if groups and len(weight.shape) > 1
+    ]
+    if model.name not in WHOLE:
+        largest = max(kernels, key=lambda weight: np.prod(weight.shape))
+        assert largest.path in divided
+
+
 def _close(found, expected):
     losses, weights = found
     np.testing.assert_allclose(losses, expected[0], rtol=1e-5)
@@ -133,7 +165,9 @@ FEW = ()
 @pytest.mark.parametrize("case", ONE_OF_EACH)
 def test_four_devices_train_like_one(case, shape):
     expected = on_one_device(case)
-    with distribution(case, shape).scope():
+    parallel = distribution(case, shape)
+    with parallel.scope():
         model = new_model(case)
         found = trained(model)
     _close(found, expected)
+    check_parts(model, parallel, shape[1])
