@@ -4,13 +4,16 @@ The meshes need four devices, which XLA makes of one processor if this is in the
 environment before JAX starts: XLA_FLAGS=--xla_force_host_platform_device_count=4
 """
 
+import re
+
 import keras
 import numpy as np
 import pytest
 from model_cases import create, given, inputs_for, numpy
 
-from keras_attn import models
+from keras_attn import layers, models
 from keras_attn.models.checkpoints.tensors import TensorFile
+from keras_attn.models.parts.keras_state import undone
 
 ON_JAX = keras.backend.backend() == "jax"
 with_devices = pytest.mark.skipif(
@@ -176,6 +179,38 @@ def test_meshes_and_models_are_checked():
         models.layout_map(lambda: None, mesh_of(4, 1), num_layers=2)
     with pytest.raises(TypeError, match="a function that returns a NoneType"):
         models.layout_map(lambda: None, mesh_of(4, 1))
+
+
+@with_devices
+@pytest.mark.compiled
+def test_devices_exchange_kernels_and_no_heads():
+    """Three parts of the fused kernel by columns, and a sum of the output product."""
+    import jax
+
+    def build():
+        inputs = keras.Input((None, 24))
+        layer = layers.MultiHeadAttention(4, 6, bias_initializer="ones")
+        return keras.Model(inputs, layer(inputs))
+
+    parallel = keras.distribution.ModelParallel(
+        layout_map=models.layout_map(build, mesh_of(1, 4)), batch_dim_name="batch"
+    )
+    inputs = np.random.default_rng(0).normal(size=(2, 5, 24)).astype("float32")
+    with undone():
+        one = build()
+    with parallel.scope(), undone():
+        four = build()
+        four.set_weights(one.get_weights())
+        weights = [variable.value for variable in four.trainable_variables]
+        call = jax.jit(lambda *given: four.stateless_call(given[0], [], given[1])[0])
+        text = call.lower(weights, inputs).compile().as_text()
+        outputs = call(weights, inputs)
+    exchanged = re.findall(r"= (\S+\[.*) (all-\w+(?:-\w+)?|collective-\w+)\(", text)
+    assert sorted(kind for _, kind in exchanged) == ["all-reduce", *3 * ["all-to-all"]]
+    # A device's rows of a part, for another device: 24 / 4 rows of 24 / 4 columns.
+    pieces = {shape.count("f32[6,1,6]") for shape, kind in exchanged if "to" in kind}
+    assert pieces == {4}
+    np.testing.assert_allclose(outputs, one(inputs), rtol=1e-5, atol=1e-5)
 
 
 @with_devices
