@@ -285,7 +285,8 @@ def _divide(model, size, exempt) -> tuple[dict[str, tuple[int | None, int]], lis
                 for name in way.keys() & own.keys():
                     divided[own[name].path] = way[name], len(own[name].shape)
                 if is_fused(layer) and "query_key_value_kernel" in own:
-                    divided |= _parts(layer, size)
+                    path = own["query_key_value_kernel"].path
+                    divided |= _parts(path, key_value_heads(layer), size)
             elif group.argument:
                 failed.append((layer, group, weights[0]))
             else:
@@ -309,11 +310,10 @@ def _way(group: Group, own, size) -> dict[str, int] | None:
     return None
 
 
-def _parts(layer, size) -> dict[str, tuple[int | None, int]]:
+def _parts(path, groups, size) -> dict[str, tuple[int | None, int]]:
     """The columns of a fused kernel that each device computes with: its heads."""
-    path = layer.query_key_value_kernel.path
     # Keys and values that several devices' queries share are whole.
-    keys = 1 if key_value_heads(layer) % size == 0 else None
+    keys = 1 if groups % size == 0 else None
     columns = {"query": 1, "key": keys, "value": keys}
     return {f"{path}/{part}": (axis, 2) for part, axis in columns.items()}
 
