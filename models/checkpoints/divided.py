@@ -34,11 +34,11 @@ def assign_divided(weight: Weight, keys: Mapping[str, str], opened: Folder) -> N
     # Devices that hold the same part are asked for one after another.
     read: dict[tuple, np.ndarray] = {}
 
-    def part(index: Index) -> np.ndarray:
+    def part(index: Index | None) -> np.ndarray:
         # JAX may name the ends of an axis that is not divided.
         index = tuple(
             slice(None) if len(range(size)[each]) == size else each
-            for each, size in zip(index, shape, strict=True)
+            for each, size in zip(index or (), shape, strict=True)
         )
         ends = tuple((each.start, each.stop) for each in index)
         if ends not in read:

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -91,10 +92,10 @@ def layout_map(
     """
     _check_backend()
     size = _check_mesh(mesh, model_parallel_dim_name, data_parallel_dim_name)
-    model = _unallocated(model, overrides)
-    variables = {variable.path: variable for variable in model.variables}
+    built = _unallocated(model, overrides)
+    variables = {variable.path: variable for variable in built.variables}
     chosen = _check_rules(rules or {}, variables, mesh)
-    divided, whole = _divide(model, size, set(chosen))
+    divided, whole = _divide(built, size, set(chosen))
     if whole:
         warnings.warn(
             f"On a mesh whose axis {model_parallel_dim_name!r} has the size {size}, "
@@ -114,7 +115,7 @@ def layout_map(
             "No weight of this model is divided: every device holds all of them, "
             "because all are vectors or inside recurrent loops. "
             "`keras.distribution.DataParallel` does the same. "
-            f"Received: model={model.name!r}",
+            f"Received: model={built.name!r}",
             stacklevel=2,
         )
     layout = keras.distribution.LayoutMap(mesh)
@@ -160,7 +161,7 @@ def _check_mesh(mesh, model_axis, data_axis) -> int:
     return mesh.shape[list(mesh.axis_names).index(model_axis)]
 
 
-def _unallocated(model, overrides) -> keras.Model:
+def _unallocated(model, overrides) -> Any:
     """The model, or a new one without values in its variables."""
     if isinstance(model, keras.Model) or (
         callable(model) and not isinstance(model, str | os.PathLike)

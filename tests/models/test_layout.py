@@ -5,6 +5,7 @@ environment before JAX starts: XLA_FLAGS=--xla_force_host_platform_device_count=
 """
 
 import re
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,8 +22,13 @@ with_devices = pytest.mark.skipif(
     reason="needs JAX with four devices",
 )
 # Sizes that four devices can share, and an odd vocabulary.
-SHARED = {"hidden_dim": 24, "num_heads": 4, "mlp_dim": 40, "num_layers": 2}
-GPT = {**SHARED, "vocabulary_size": 29, "max_sequence_length": 31}
+SHARED: dict[str, Any] = {
+    "hidden_dim": 24,
+    "num_heads": 4,
+    "mlp_dim": 40,
+    "num_layers": 2,
+}
+GPT: dict[str, Any] = {**SHARED, "vocabulary_size": 29, "max_sequence_length": 31}
 
 
 def mesh_of(*shape, names=("batch", "model")):
@@ -126,7 +132,7 @@ def test_a_kernel_is_not_divided_where_its_convolution_slides():
 
 @with_devices
 def test_heads_and_hidden_units_must_be_shared_evenly():
-    mesh, sizes = mesh_of(1, 4), {**GPT, "num_heads": 6, "mlp_dim": 48}
+    mesh, sizes = mesh_of(1, 4), GPT | {"num_heads": 6, "mlp_dim": 48}
     with pytest.raises(ValueError, match="`num_heads` of block_0/self_attention") as at:
         models.layout_map("gpt2_small", mesh, **sizes)
     message = str(at.value)
@@ -137,12 +143,12 @@ def test_heads_and_hidden_units_must_be_shared_evenly():
     layout = models.layout_map("gpt2_small", mesh, rules=rules, **sizes)
     assert not [pattern for pattern in layout if "attention" in pattern]
     with pytest.raises(ValueError, match="`mlp_dim` of block_0/feed_forward/expand"):
-        models.layout_map("gpt2_small", mesh, **{**GPT, "mlp_dim": 42})
+        models.layout_map("gpt2_small", mesh, **(GPT | {"mlp_dim": 42}))
 
 
 @with_devices
 def test_some_layers_keep_heads_that_others_divide():
-    sizes = {
+    sizes: dict[str, Any] = {
         "image_size": (18, 26),
         "patch_size": 2,
         "num_classes": 8,
@@ -161,7 +167,7 @@ def test_some_layers_keep_heads_that_others_divide():
 @with_devices
 def test_what_cannot_be_divided_is_named():
     with pytest.warns(UserWarning, match=r"stay whole.*logits/kernel \(7, 19\)"):
-        sizes = {"hidden_dim": 7, "target_vocabulary_size": 19}
+        sizes: dict[str, Any] = {"hidden_dim": 7, "target_vocabulary_size": 19}
         models.layout_map("rnnsearch_50", mesh_of(1, 4), maxout_dim=7, **sizes)
 
 
@@ -203,7 +209,7 @@ def test_devices_exchange_kernels_and_no_heads():
         four.set_weights(one.get_weights())
         weights = [variable.value for variable in four.trainable_variables]
         call = jax.jit(lambda *given: four.stateless_call(given[0], [], given[1])[0])
-        text = call.lower(weights, inputs).compile().as_text()
+        text = str(call.lower(weights, inputs).compile().as_text())
         outputs = call(weights, inputs)
     exchanged = re.findall(r"= (\S+\[.*) (all-\w+(?:-\w+)?|collective-\w+)\(", text)
     assert sorted(kind for _, kind in exchanged) == ["all-reduce", *3 * ["all-to-all"]]

@@ -7,6 +7,7 @@ XLA makes four devices of one processor if this is in the environment before JAX
 
 import functools
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -53,7 +54,7 @@ def divisible(name, size):
     return size
 
 
-def sizes_of(case):
+def sizes_of(case) -> dict[str, Any]:
     """Arguments of a tiny model that four devices can share."""
     tiny = {name: divisible(name, size) for name, size in TINY[case].items()}
     smaller = GRAPHS[case].smaller or {"num_layers": 1}
