@@ -8,7 +8,7 @@ one thread. First a checkpoint of random float32 weights is loaded under
 `models.layout_map`, and the memory is what this adds to the process at its peak, as a
 part of the size of the file. Then three steps of Adam: the time is that of the fastest
 step but the first, and the losses are compared with those of one process. It runs on
-Linux, with the JAX backend, and needs no accelerator. Results are in `RESULTS.md`.
+Linux, with the JAX backend, and needs no accelerator.
 """
 
 import argparse
