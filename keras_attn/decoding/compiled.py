@@ -86,17 +86,15 @@ class Compilations:
         self, functions: DecodingFunctions, settings: Settings, jit_compile
     ) -> "CompiledLoop":
         """A compiled loop that serves these settings; it may be shared with others."""
-        rounded = rounded_length(settings.max_new_tokens, None)
-        buffer_length = functions.max_length or rounded
         key = (
             compilation_key(settings.strategy),
             functions.max_length,
-            buffer_length,
+            _buffer_length(functions, settings),
             len(_padded_ends(settings)),
             jit_compile,
         )
         if key not in self._loops:
-            loop = CompiledLoop(functions, settings.strategy, buffer_length)
+            loop = CompiledLoop.for_settings(functions, settings)
             loop.compile(jit_compile=_resolve_jit(jit_compile))
             self._loops[key] = loop
         return self._loops[key]
@@ -153,6 +151,14 @@ class CompiledLoop(keras.Model):
         self.prefill = functions.prefill
         self.step = functions.step
 
+    @classmethod
+    def for_settings(
+        cls, functions: DecodingFunctions, settings: Settings
+    ) -> "CompiledLoop":
+        """The loop for a strategy, with room for `max_new_tokens` and more."""
+        length = _buffer_length(functions, settings)
+        return cls(functions, settings.strategy, length)
+
     def run(self, inputs: dict, uniform, settings: Settings) -> dict:
         """Runs the compiled loop.
 
@@ -164,6 +170,18 @@ class CompiledLoop(keras.Model):
         Returns:
             Arrays: `token_ids`, (B, max_new_tokens), and `scores`, (B,).
         """
+        own = self.own_inputs(uniform, settings)
+        outputs = self.predict_on_batch({**inputs, **own})
+        token_ids = outputs["token_ids"][:, : settings.max_new_tokens]
+        return {**outputs, "token_ids": token_ids}
+
+    def own_inputs(self, uniform, settings: Settings) -> dict[str, np.ndarray]:
+        """What the compiled loop takes besides the inputs of `prefill`, by name.
+
+        Args:
+            uniform: As in `run`.
+            settings: As in `run`.
+        """
         own = {
             "max_new_tokens": np.int32(settings.max_new_tokens),
             "end_token_ids": _padded_ends(settings),
@@ -173,10 +191,7 @@ class CompiledLoop(keras.Model):
         if uniform is not None:
             unused = self.buffer_length - uniform.shape[1]
             own["uniform"] = np.pad(uniform, [(0, 0), (0, unused)])
-        own = {_OWN + name: np.asarray(x) for name, x in own.items()}
-        outputs = self.predict_on_batch({**inputs, **own})
-        token_ids = outputs["token_ids"][:, : settings.max_new_tokens]
-        return {**outputs, "token_ids": token_ids}
+        return {_OWN + name: np.asarray(x) for name, x in own.items()}
 
     def call(self, inputs):
         """The new tokens, (B, M), and their scores, (B,); `inputs` from `run`."""
@@ -197,6 +212,11 @@ class CompiledLoop(keras.Model):
             ops.while_loop,
         )
         return {"token_ids": token_ids, "scores": scores}
+
+
+def _buffer_length(functions, settings: Settings) -> int:
+    """M, which serves all numbers of tokens up to a few more."""
+    return functions.max_length or rounded_length(settings.max_new_tokens, None)
 
 
 def _padded_ends(settings: Settings) -> np.ndarray:
