@@ -16,6 +16,7 @@ from keras import ops
 from keras_attn.kernels.bias import add_bias
 from keras_attn.kernels.blocked_attention import blocked_attention, gains_from_blocks
 from keras_attn.kernels.dropout import RandomDropout
+from keras_attn.kernels.recompute import recomputed
 from keras_attn.ops.kernels import convolution, product
 from keras_attn.ops.masks import causal_mask, merge_masks
 from keras_attn.precision import at_least_float32
@@ -101,6 +102,10 @@ def additive_scores(query, key, weight):
     Returns:
         Scores, (B, T, S).
     """
+    return recomputed(_additive_scores, query, key, weight)
+
+
+def _additive_scores(query, key, weight):
     hidden = ops.tanh(ops.add(ops.expand_dims(query, 2), ops.expand_dims(key, 1)))
     return ops.squeeze(project(hidden, weight), -1)
 

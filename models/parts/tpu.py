@@ -13,7 +13,7 @@ Example:
     In a process with the variables of `environment()`, set before Keras is imported:
 
     ```python
-    model = models.create("gpt2_124m")
+    model = models.create("gpt2_small")
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     batch = {"token_ids": ids, "padding_mask": mask}  # Arrays, or their specs.
     program = compile_training_step(model, batch, labels, topology="v5e:2x2")
@@ -49,6 +49,7 @@ from keras_attn.decoding.inputs import (
 )
 from keras_attn.decoding.loop import Settings
 from keras_attn.decoding.strategies import Greedy
+from keras_attn.kernels.devices import divided_rows
 from keras_attn.models.parts.keras_state import without_allocating
 
 _INSTALL = 'pip install "keras-attn[tpu]"'
@@ -360,7 +361,7 @@ def _compile(topology, function, arguments, sharded, updates_state=False):
         options = {"donate_argnums": 0, "out_shardings": (None, replicated)}
     start = time.perf_counter()
     # Inside the scope, the ends of Keras' own scopes allocate nothing.
-    with without_allocating():
+    with without_allocating(), divided_rows(mesh, _BATCH):
         lowered = jax.jit(function, **options).trace(*arguments).lower()
     compiled = lowered.compile()
     seconds = time.perf_counter() - start
