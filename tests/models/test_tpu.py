@@ -121,11 +121,12 @@ def test_too_much_memory_is_an_error():
 
 def _model_of_boxes(function):
     """A model of two maps, boxes and levels, without weights."""
+    shapes = {"fine": (8, 10, 3), "coarse": (4, 5, 3), "boxes": (7, 4), "levels": (7,)}
     inputs = {
-        "fine": keras.Input((8, 10, 3)),
-        "coarse": keras.Input((4, 5, 3)),
-        "boxes": keras.Input((7, 4)),
-        "levels": keras.Input((7,), dtype="int32"),
+        name: keras.Input(
+            shape, dtype="int32" if name == "levels" else "float32", name=name
+        )
+        for name, shape in shapes.items()
     }
 
     class Pooling(keras.layers.Layer):
@@ -172,16 +173,23 @@ def test_devices_that_suppress_by_themselves_keep_the_same_boxes():
     boxes = np.concatenate([corners, corners + 5], axis=-1).astype("float32")
     scores = rng.random((4, 31)).astype("float32")
 
-    def suppress(boxes, scores):
-        return non_max_suppression(boxes, scores, iou_threshold=0.2, max_outputs=9)
+    def compiled():
+        # A function of its own, because JAX keeps what it has traced of a function.
+        def suppress(boxes, scores):
+            return non_max_suppression(boxes, scores, iou_threshold=0.2, max_outputs=9)
 
-    expected = jax.jit(suppress)(boxes, scores)
+        return jax.jit(suppress)
+
+    expected = compiled()(boxes, scores)
     before = keras.distribution.distribution()
-    keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
+    keras.distribution.set_distribution(
+        keras.distribution.DataParallel(devices=devices)
+    )
     try:
-        text = jax.jit(suppress).lower(boxes, scores).as_text()
-        found = jax.jit(suppress)(boxes, scores)
-        odd = suppress(boxes[:3], scores[:3])
+        divided = compiled()
+        text = divided.lower(boxes, scores).as_text()
+        found = divided(boxes, scores)
+        odd = compiled()(boxes[:3], scores[:3])
     finally:
         keras.distribution.set_distribution(before)
     assert "shard_map" in text or "manual_computation" in text
