@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from keras import ops
 from model_cases import build, inputs_for
-from tpu_programs import TOPOLOGY, check_is_local, collectives_of, model_of
+from tpu_programs import TOPOLOGY, check_is_local, model_of
 
 from keras_attn import models
-from keras_attn.layers import AdditiveAttention
 from keras_attn.models.parts import tpu
 from keras_attn.models.parts.keras_state import undone, without_allocating
 from keras_attn.ops import non_max_suppression, roi_align, roi_pool
@@ -201,22 +200,6 @@ def test_devices_that_suppress_by_themselves_keep_the_same_boxes():
 
 
 @pytest.mark.tpu
-def test_additive_attention_keeps_no_hidden_layer_for_its_gradient():
-    """The tanh of T × S pairs would take B·T·S·A numbers, several times."""
-    rows, length, units = 2, 64, 128
-    query = keras.Input((length, 32))
-    value = keras.Input((length, 32))
-    model = keras.Model([query, value], AdditiveAttention(units)(query, value))
-    model.compile("sgd", "mse")
-    array = np.zeros((rows, length, 32), "float32")
-    program = tpu.compile_training_step(model, [array, array], array)
-    hidden = 4 * rows * length * length * units
-    assert program.memory.temp_size_in_bytes < hidden / 2
-    assert not collectives_of(program)
-
-
-@pytest.mark.tpu
-@pytest.mark.variation
 def test_a_decoder_that_attends_keeps_no_hidden_layer_of_its_steps():
     """Kept for all steps, it took 304 MiB here, where 4 MiB are temporary now."""
     import jax
