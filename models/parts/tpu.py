@@ -359,7 +359,7 @@ def _compile(
         return jax.tree.map(place, tree)
 
     arguments = [placed(*pair) for pair in zip(arguments, sharded, strict=True)]
-    options = {"out_shardings": of_rows} if returns_rows else {}
+    options: dict[str, Any] = {"out_shardings": of_rows} if returns_rows else {}
     if updates_state:
         # The new state takes the place of the old one, as in `fit`.
         options = {"donate_argnums": 0, "out_shardings": (None, replicated)}

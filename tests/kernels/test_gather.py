@@ -27,7 +27,7 @@ def test_gathered_rows_are_those_of_their_example(form, shape, width):
 def test_rows_that_are_gathered_twice_add_up_their_gradients():
     import tensorflow as tf
 
-    values = tf.Variable(np.ones((2, 3, 5), "float32"))
+    values = tf.Variable(tf.ones((2, 3, 5)))
     weights = np.random.default_rng(1).normal(size=(2, 2, 2, 5)).astype("float32")
     indices = np.array([[[0, 2], [2, 2]], [[1, 1], [0, 1]]], "int32")
     expected = np.zeros((2, 3, 5), "float32")
