@@ -6,18 +6,25 @@ compiles the loop and keeps it for the next call.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_positive
-from keras_attn.decoding.compiled import compilations_of
+from keras_attn.decoding.compiled import (
+    CompiledStrategy,
+    compilations_of,
+    rounded_length,
+)
 from keras_attn.decoding.inputs import (
     as_arrays,
     check_beams,
     check_end_tokens,
     check_length,
+    check_runtime,
     check_strategy,
     check_token,
     prepare,
@@ -52,6 +59,8 @@ def generate(
     pad_token_id=0,
     on_token: Callable | None = None,
     jit_compile="auto",
+    runtime: str | None = None,
+    cache_dir: str | PathLike | None = None,
 ):
     """Generates a continuation of each prompt, one token at a time.
 
@@ -91,6 +100,15 @@ def generate(
             rather than as one loop. Not allowed with beam search, which may still
             revise earlier tokens.
         jit_compile: Whether XLA compiles the loop. "auto" = on JAX or an accelerator.
+        runtime: `"onnx"` or `"litert"`: the loop runs on the host, and `prefill` and
+            `step` in ONNX Runtime or LiteRT, on the CPU, with the same tokens. They are
+            exported once for the values of the weights and the length of the caches,
+            which takes longer than many calls, and kept in `cache_dir` for later calls
+            and processes; each call reads all weights to see whether they have changed.
+            None = Keras.
+        cache_dir: The folder of the exported files, of which the 8 used last are kept.
+            None = the environment variable `KERAS_ATTN_CACHE`, or `keras_attn` in the
+            user's folder for caches.
 
     Returns:
         `Generated(token_ids, scores)`.
@@ -98,11 +116,14 @@ def generate(
     Raises:
         TypeError: If `model` can't decode or acts in an environment, `strategy` is not
             a strategy, `inputs` is not a dictionary, or `on_token` is not callable.
+        ImportError: If the runtime, or what exports to it, is not installed.
+        RuntimeError: If `runtime` is given on another backend than TensorFlow.
+        ExportError: If the model cannot be exported for `runtime`.
         ValueError: If an input is missing, unknown or empty; a token is not in the
             vocabulary; a mask has the wrong shape, or a row of only padding; prompt and
             new tokens together are longer than the maximum length of the model; an
-            artefact was exported for a different number of beams; or `on_token` is
-            given with beam search.
+            artefact was exported for a different number of beams; `on_token` is given
+            with beam search; or `runtime` is unknown, or given for an artefact.
 
     Example:
         ```python
@@ -130,6 +151,8 @@ def generate(
             f"reads its surroundings. Received: model={type(model).__name__}"
         )
     check_beams(functions, strategy)
+    if runtime is not None:
+        check_runtime(runtime, functions, model)
 
     # Checked. A missing mask marks every token as real; a missing prompt becomes one
     # start token per row.
@@ -142,6 +165,10 @@ def generate(
     settings = Settings(strategy, max_new_tokens, end_token_ids, pad_token_id)
     random_numbers = strategy.uniform(batch, max_new_tokens)
 
+    if runtime is not None:
+        functions = compilations.in_runtime(functions, runtime, cache_dir)
+        inputs = prepare(functions, inputs, start_token_id, pad_token_id)
+
     # `decode` in one compiled graph, unless the host needs each token or the model is
     # an artefact.
     if functions.traceable and on_token is None:
@@ -151,13 +178,20 @@ def generate(
         return Generated(**loop.run(inputs, random_numbers, settings))
     if functions.traceable:
         functions = compilations.steps(functions, jit_compile)
+    # As in a compiled loop, few lengths of the buffer are compiled.
+    buffer_length = rounded_length(max_new_tokens, None)
+    if random_numbers is not None:
+        unused = buffer_length - max_new_tokens
+        random_numbers = np.pad(random_numbers, [(0, 0), (0, unused)])
+    settings = replace(settings, strategy=CompiledStrategy(strategy))
     results = decode(
         functions,
         inputs,
         random_numbers,
-        max_new_tokens,
+        buffer_length,
         settings,
         host_while,
         on_token,
     )
-    return Generated(*map(ops.convert_to_numpy, results))
+    token_ids, scores = map(ops.convert_to_numpy, results)
+    return Generated(token_ids[:, :max_new_tokens], scores)
