@@ -9,6 +9,7 @@ import inspect
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,6 +21,7 @@ from keras_attn.decoding.pair import (
     IncrementalPair,
     functions_of,
 )
+from keras_attn.decoding.speculation import PromptLookup, speculate, text_before
 from keras_attn.decoding.strategies import (
     compilation_key,
     traced_settings,
@@ -43,23 +45,31 @@ class Compilations:
 
     def __init__(self):
         # Keyed by the length of the key/value caches, or by None if they serve every
-        # length.
-        self._functions: dict[int | None, DecodingFunctions] = {}
+        # length; and whether they have `extend`.
+        self._functions: dict[bool, dict[int | None, DecodingFunctions]] = {}
         self._steps = {}
         self._loops = {}
         self._in_runtimes = {}
 
-    def decoding_functions(self, model, length: int) -> DecodingFunctions:
+    def decoding_functions(
+        self, model, length: int, *, extend: bool = False
+    ) -> DecodingFunctions:
         """`prefill` and `step`, not compiled, with key/value caches for this length.
 
         Args:
             model: A model, a pair or an exported pair.
             length: Maximum length of prompt and continuation together.
+            extend: Whether to read several tokens at once as well.
 
         Raises:
             TypeError: If `model` can't decode.
+            ValueError: If it cannot `extend`.
         """
-        made = self._functions
+        made = self._functions.setdefault(extend, {})
+        options: dict[str, Any] = {}
+        if extend:
+            _check_extends(model)
+            options["extend"] = True
         if None in made:
             return made[None]
         if not hasattr(model, "incremental"):
@@ -68,7 +78,7 @@ class Compilations:
             return made.setdefault(None, functions_of(model.incremental()))
         length = rounded_length(length, getattr(model, "max_length", None))
         if length not in made:
-            functions = functions_of(model.incremental(max_length=length))
+            functions = functions_of(model.incremental(max_length=length, **options))
             made[None if functions.max_length is None else length] = functions
             return functions
         return made[length]
@@ -122,9 +132,22 @@ class Compilations:
         return found
 
     def loop(
-        self, functions: DecodingFunctions, settings: Settings, jit_compile
+        self,
+        functions: DecodingFunctions,
+        settings: Settings,
+        jit_compile,
+        speculation=None,
+        draft: DecodingFunctions | None = None,
     ) -> "CompiledLoop":
-        """A compiled loop that serves these settings; it may be shared with others."""
+        """A compiled loop that serves these settings; it may be shared with others.
+
+        Args:
+            functions: The model's.
+            settings: The settings.
+            jit_compile: As in `generate`.
+            speculation: As in `generate`.
+            draft: The draft model's.
+        """
         rounded = rounded_length(settings.max_new_tokens, None)
         buffer_length = functions.max_length or rounded
         key = (
@@ -133,9 +156,14 @@ class Compilations:
             buffer_length,
             len(_padded_ends(settings)),
             jit_compile,
+            speculation,
+            # A loop keeps them, so no others can have this id.
+            id(draft),
         )
         if key not in self._loops:
-            loop = CompiledLoop(functions, settings.strategy, buffer_length)
+            loop = CompiledLoop(
+                functions, settings.strategy, buffer_length, speculation, draft
+            )
             loop.compile(jit_compile=_resolve_jit(jit_compile))
             self._loops[key] = loop
         return self._loops[key]
@@ -230,9 +258,18 @@ class CompiledLoop(keras.Model):
         functions: `prefill` and `step`.
         strategy: The strategy to compile; the values of its `numbers` are inputs.
         buffer_length: M.
+        speculation: How tokens are guessed, or None.
+        draft: The functions of the model that guesses, if one does.
     """
 
-    def __init__(self, functions: DecodingFunctions, strategy, buffer_length: int):
+    def __init__(
+        self,
+        functions: DecodingFunctions,
+        strategy,
+        buffer_length: int,
+        speculation=None,
+        draft: DecodingFunctions | None = None,
+    ):
         # Not the global policy's precision: random numbers must not be rounded to it.
         super().__init__(name="generate", dtype="float32")
         self.decoding_functions = functions
@@ -241,17 +278,23 @@ class CompiledLoop(keras.Model):
         # As attributes, so that Keras passes their weights to the compiled function.
         self.prefill = functions.prefill
         self.step = functions.step
+        self.extend = functions.extend
+        # In a tuple, as the draft model is no part of this one.
+        self._speculation = (speculation, draft)
+        if draft is not None:
+            self.draft_prefill, self.draft_step = draft.prefill, draft.step
 
     def run(self, inputs: dict, uniform, settings: Settings) -> dict:
         """Runs the compiled loop.
 
         Args:
             inputs: Inputs of `prefill`.
-            uniform: The strategy's random numbers, (B, max_new_tokens), or None.
+            uniform: The strategy's random numbers, (B, max_new_tokens, …), or None.
             settings: Settings whose numbers are plain Python numbers.
 
         Returns:
-            Arrays: `token_ids`, (B, max_new_tokens), and `scores`, (B,).
+            Arrays: `token_ids`, (B, max_new_tokens), and `scores`, (B,); with a
+            speculation the fields of `Speculated`.
         """
         own = {
             "max_new_tokens": np.int32(settings.max_new_tokens),
@@ -261,7 +304,12 @@ class CompiledLoop(keras.Model):
         }
         if uniform is not None:
             unused = self.buffer_length - uniform.shape[1]
-            own["uniform"] = np.pad(uniform, [(0, 0), (0, unused)])
+            others = [(0, 0)] * (uniform.ndim - 2)
+            own["uniform"] = np.pad(uniform, [(0, 0), (0, unused), *others])
+        if isinstance(self._speculation[0], PromptLookup):
+            own["text"] = text_before(
+                inputs["token_ids"], inputs["padding_mask"], self._speculation[0].ngram
+            )
         own = {_OWN + name: np.asarray(x) for name, x in own.items()}
         outputs = self.predict_on_batch({**inputs, **own})
         token_ids = outputs["token_ids"][:, : settings.max_new_tokens]
@@ -276,7 +324,21 @@ class CompiledLoop(keras.Model):
         uniform = own.pop("uniform", None)
         limits = ("max_new_tokens", "end_token_ids", "pad_token_id")
         limits = {name: own.pop(name) for name in limits}
+        text = own.pop("text", None)
         settings = Settings(with_traced_settings(self.strategy, own), **limits)
+        speculation, draft = self._speculation
+        if speculation is not None:
+            return speculate(
+                self.decoding_functions,
+                draft,
+                inputs,
+                text,
+                uniform,
+                self.buffer_length,
+                settings,
+                speculation,
+                ops.while_loop,
+            )
         token_ids, scores = decode(
             self.decoding_functions,
             inputs,
@@ -286,6 +348,21 @@ class CompiledLoop(keras.Model):
             ops.while_loop,
         )
         return {"token_ids": token_ids, "scores": scores}
+
+
+def _check_extends(model) -> None:
+    """Raises unless a model reads several tokens at once after a state."""
+    if isinstance(model, IncrementalPair):
+        is_able = model.extend is not None
+    else:
+        method = getattr(model, "incremental", None)
+        is_able = method and "extend" in inspect.signature(method).parameters
+    if not is_able:
+        raise ValueError(
+            "`speculation` needs a decoder-only model that reads several tokens in one "
+            "pass, whose `incremental()` takes `extend`, such as GPT-2. Received: "
+            f"model={type(model).__name__}"
+        )
 
 
 def _padded_ends(settings: Settings) -> np.ndarray:

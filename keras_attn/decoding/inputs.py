@@ -117,6 +117,22 @@ def check_length(
         )
 
 
+def check_speculative_length(model, length: int, speculation) -> None:
+    """Raises unless prompt, continuation and rejected guesses fit into the model.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    limit = getattr(model, "max_length", None)
+    if limit is not None and length > limit:
+        raise ValueError(
+            f"`speculation.tokens` must leave room for the guesses of the last pass: "
+            f"prompt, new tokens and guesses need {length} positions, and the "
+            f"{'draft ' if model is getattr(speculation, 'model', None) else ''}model "
+            f"has {limit}. Received: tokens={speculation.tokens}"
+        )
+
+
 def check_beams(functions: DecodingFunctions, strategy) -> None:
     """Raises unless an artefact was exported for the number of beams.
 

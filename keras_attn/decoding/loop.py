@@ -102,7 +102,7 @@ def decode(
         outputs = functions.step({**before, "token_ids": token})
         # The caches belong to this loop, so arrays are updated without a copy.
         after = next_state(before, outputs, in_place=True)
-        changed = {name: _like(after[name], old) for name, old in changing.items()}
+        changed = {name: like(after[name], old) for name, old in changing.items()}
         token, parents, search = strategy.advance(
             search, after["logits"], index, *special
         )
@@ -126,7 +126,8 @@ def next_state(state, outputs, *, in_place=False):
 
     An output with the name of a state is its new value. An output `new_<name>`,
     (B, G, 1, H), is written into the cache `<name>`, (B, G, L, H), at the slot
-    `cache_index` of the state before the step. All other states are unchanged.
+    `cache_index` of the state before the step, and the entries of `extend`,
+    (B, G, T, H), at the T slots from there. All other states are unchanged.
 
     Args:
         state: Tensors or arrays by name, before the step.
@@ -158,13 +159,14 @@ def next_state(state, outputs, *, in_place=False):
 
 
 def _update_cache(cache, entry, slot, in_place):
-    """`cache`, (B, G, L, H), with `entry`, (B, G, 1, H), at `slot`."""
+    """`cache`, (B, G, L, H), with `entry`, (B, G, T, H), from `slot` on."""
     if not isinstance(cache, np.ndarray):
         entry = ops.cast(entry, cache.dtype)
         return ops.slice_update(cache, (0, 0, slot, 0), entry)
     if not in_place:
         cache = cache.copy()
-    cache[:, :, int(slot)] = ops.convert_to_numpy(entry)[:, :, 0]
+    entry = ops.convert_to_numpy(entry)
+    cache[:, :, int(slot) : int(slot) + entry.shape[2]] = entry
     return cache
 
 
@@ -197,7 +199,7 @@ def _take_rows(tensor, rows):
     return tensor if (rows == np.arange(len(tensor))).all() else tensor[rows]
 
 
-def _like(tensor, old):
+def like(tensor, old):
     """`tensor` with the static shape and dtype that a loop variable must keep."""
     if tuple(tensor.shape) != tuple(old.shape):
         tensor = ops.reshape(tensor, ops.shape(old))
