@@ -33,6 +33,7 @@ RUNS = {
     "multimodal.py": ["--row", "clip loss"],
     "quantized.py": [],
     "shipping.py": ["--models", "vit_base_patch16", "--formats", "saved_model"],
+    "speculation.py": [],
     "steps.py": [],
     "text.py": ["--row", "gpt2 forward"],
     "vision.py": ["--row", "vit training"],

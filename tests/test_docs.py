@@ -107,7 +107,7 @@ def test_captions(tmp_path, monkeypatch):
 @pytest.mark.runs
 def test_generation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("generation.md")
+    names = run_recipes("generation.md", until="# Text, faster")
     assert names["found"].images.shape == (4, 32, 32, 3)
     expected = decoding.generate(
         names["dalle"], names["prompt"], 64, strategy=decoding.Sample(seed=0)
@@ -116,6 +116,17 @@ def test_generation(tmp_path, monkeypatch):
     for picture in ("codes", "masks", "samples"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 1000
     assert (tmp_path / "decoder.onnx").is_file()
+
+
+@pytest.mark.shipped
+def test_faster_generation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("generation.md", "# Text, faster")
+    plain = names["plain"].token_ids
+    np.testing.assert_array_equal(names["shipped"].token_ids, plain)
+    np.testing.assert_array_equal(names["quoted"].token_ids, plain)
+    assert names["drafted"].num_passes > 0
+    assert len(list((tmp_path / "shipped").iterdir())) == 1
 
 
 @pytest.mark.runs

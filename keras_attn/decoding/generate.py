@@ -232,7 +232,7 @@ def _speculate(
     batch, prompt_length = inputs[functions.prompt].shape
     length = settings.max_new_tokens
     if isinstance(speculation, DraftModel):
-        cache_length = prompt_length + length + speculation.tokens
+        cache_length = prompt_length + length + speculation.tokens - 1
         check_speculative_length(speculation.model, cache_length, speculation)
         drafts = compilations_of(speculation.model)
         # A draft that can extend has the caches and the prompt that the loop needs.

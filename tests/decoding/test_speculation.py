@@ -145,6 +145,7 @@ def deviation(counts, probabilities):
     counts = np.append(counts[cut:], counts[:cut].sum())
     expected = np.append(expected[cut:], expected[:cut].sum())
     freedom = len(counts) - 1
+    assert freedom > 2
     squared = ((counts - expected) ** 2 / expected).sum()
     return (squared - freedom) / np.sqrt(2 * freedom)
 
@@ -181,20 +182,20 @@ def test_kept_and_replaced_guesses_have_the_distribution_of_the_model(drawn):
         assert deviation(counts, target[index]) < 4
 
 
-CALLS, NEW = 500, 3
+CALLS, NEW = 400, 3
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["draft", "lookup"])
 def test_sampled_texts_have_the_distribution_of_the_model(kind):
-    """All 125 texts of 3 tokens, from 2,000 samples, 4 of each call."""
+    """All 125 texts of 3 tokens, from 1,600 samples, 4 of each call."""
     sizes = {"num_layers": 1, "vocabulary_size": 5}
-    model = randomize(create("gpt2_small", **sizes), seed=1, scale=2.0)
+    model = randomize(create("gpt2_small", **sizes), seed=1)
     guesses = PromptLookup(2, 2)
     if kind == "draft":
-        draft = randomize(create("gpt2_small", **sizes), seed=8, scale=2.0)
+        draft = randomize(create("gpt2_small", **sizes), seed=8)
         guesses = DraftModel(draft, 2)
-    prompt, strategy = [1, 3, 2, 1, 3], Sample(temperature=1.5)
+    prompt, strategy = [1, 3, 2, 1, 3], Sample(temperature=2.0)
     texts = np.array([*itertools.product(range(5), repeat=NEW)])
     whole = np.concatenate([np.tile(prompt, (len(texts), 1)), texts], 1)
     inputs = {"token_ids": whole.astype("int32"), "padding_mask": whole >= 0}
@@ -206,12 +207,13 @@ def test_sampled_texts_have_the_distribution_of_the_model(kind):
     inputs, counts = {"token_ids": [prompt] * 4}, np.zeros(len(texts))
     kept = guessed = 0
     for seed in range(CALLS):
-        strategy = Sample(temperature=1.5, seed=seed)
+        strategy = Sample(temperature=2.0, seed=seed)
         options = {"strategy": strategy, "speculation": guesses}
         answer = generate(model, inputs, NEW, **options)
         np.add.at(counts, answer.token_ids @ [25, 5, 1], 1)
         kept, guessed = kept + answer.num_kept, guessed + answer.num_guessed
     assert 0.1 < kept / guessed < 0.9
+    assert (probabilities * counts.sum() > 5).sum() > 20
     assert deviation(counts, probabilities) < 4
 
 
@@ -249,9 +251,10 @@ def test_what_cannot_speculate():
     message = rf"need {limit + 1} positions, and the model has {limit}.*tokens=8"
     with pytest.raises(ValueError, match=message):
         speculate(length=limit - 9)
-    message = rf"need {limit + 1} positions, and the draft model has {limit}"
+    draft = create("gpt2_small", max_sequence_length=11)
+    message = "need 12 positions, and the draft model has 11. Received: tokens=4"
     with pytest.raises(ValueError, match=message):
-        speculate(DraftModel(tiny("gpt2_small"), 4), length=limit - 6)
+        speculate(DraftModel(draft, 4), length=6)
     for arguments in ({"ngram": 0}, {"tokens": -1}, {"tokens": 1.5}):
         with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` must be"):
             PromptLookup(**arguments)
