@@ -327,9 +327,10 @@ class CompiledLoop(keras.Model):
         text = own.pop("text", None)
         settings = Settings(with_traced_settings(self.strategy, own), **limits)
         speculation, draft = self._speculation
-        if speculation is not None:
+        if speculation is not None and self.extend is not None:
             return speculate(
                 self.decoding_functions,
+                self.extend,
                 draft,
                 inputs,
                 text,

@@ -244,5 +244,5 @@ def _speculate(
     compilations = compilations_of(model)
     loop = compilations.loop(functions, settings, jit_compile, speculation, draft)
     found = loop.run(inputs, numbers, settings)
-    arrays = {name: found.pop(name) for name in ("token_ids", "scores")}
-    return Speculated(**arrays, **{name: int(x) for name, x in found.items()})
+    counts = {name: int(found[name]) for name in Speculated._fields[2:]}
+    return Speculated(found["token_ids"], found["scores"], **counts)

@@ -273,6 +273,7 @@ def check_guesses(strategy, logits, guesses, found, draft, uniform) -> Checked:
 
 def speculate(
     functions: DecodingFunctions,
+    extend: Callable[[dict], dict],
     draft: DecodingFunctions | None,
     inputs: dict,
     text,
@@ -285,7 +286,8 @@ def speculate(
     """`loop.decode` with several tokens per pass.
 
     Args:
-        functions: The model's, with `extend`.
+        functions: The model's.
+        extend: The model's, see `IncrementalPair`.
         draft: The draft model's, or None for `PromptLookup`.
         inputs: Inputs of `prefill`.
         text: From `text_before`, or None for a draft model.
@@ -340,7 +342,7 @@ def speculate(
             found = ops.ones_like(search["done"])
         read = ops.concatenate([ops.expand_dims(token, 1), guesses], axis=1)
         state = {**before, **caches}
-        outputs = functions.extend({**state, "token_ids": read})
+        outputs = extend({**state, "token_ids": read})
         logits = ops.cast(outputs.pop("logits"), "float32")
         caches = _written(state, outputs, caches)
         checked = check_guesses(
