@@ -11,6 +11,8 @@ every tensor has a shape and none is allocated. The graph is then read:
     activations   the tensors of the forward pass that the backward pass reads, and the
                   outputs; nothing is recomputed to save memory, so attention keeps all
                   its scores (in blocks, which long sequences use, it needs less)
+    temporary     what a step that XLA compiles for a TPU stores at its peak, besides
+                  weights and optimizer: `step_memory.py` has the rules
     cache         the state of a generative model between two tokens
 
 With several devices, weights, gradients, optimizer and the rows of the batch are
@@ -25,8 +27,9 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 
@@ -37,6 +40,7 @@ from keras_attn.kernels.blocked_attention import whole_scores
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.models.parts.functional import input_structure
 from keras_attn.models.parts.registry import create
+from keras_attn.models.parts.step_memory import is_in, peak_memory
 
 DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "lion", "rmsprop")
@@ -66,7 +70,11 @@ class Plan:
         weights: Bytes.
         gradients: Bytes.
         optimizer_state: Bytes.
-        activations: Bytes kept for the backward pass.
+        activations: Bytes kept for the backward pass, if each operation stores its
+            output, as in TensorFlow without XLA.
+        temporary: Bytes that a step compiled by XLA for a TPU needs at its peak besides
+            weights and optimizer: activations and gradients.
+        inputs: Bytes of the inputs of the model.
         cache: Bytes of the state of generation, for B rows of T tokens; None for a
             model that does not generate.
         has_tokens: Whether a row consists of T tokens.
@@ -85,6 +93,8 @@ class Plan:
     gradients: int
     optimizer_state: int
     activations: int
+    temporary: int
+    inputs: int
     cache: int | None
     has_tokens: bool
 
@@ -100,8 +110,22 @@ class Plan:
 
     @property
     def training_memory(self) -> int:
-        """Bytes per device during training."""
+        """Bytes per device of what training keeps if each operation is run by itself.
+
+        That is TensorFlow without XLA, on a CPU or a GPU: weights, gradients, optimizer
+        and activations. It is a lower bound. The arrays that an operation needs while
+        it runs, memory that the allocator keeps, and the libraries come on top.
+        """
         return self.weights + self.gradients + self.optimizer_state + self.activations
+
+    @property
+    def compiled_memory(self) -> int:
+        """Bytes per device of a training step that XLA compiles for a TPU.
+
+        Weights and optimizer, inputs, and what the step stores at its peak. XLA stores
+        fewer tensors than TensorFlow does without it, and pads them to whole tiles.
+        """
+        return self.weights + self.optimizer_state + self.inputs + self.temporary
 
     @property
     def generation_memory(self) -> int | None:
@@ -182,15 +206,17 @@ def plan_model(
 
     rows = batch // devices
     graph = tf.Graph()
-    with graph.as_default(), _policy(dtype):
+    with graph.as_default(), dtype_policy(dtype):
         model = build()
         length = _length(model, sequence)
         cache = _cache_bytes(model, rows, length)
         variables = model.trainable_variables
-        outputs, forward, backward = _trace(model, graph, rows, length)
+        traced = _trace(model, graph, rows, length)
         trainer = keras.optimizers.get(optimizer)
         trainer.build(variables)
+    forward, backward = traced.forward, traced.backward
     forward_flops = sum(map(_flops, forward)) * devices
+    in_loops = [each for each in forward if is_in(each, traced.loops)]
     return Plan(
         name=name,
         batch=batch,
@@ -204,7 +230,15 @@ def plan_model(
         weights=_share(_variable_bytes(model.weights), devices),
         gradients=_share(_variable_bytes(variables), devices),
         optimizer_state=_share(_variable_bytes(trainer.variables), devices),
-        activations=sum(map(_tensor_bytes, [*_kept(forward, backward), *outputs])),
+        activations=sum(
+            map(_tensor_bytes, [*_kept(forward, backward), *traced.outputs])
+        ),
+        temporary=peak_memory(
+            [*forward, *backward],
+            traced.seeds,
+            {tensor.name for tensor in _kept(in_loops, backward)},
+        ),
+        inputs=sum(map(_tensor_bytes, traced.inputs)),
         cache=cache,
         has_tokens=_has_tokens(model),
     )
@@ -226,39 +260,102 @@ def _check_arguments(batch, sequence, dtype, optimizer, devices):
         check_positive("sequence", sequence)
 
 
-def _trace(model, graph, rows, length):
-    """The outputs, and the operations of the forward and the backward pass."""
+@dataclass(frozen=True)
+class _Traced:
+    """The graph of a training step without its loss.
+
+    Attributes:
+        inputs: Of the model.
+        outputs: Of the model.
+        forward: The operations of the forward pass.
+        backward: Those of the backward pass.
+        seeds: The output for each operation that stands for its gradient.
+        loops: Names of the layers whose loops are unrolled.
+    """
+
+    inputs: list[Any]
+    outputs: list[Any]
+    forward: list[Any]
+    backward: list[Any]
+    seeds: dict[str, Any]
+    loops: list[str]
+
+
+def _trace(model, graph, rows, length) -> _Traced:
     import tensorflow as tf
 
+    loops = []
     for layer in model._flatten_layers():
         if getattr(layer, "unroll", None) is False:
             layer.unroll = True  # The graph of a loop hides the number of its steps.
+            loops.append(layer.name)
     start = len(graph.get_operations())
-    # The positions of DALL·E are those of a caption and an image together.
-    limits = length_ranges(model) if length == getattr(model, "max_length", 0) else {}
-
-    def placeholder(tensor):
-        masked = MASKED_INPUTS.get(tensor.name, (tensor.name,))[0]
-        _, end = limits.get(masked, (1, None))
-        size = min(length, end - 1) if end else length
-        return tf.compat.v1.placeholder(
-            tensor.dtype, [rows, *(n or size for n in tensor.shape[1:])]
-        )
-
-    inputs = keras.tree.map_structure(placeholder, input_structure(model))
+    inputs = keras.tree.map_structure(
+        lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape),
+        input_specs(model, rows, length),
+    )
     with whole_scores():
         outputs = keras.tree.flatten(model(inputs, training=True))
     middle = len(graph.get_operations())
+    differentiable = [each for each in outputs if each.dtype.is_floating]
+    gradients = [
+        tf.compat.v1.placeholder(each.dtype, each.shape) for each in differentiable
+    ]
     with warnings.catch_warnings():
         # Harmless, because nothing is computed here.
         warnings.filterwarnings("ignore", "Converting sparse IndexedSlices")
-        tf.gradients(outputs, [weight.value for weight in model.trainable_variables])
+        tf.gradients(
+            differentiable,
+            [weight.value for weight in model.trainable_variables],
+            gradients,
+        )
     operations = graph.get_operations()
-    return outputs, operations[start:middle], operations[middle:]
+    return _Traced(
+        keras.tree.flatten(inputs),
+        outputs,
+        operations[start:middle],
+        operations[middle:],
+        {
+            gradient.op.name: output
+            for gradient, output in zip(gradients, differentiable, strict=True)
+        },
+        loops,
+    )
+
+
+def input_specs(model: keras.Model, rows: int, sequence: int | None = None) -> Any:
+    """Shapes and dtypes of a batch, in the structure that the model is called with.
+
+    Args:
+        model: The model.
+        rows: B.
+        sequence: T, tokens per row; None: as `plan` has it.
+
+    Returns:
+        A structure of `keras.KerasTensor`.
+    """
+    length = _length(model, sequence) if _has_tokens(model) else 1
+    # The positions of DALL·E are those of a caption and an image together.
+    limits = length_ranges(model) if length == getattr(model, "max_length", 0) else {}
+
+    def spec(tensor):
+        masked = MASKED_INPUTS.get(tensor.name, (tensor.name,))[0]
+        _, end = limits.get(masked, (1, None))
+        size = min(length, end - 1) if end else length
+        return keras.KerasTensor(
+            (rows, *(n or size for n in tensor.shape[1:])), tensor.dtype
+        )
+
+    return keras.tree.map_structure(spec, input_structure(model))
 
 
 @contextlib.contextmanager
-def _policy(dtype):
+def dtype_policy(dtype: str | None) -> Iterator[None]:
+    """Makes a dtype policy the current one; None: the current one stays.
+
+    Args:
+        dtype: One of `DTYPES`.
+    """
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(dtype or before)
     try:
