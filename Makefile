@@ -23,20 +23,20 @@ MARKS = $(if $(VARIATIONS),,not variation and )
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
-.PHONY: help install demo test test-compiled test-export test-runs test-jax test-parity \
-	test-wheel fuzz mutants lint format bench clean
+.PHONY: help install demo test test-compiled test-export test-runs test-jax test-tpu \
+	test-parity test-wheel fuzz mutants lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
-install: $(VENV)/.torchvision  ## all that a contributor needs, in .venv
+install: $(VENV)/.torchvision $(VENV)/.libtpu  ## all that a contributor needs, in .venv
 
 demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (5 min)
 	$(BIN)/keras-attn demo --run-dir runs/demo
 
 test: $(VENV)/.test  ## the test suite, on TensorFlow
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) \
-		-m "$(MARKS)not parity and not runs and not shipped and not compiled"
+		-m "$(MARKS)not parity and not runs and not shipped and not compiled and not tpu"
 
 test-compiled: $(VENV)/.test  ## what takes compilation: fits, decoding, plans, layers in XLA
 	$(ONE_THREAD) $(call XLA_LEVEL,0 $(NO_FUSION)) $(PYTEST) \
@@ -66,6 +66,15 @@ test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
 		tests/kernels/test_blocked_attention.py::test_no_tensor_has_a_score_for_every_pair \
 		"tests/training/test_policy_optima.py::$(HELD)[ppo]" \
 		"tests/training/test_policy_optima.py::$(HELD)[grpo]"
+
+# libtpu compiles for TPUs without one; what the tests compute is computed on the CPU, as
+# two devices.
+TPU_COMPILER := KERAS_BACKEND=jax JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 \
+	ALLOW_MULTIPLE_LIBTPU_LOAD=1 TPU_LIBRARY_PATH=$(VENV)/libtpu/libtpu/libtpu.so \
+	XLA_FLAGS=--xla_force_host_platform_device_count=2
+
+test-tpu: $(VENV)/.dev $(VENV)/.libtpu  ## every model's programs, compiled for TPUs
+	$(TPU_COMPILER) $(ONE_THREAD) $(PYTEST) -m "$(MARKS)tpu" tests/models
 
 test-parity: $(VENV)/.torchvision  ## rebuild the references live (PyTorch) and compare
 	$(ONE_THREAD) $(PYTEST) -m parity
@@ -121,4 +130,9 @@ $(addprefix $(VENV)/,.demo .test .dev .parity): $(VENV)/.venv pyproject.toml con
 $(VENV)/.torchvision: $(VENV)/.parity
 	$(PIP) --no-deps --upgrade --target $(VENV)/torchvision torchvision timm \
 		segmentation-models-pytorch open_clip_torch ftfy wcwidth
+	touch $@
+
+# Where only `make test-tpu` finds it: JAX takes an installed libtpu for a TPU.
+$(VENV)/.libtpu: $(VENV)/.venv constraints.txt
+	$(PIP) --no-deps --upgrade --target $(VENV)/libtpu libtpu
 	touch $@

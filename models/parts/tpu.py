@@ -331,10 +331,14 @@ def compile_generate(
         generate,
         [_weights(loop), {**inputs, **rows}, shared],
         sharded=[False, True, False],
+        # XLA would join some of them.
+        returns_rows=True,
     )
 
 
-def _compile(topology, function, arguments, sharded, updates_state=False):
+def _compile(
+    topology, function, arguments, sharded, *, returns_rows=False, updates_state=False
+):
     """Compiles `function` of trees of arrays or specs, of which some have rows."""
     _require_jax()
     import jax
@@ -355,7 +359,7 @@ def _compile(topology, function, arguments, sharded, updates_state=False):
         return jax.tree.map(place, tree)
 
     arguments = [placed(*pair) for pair in zip(arguments, sharded, strict=True)]
-    options = {}
+    options = {"out_shardings": of_rows} if returns_rows else {}
     if updates_state:
         # The new state takes the place of the old one, as in `fit`.
         options = {"donate_argnums": 0, "out_shardings": (None, replicated)}
