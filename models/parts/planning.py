@@ -37,6 +37,7 @@ from keras_attn.checks import check_choice, check_positive
 from keras_attn.indices import length_ranges
 from keras_attn.input_checks import MASKED_INPUTS
 from keras_attn.kernels.blocked_attention import whole_scores
+from keras_attn.kernels.recompute import SCOPE
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.models.parts.functional import input_structure
 from keras_attn.models.parts.registry import create
@@ -216,7 +217,11 @@ def plan_model(
         trainer.build(variables)
     forward, backward = traced.forward, traced.backward
     forward_flops = sum(map(_flops, forward)) * devices
-    in_loops = [each for each in forward if is_in(each, traced.loops)]
+    in_loops = [
+        each
+        for each in forward
+        if is_in(each, traced.loops) and not is_in(each, [SCOPE])
+    ]
     return Plan(
         name=name,
         batch=batch,
