@@ -65,9 +65,9 @@ def plan(
     compiled: Annotated[
         bool | None,
         _TPU.option(
-            "Whether the memory is that of the program that the compiler of TPUs makes, "
-            "which takes minutes and needs no TPU, or the estimate of `plan`. Default: "
-            "the compiler's, if libtpu is installed.",
+            "Whether the memory is that of the program that the compiler of TPUs "
+            "makes, which takes minutes and needs no TPU, or the estimate of `plan`. "
+            "Default: the compiler's, if libtpu is installed.",
             "--compile/--no-compile",
         ),
     ] = None,

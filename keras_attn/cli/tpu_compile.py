@@ -21,7 +21,9 @@ _WIDTHS = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "f32": 4}
 # The result of an all-reduce: one shape, or a tuple of them.
 _ALL_REDUCE = re.compile(r" = (\(.*?\)|\S+) all-reduce(?:-start)?\(")
 _SHAPE = re.compile(rf"({'|'.join(_WIDTHS)})\[([\d,]*)\]")
-_TOO_MUCH = re.compile(r"\(?([\d.]+)([MG])\)? (?:exceeds available|of [\d.]+G) ?hbm", re.I)
+_TOO_MUCH = re.compile(
+    r"\(?([\d.]+)([MG])\)? (?:exceeds available|of [\d.]+G) ?hbm", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,11 @@ def answer(request: Request) -> Answer:
         inputs = specs_of(input_specs(model, request.batch, request.sequence))
         outputs = jax.eval_shape(
             lambda weights, x: model.stateless_call(*weights, x, training=True)[0],
-            tuple(map(specs_of, (model.trainable_variables, model.non_trainable_variables))),
+            tuple(
+                map(
+                    specs_of, (model.trainable_variables, model.non_trainable_variables)
+                )
+            ),
             inputs,
         )
         model.compile(request.optimizer, keras.tree.map_structure(_loss, outputs))

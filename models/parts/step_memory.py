@@ -1,31 +1,34 @@
-"""Memory of a training step that XLA compiles for a TPU, from the operations of a graph.
+"""Memory of a training step that XLA compiles for a TPU, from the graph of the step.
 
 XLA computes most tensors of a graph inside the operation that reads them and never
 stores them. What it stores, and for how long, follows from these rules, which were read
-from what the compiler of TPUs made of a few models; `benchmarks/RESULTS.md` compares
-the peak for others.
+from what the compiler of TPUs made of GPT-2, ViT and U-Net; `benchmarks/RESULTS.md`
+compares the peak for others.
 
 1.  *Elementwise operations are fused.* What follows from stored tensors by elementwise
     operations, changes of layout, weights, constants and random numbers is computed
     again by each operation that reads it, in both passes: a cast, a GELU, the mask of a
-    dropout.
-2.  *Products, convolutions, reductions, gathers and softmax are stored*, in the
-    narrowest type on the way to a reader, the widest of its readers.
-3.  *A sum is stored instead of its terms.* Where two stored tensors of at least the size
-    of the result meet, as in a residual connection, the result is stored.
+    dropout. So is a softmax of a product alone; that of scores with a bias or a mask is
+    stored.
+2.  *Products, convolutions, reductions and gathers are stored*, in the narrowest type
+    on the way to a reader, the widest of its readers.
+3.  *A sum is stored instead of its terms.* Where two stored tensors of at least the
+    size of the result meet, as in a residual connection, the result is stored.
 4.  *A product reads stored tensors or an activation function of one.* What also needs
     statistics, such as the output of a layer norm, is stored for it.
 5.  *Gradients of weights are not stored*: the optimizer uses each where it is computed,
     and those of a weight that is used several times are added up in one tensor.
-6.  *The gradient of an output is stored* in the type of the output: the loss computes it
-    while it reads the output.
+6.  *The gradient of an output is stored* in the type of the output: the loss computes
+    it while it reads the output.
 7.  *A loop keeps what its backward pass reads* of every step: JAX decides so before XLA
     fuses anything.
 8.  *Tensors are stored in tiles* of 8 x 128 numbers: of the last two axes, in the order
-    that wastes less; of heads as the product of queries and keys reads them; of maps the
-    channels and the rows of the batch. Convolutions read a copy of the images in tiles.
+    that wastes less; of heads as the product of queries and keys reads them; of maps
+    the channels and the rows of the batch. Convolutions read a copy of the images in
+    tiles.
 9.  *Gradients of the kernels of convolutions are computed last*, so what they are
-    computed from is kept.
+    computed from is kept. (The compiler does so in U-Net; in ResNet it computes most at
+    once, and the estimate is too high.)
 10. *A tensor is freed after its last reader*; the peak is the largest sum of those that
     live at one time.
 11. *The vector memory of the chip holds a part of them*: 64 MiB are taken off, half of
@@ -265,7 +268,7 @@ class StepMemory:
                 self._mark(name, index, min(each, width))
 
     def _add_in_place(self, index, operation):
-        """Rule 5: names of the terms that are added to the sum when they are computed."""
+        """Rule 5: names of the terms that are added up as they are computed."""
         total = self.stored[operation.outputs[0].name]
         terms = {
             tensor.name
@@ -279,7 +282,12 @@ class StepMemory:
     def _read_map(self, index, operation, tensor, roots):
         """Rule 8: a convolution reads a copy of an input of the model in its tiles."""
         is_kernel = tensor is operation.inputs[-1] and "Backprop" not in operation.type
-        if not roots and len(tensor.shape) == 4 and not is_kernel and not _is_weight(tensor):
+        if (
+            not roots
+            and len(tensor.shape) == 4
+            and not is_kernel
+            and not _is_weight(tensor)
+        ):
             roots = {tensor.name: tensor.dtype.size}
             if tensor.name not in self.stored:
                 self.stored[tensor.name] = _Stored(

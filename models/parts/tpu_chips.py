@@ -5,8 +5,8 @@ gradients are added up over the devices. It takes at least the longest of
 
     compute        FLOPs / peak of the matrix units, in bfloat16, in which a TPU also
                    multiplies float32 unless the highest precision is asked for
-    memory         (arguments + results + 2 x temporary tensors at the peak) / bandwidth:
-                   all of it is read or written at least once
+    memory         (arguments + results + 2 x temporary tensors at the peak) / memory
+                   bandwidth: all of it is read or written at least once
     communication  2 (n - 1) / n x gradients / bandwidth of the links: what each of n
                    chips sends in an all-reduce around rings (Patarasu and Yuan 2009,
                    doi:10.1016/j.jpdc.2008.09.002)
@@ -52,8 +52,8 @@ class Chip:
 # https://cloud.google.com/tpu/docs/v5e, v6e, v5p, v4 and v3, read in 2026: peak compute
 # and bandwidth of the memory of a chip. The same pages give the interconnect of a chip,
 # 400, 800 and 1,200 GB/s in both directions together, over 4, 4 and 6 links. v4 has 6
-# links of 50 GB/s (Jouppi et al. 2023, arXiv:2304.01433), v3 has 4 of 656 Gbit/s (Jouppi
-# et al. 2020, doi:10.1145/3360307). The topologies are those pages' too.
+# links of 50 GB/s (Jouppi et al. 2023, arXiv:2304.01433), v3 has 4 of 656 Gbit/s
+# (Jouppi et al. 2020, doi:10.1145/3360307). The topologies are those pages' too.
 CHIPS: Mapping[str, Chip] = {
     "v5e": Chip(197e12, 819e9, 50e9, int(15.75 * _GIB), _SQUARES),
     "v6e": Chip(918e12, 1638e9, 100e9, int(31.25 * _GIB), _SQUARES),
@@ -115,8 +115,8 @@ def topology(name: str) -> Topology:
     if kind not in CHIPS:
         known = ", ".join(f"{each}:{CHIPS[each].shapes[1]}" for each in CHIPS)
         raise ValueError(
-            "`topology` must be a generation of TPUs and the number of chips along each "
-            f"axis, such as {known}. Received: topology={name!r}"
+            "`topology` must be a generation of TPUs and the number of chips along "
+            f"each axis, such as {known}. Received: topology={name!r}"
         )
     if shape not in CHIPS[kind].shapes:
         known = ", ".join(CHIPS[kind].shapes)

@@ -58,7 +58,9 @@ def test_a_sum_is_stored_instead_of_its_terms():
     def network(tf, x, kernel):
         total = tf.matmul(x, kernel)
         for _ in range(3):
-            branch = tf.tanh(tf.matmul(tf.matmul(total, kernel, transpose_b=True), kernel))
+            branch = tf.tanh(
+                tf.matmul(tf.matmul(total, kernel, transpose_b=True), kernel)
+            )
             total = total + branch
         return total
 
@@ -80,7 +82,9 @@ def test_the_narrowest_type_on_the_way_is_stored():
     def network(tf, x, kernel):
         hidden = tf.matmul(x, kernel)
         hidden = tf.reduce_sum(hidden[:, :, None] * hidden[:, None, :8], axis=2)
-        return tf.matmul(tf.cast(hidden, "bfloat16"), tf.cast(kernel, "bfloat16"), transpose_b=True)
+        return tf.matmul(
+            tf.cast(hidden, "bfloat16"), tf.cast(kernel, "bfloat16"), transpose_b=True
+        )
 
     found = kept(step(network))
     assert ("Sum", (B, E), 2) in found and ("MatMul", (B, E), 4) in found
