@@ -108,7 +108,7 @@ def answer(request: Request) -> Answer:
     from keras_attn import models
     from keras_attn.cli.opened_model import build_model
     from keras_attn.models.parts.keras_state import without_allocating
-    from keras_attn.models.parts.planning import dtype_policy, input_specs
+    from keras_attn.models.parts.step_graph import dtype_policy, input_specs
     from keras_attn.models.parts.tpu import compile_training_step
 
     def specs_of(tree):

@@ -22,31 +22,28 @@ divided evenly among them (fully sharded data parallelism: Rajbhandari et al. 20
 Legend: B batch, T length.
 """
 
-import contextlib
 import math
 import re
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.indices import length_ranges
-from keras_attn.input_checks import MASKED_INPUTS
-from keras_attn.kernels.blocked_attention import whole_scores
 from keras_attn.kernels.recompute import SCOPE
 from keras_attn.kernels.runtime import require_tensorflow
-from keras_attn.models.parts.functional import input_structure
 from keras_attn.models.parts.registry import create
+from keras_attn.models.parts.step_graph import (
+    dtype_policy,
+    has_tokens,
+    row_length,
+    trace,
+)
 from keras_attn.models.parts.step_memory import is_in, peak_memory
 
 DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "lion", "rmsprop")
-# The length of a row if the number of positions is unlimited.
-_DEFAULT_LENGTH = 128
 _CONVOLUTION = re.compile(r"(Conv[23]D|DepthwiseConv2dNative)(Backprop\w+)?")
 # Operations with products or inner graphs that `_flops` may have no rule for.
 _UNCOUNTED = ("MatMul", "Conv2", "Conv3", "Einsum", "While", "PartitionedCall")
@@ -209,10 +206,10 @@ def plan_model(
     graph = tf.Graph()
     with graph.as_default(), dtype_policy(dtype):
         model = build()
-        length = _length(model, sequence)
+        length = row_length(model, sequence)
         cache = _cache_bytes(model, rows, length)
         variables = model.trainable_variables
-        traced = _trace(model, graph, rows, length)
+        traced = trace(model, graph, rows, length)
         trainer = keras.optimizers.get(optimizer)
         trainer.build(variables)
     forward, backward = traced.forward, traced.backward
@@ -245,7 +242,7 @@ def plan_model(
         ),
         inputs=sum(map(_tensor_bytes, traced.inputs)),
         cache=cache,
-        has_tokens=_has_tokens(model),
+        has_tokens=has_tokens(model),
     )
 
 
@@ -265,110 +262,6 @@ def _check_arguments(batch, sequence, dtype, optimizer, devices):
         check_positive("sequence", sequence)
 
 
-@dataclass(frozen=True)
-class _Traced:
-    """The graph of a training step without its loss.
-
-    Attributes:
-        inputs: Of the model.
-        outputs: Of the model.
-        forward: The operations of the forward pass.
-        backward: Those of the backward pass.
-        seeds: The output for each operation that stands for its gradient.
-        loops: Names of the layers whose loops are unrolled.
-    """
-
-    inputs: list[Any]
-    outputs: list[Any]
-    forward: list[Any]
-    backward: list[Any]
-    seeds: dict[str, Any]
-    loops: list[str]
-
-
-def _trace(model, graph, rows, length) -> _Traced:
-    import tensorflow as tf
-
-    loops = []
-    for layer in model._flatten_layers():
-        if getattr(layer, "unroll", None) is False:
-            layer.unroll = True  # The graph of a loop hides the number of its steps.
-            loops.append(layer.name)
-    start = len(graph.get_operations())
-    inputs = keras.tree.map_structure(
-        lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape),
-        input_specs(model, rows, length),
-    )
-    with whole_scores():
-        outputs = keras.tree.flatten(model(inputs, training=True))
-    middle = len(graph.get_operations())
-    differentiable = [each for each in outputs if each.dtype.is_floating]
-    gradients = [
-        tf.compat.v1.placeholder(each.dtype, each.shape) for each in differentiable
-    ]
-    with warnings.catch_warnings():
-        # Harmless, because nothing is computed here.
-        warnings.filterwarnings("ignore", "Converting sparse IndexedSlices")
-        tf.gradients(
-            differentiable,
-            [weight.value for weight in model.trainable_variables],
-            gradients,
-        )
-    operations = graph.get_operations()
-    return _Traced(
-        keras.tree.flatten(inputs),
-        outputs,
-        operations[start:middle],
-        operations[middle:],
-        {
-            gradient.op.name: output
-            for gradient, output in zip(gradients, differentiable, strict=True)
-        },
-        loops,
-    )
-
-
-def input_specs(model: keras.Model, rows: int, sequence: int | None = None) -> Any:
-    """Shapes and dtypes of a batch, in the structure that the model is called with.
-
-    Args:
-        model: The model.
-        rows: B.
-        sequence: T, tokens per row; None: as `plan` has it.
-
-    Returns:
-        A structure of `keras.KerasTensor`.
-    """
-    length = _length(model, sequence) if _has_tokens(model) else 1
-    # The positions of DALL·E are those of a caption and an image together.
-    limits = length_ranges(model) if length == getattr(model, "max_length", 0) else {}
-
-    def spec(tensor):
-        masked = MASKED_INPUTS.get(tensor.name, (tensor.name,))[0]
-        _, end = limits.get(masked, (1, None))
-        size = min(length, end - 1) if end else length
-        return keras.KerasTensor(
-            (rows, *(n or size for n in tensor.shape[1:])), tensor.dtype
-        )
-
-    return keras.tree.map_structure(spec, input_structure(model))
-
-
-@contextlib.contextmanager
-def dtype_policy(dtype: str | None) -> Iterator[None]:
-    """Makes a dtype policy the current one; None: the current one stays.
-
-    Args:
-        dtype: One of `DTYPES`.
-    """
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(dtype or before)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
 def _policy_of(model) -> str:
     """The most frequent policy of the layers with weights."""
     names = Counter(
@@ -378,37 +271,6 @@ def _policy_of(model) -> str:
         if layer.weights and not isinstance(layer, keras.Model)
     )
     return max(names, key=names.__getitem__, default=model.dtype_policy.name)
-
-
-def _has_tokens(model) -> bool:
-    """Whether the rows of the inputs may have any length."""
-    return any(None in tensor.shape[1:] for tensor in model.inputs)
-
-
-def _length(model, sequence):
-    """Tokens per row; 1 for a model of images."""
-    if any(len(x.shape) == 4 and None in x.shape[1:] for x in model.inputs):
-        raise ValueError(
-            "`image_size` must be given to plan a model of images of any size. "
-            "Received: image_size=None"
-        )
-    if _has_tokens(model):
-        return sequence or _positions(model) or _DEFAULT_LENGTH
-    if sequence is not None:
-        raise ValueError(
-            "`sequence` is for models of tokens; for a model of images, override "
-            f"`image_size`. Received: sequence={sequence}"
-        )
-    return 1
-
-
-def _positions(model):
-    """The maximum number of tokens of a row, if the model sets a limit."""
-    limit = getattr(model, "max_length", None)
-    if limit is not None:
-        return limit
-    layer = next((x for x in model.layers if x.name == "position_embedding"), None)
-    return getattr(layer, "max_sequence_length", None)
 
 
 def _cache_bytes(model, rows, length):
