@@ -31,7 +31,9 @@ compares the peak for others.
     once, and the estimate is too high.)
 10. *A tensor is freed after its last reader*; the peak is the largest sum of those that
     live at one time.
-11. *The vector memory of the chip holds a part of them*: 64 MiB are taken off, half of
+11. *A table that is looked up and multiplied by*, as embeddings are whose weights the
+    logits share, has a copy in 16 bits if products are in 16 bits.
+12. *The vector memory of the chip holds a part of them*: 64 MiB are taken off, half of
     what v5e and v6e have, because the other half is the operations' own and holds
     copies of what is also in the main memory. Only this number is an estimate; it
     matters where the peak is a few hundred megabytes.
@@ -42,6 +44,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from keras_attn.models.parts.tpu_tiles import map_bytes, tiled_bytes
 
 # Operations that move numbers and compute none.
 _LAYOUT = frozenset(
@@ -69,7 +73,6 @@ _CONSTANT = frozenset(
 )
 _PRODUCTS = ("MatMul", "BatchMatMul", "Conv2D", "Conv3D", "DepthwiseConv", "Einsum")
 _CONVOLUTIONS = ("Conv2D", "DepthwiseConv")
-_LANES, _SUBLANES = 128, 8
 _IN_VECTOR_MEMORY = 64 * 2**20
 
 
@@ -127,6 +130,8 @@ class StepMemory:
         # on the way, in bytes.
         self._roots: dict[str, dict[str, int]] = {}
         self.stored: dict[str, _Stored] = {}
+        # When each variable was looked up first.
+        self._tables: dict[str, int] = {}
         for index, operation in enumerate(self._operations):
             self._add(index, operation)
         # From the end, so that the readers of a tensor are known before its own inputs
@@ -159,6 +164,10 @@ class StepMemory:
 
     def _add(self, index, operation):
         kind = operation.type
+        if kind in ("GatherV2", "ResourceGather"):
+            table = _variable(operation.inputs[0])
+            if table is not None:
+                self._tables.setdefault(table.name, index)
         if operation.name in self._seeds:
             output = self._roots.get(self._seeds[operation.name].name, {})
             tensor = operation.outputs[0]
@@ -257,6 +266,8 @@ class StepMemory:
                 continue
             if kind.startswith(_CONVOLUTIONS):
                 roots = self._read_map(index, operation, tensor, roots)
+            if is_product and not roots and width < 4:
+                self._read_table(index, tensor, width)
             if is_product and len(roots) > 1:
                 roots = self._stored_for_product(tensor, roots)
             if kind.startswith("BatchMatMul") and roots:
@@ -278,6 +289,16 @@ class StepMemory:
         births = [self.stored[name].birth for name in terms]
         total.birth = min([total.birth, *births])
         return terms
+
+    def _read_table(self, index, tensor, width):
+        """Rule 11."""
+        table = _variable(tensor)
+        if table is not None and table.name in self._tables:
+            if table.name not in self.stored:
+                birth = self._tables[table.name]
+                shape = tuple(tensor.shape)
+                self.stored[table.name] = _Stored(shape, width, birth, birth)
+            self._mark(table.name, index, width)
 
     def _read_map(self, index, operation, tensor, roots):
         """Rule 8: a convolution reads a copy of an input of the model in its tiles."""
@@ -329,53 +350,19 @@ def is_in(operation, layers: Collection[str]) -> bool:
     return not scopes.isdisjoint(re.sub(r"(_\d+)+$", "", name) for name in layers)
 
 
-def tiled_bytes(shape: Sequence[int], width: int) -> int:
-    """Bytes of a tensor whose last two axes are in the tiles of a TPU.
-
-    Args:
-        shape: Of the tensor.
-        width: Bytes of an element.
-    """
-    *outer, rows, lanes = (1, 1, *shape)
-    return (
-        width
-        * math.prod(outer)
-        * min(
-            _round_up(lane, _LANES) * _round_up(other, min(_SUBLANES, _power(other)))
-            for lane, other in ((rows, lanes), (lanes, rows))
-        )
-    )
-
-
-def map_bytes(shape: Sequence[int], width: int) -> int:
-    """Bytes of a map (B, H, W, C), whose tiles have the channels and the rows.
-
-    Args:
-        shape: Of the map.
-        width: Bytes of an element.
-    """
-    batch, height, columns, channels = shape
-    return (
-        width
-        * height
-        * columns
-        * min(
-            _round_up(lanes, _LANES) * _round_up(rows, min(_SUBLANES, _power(rows)))
-            for lanes, rows in ((batch, channels), (channels, batch))
-        )
-    )
-
-
-def _power(number: int) -> int:
-    """The next power of two."""
-    return 1 << (number - 1).bit_length()
-
-
 def _is_weight(tensor):
+    return _origin(tensor).op.type in ("ReadVariableOp", "Const")
+
+
+def _variable(tensor):
+    """The handle of the variable whose value a tensor is; None for another tensor."""
+    tensor = _origin(tensor)
+    if tensor.op.type == "ReadVariableOp":
+        return tensor.op.inputs[0]
+    return tensor if tensor.dtype.name == "resource" else None
+
+
+def _origin(tensor):
     while tensor.op.type in ("Cast", "Transpose", "Reshape", "Identity"):
         tensor = tensor.op.inputs[0]
-    return tensor.op.type in ("ReadVariableOp", "Const")
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
+    return tensor

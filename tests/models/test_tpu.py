@@ -177,7 +177,9 @@ def test_devices_that_suppress_by_themselves_keep_the_same_boxes():
 
     expected = jax.jit(suppress)(boxes, scores)
     before = keras.distribution.distribution()
-    keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
+    keras.distribution.set_distribution(
+        keras.distribution.DataParallel(devices=devices)
+    )
     try:
         text = jax.jit(suppress).lower(boxes, scores).as_text()
         found = jax.jit(suppress)(boxes, scores)
