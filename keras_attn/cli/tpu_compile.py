@@ -21,6 +21,8 @@ _WIDTHS = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "f32": 4}
 # The result of an all-reduce: one shape, or a tuple of them.
 _ALL_REDUCE = re.compile(r" = (\(.*?\)|\S+) all-reduce(?:-start)?\(")
 _SHAPE = re.compile(rf"({'|'.join(_WIDTHS)})\[([\d,]*)\]")
+# The line of a traceback that names the exception.
+_EXCEPTION = re.compile(r"^(?:[\w.]*Error|[\w.]*Exception): .*", re.M)
 _TOO_MUCH = re.compile(
     r"\(?([\d.]+)([MG])\)? (?:exceeds available|of [\d.]+G) ?hbm", re.I
 )
@@ -94,7 +96,7 @@ def compile_in_a_process(request: Request) -> Answer:
     )
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
-        errors = done.stderr.strip().splitlines()
+        errors = _EXCEPTION.findall(done.stderr)
         last = errors[-1] if errors else f"exit code {done.returncode}"
         return Answer(error=last)
     return Answer(**json.loads(lines[-1]))
@@ -107,7 +109,7 @@ def answer(request: Request) -> Answer:
 
     from keras_attn import models
     from keras_attn.cli.opened_model import build_model
-    from keras_attn.models.parts.keras_state import without_allocating
+    from keras_attn.models.parts.keras_state import undone, without_allocating
     from keras_attn.models.parts.step_graph import dtype_policy, input_specs
     from keras_attn.models.parts.tpu import compile_training_step
 
@@ -119,22 +121,14 @@ def answer(request: Request) -> Answer:
             tree,
         )
 
-    with dtype_policy(request.dtype), without_allocating():
+    with undone(), dtype_policy(request.dtype), without_allocating():
         if request.is_name:
             model = models.create(request.model)
         else:
             model = build_model(Path(request.model), request.task)
         inputs = specs_of(input_specs(model, request.batch, request.sequence))
-        outputs = jax.eval_shape(
-            lambda weights, x: model.stateless_call(*weights, x, training=True)[0],
-            tuple(
-                map(
-                    specs_of, (model.trainable_variables, model.non_trainable_variables)
-                )
-            ),
-            inputs,
-        )
-        model.compile(request.optimizer, keras.tree.map_structure(_loss, outputs))
+        outputs = jax.eval_shape(lambda x: model(x, training=False), inputs)
+    model.compile(request.optimizer, keras.tree.map_structure(_loss, outputs))
     try:
         program = compile_training_step(
             model,
