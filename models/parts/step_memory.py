@@ -15,7 +15,8 @@ compares the peak for others.
 3.  *A sum is stored instead of its terms.* Where two stored tensors of at least the
     size of the result meet, as in a residual connection, the result is stored.
 4.  *A product reads stored tensors or an activation function of one.* What also needs
-    statistics, such as the output of a layer norm, is stored for it.
+    statistics, such as the output of a layer norm, is stored for it, and so is what
+    takes an error function (the exact GELU): both in 16 bits, which products read.
 5.  *Gradients of weights are not stored*: the optimizer uses each where it is computed,
     and those of a weight that is used several times are added up in one tensor.
 6.  *The gradient of an output is stored* in the type of the output: the loss computes
@@ -130,6 +131,8 @@ class StepMemory:
         # on the way, in bytes.
         self._roots: dict[str, dict[str, int]] = {}
         self.stored: dict[str, _Stored] = {}
+        # Tensors that follow from stored ones by way of an error function.
+        self._costly: set[str] = set()
         # When each variable was looked up first.
         self._tables: dict[str, int] = {}
         for index, operation in enumerate(self._operations):
@@ -182,6 +185,11 @@ class StepMemory:
         for tensor in operation.inputs:
             for name, width in self._roots.get(tensor.name, {}).items():
                 roots[name] = max(width, roots.get(name, 0))
+        if kind in ("Erf", "Erfc") or (
+            (kind in _ELEMENTWISE or kind in _LAYOUT)
+            and any(each.name in self._costly for each in operation.inputs)
+        ):
+            self._costly.update(each.name for each in operation.outputs)
         for tensor in operation.outputs:
             if not tensor.shape.is_fully_defined():
                 continue  # What a fused norm keeps for other devices.
@@ -227,6 +235,7 @@ class StepMemory:
             self._roots[tensor.name] = {n: min(w, width) for n, w in roots.items()}
 
     def _store(self, tensor, index, width):
+        self._costly.discard(tensor.name)
         self.stored[tensor.name] = _Stored(tuple(tensor.shape), width, index, index)
         self._roots[tensor.name] = {tensor.name: width}
 
@@ -268,7 +277,7 @@ class StepMemory:
                 roots = self._read_map(index, operation, tensor, roots)
             if is_product and not roots and width < 4:
                 self._read_table(index, tensor, width)
-            if is_product and len(roots) > 1:
+            if is_product and (len(roots) > 1 or tensor.name in self._costly):
                 roots = self._stored_for_product(tensor, roots)
             if kind.startswith("BatchMatMul") and roots:
                 padding = tiled_bytes(tensor.shape, 1) / tensor.shape.num_elements()
@@ -334,9 +343,9 @@ class StepMemory:
                 self._mark(name, birth, each)
             # Other readers go on to compute it from what is stored.
             self.stored[tensor.name] = _Stored(
-                tuple(tensor.shape), tensor.dtype.size, birth, birth
+                tuple(tensor.shape), min(tensor.dtype.size, 2), birth, birth
             )
-        return {tensor.name: tensor.dtype.size}
+        return {tensor.name: self.stored[tensor.name].width}
 
     def _mark(self, name, index, width):
         stored = self.stored[name]

@@ -71,7 +71,18 @@ def test_what_a_product_reads_with_statistics_is_stored():
         mean = tf.reduce_mean(hidden, axis=-1, keepdims=True)
         return tf.matmul(hidden * tf.math.rsqrt(mean), kernel, transpose_b=True)
 
-    assert ("Mul", (B, E), 4) in kept(step(network))
+    assert ("Mul", (B, E), 2) in kept(step(network))
+
+
+@pytest.mark.parametrize("name, copies", [("erf", 1), ("tanh", 0)])
+def test_an_error_function_is_stored_for_the_product(name, copies):
+    def network(tf, x, kernel):
+        hidden = tf.matmul(x, kernel)
+        hidden = hidden * getattr(tf.math, name)(hidden)
+        return tf.matmul(hidden, kernel, transpose_b=True)
+
+    found = [each for each in kept(step(network)) if each[1:] == ((B, E), 2)]
+    assert len(found) == copies
 
 
 def test_the_narrowest_type_on_the_way_is_stored():
