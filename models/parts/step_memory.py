@@ -209,7 +209,8 @@ class StepMemory:
     def _is_fused(self, operation, tensor):
         kind = operation.type
         if kind.startswith("FusedBatchNorm"):
-            return tensor is operation.outputs[0]  # The others are statistics.
+            # The others are statistics.
+            return tensor.name == operation.outputs[0].name
         if kind == "Softmax":
             return self._source(operation.inputs[0]) in self.stored
         return kind in _ELEMENTWISE
@@ -255,7 +256,7 @@ class StepMemory:
     def _read_inputs(self, index):
         operation = self._operations[index]
         kind = operation.type
-        if kind in _CONSTANT or kind in _LAYOUT:
+        if kind in _CONSTANT or kind in _LAYOUT or not operation.outputs:
             return
         if self._is_fused(operation, operation.outputs[0]) and not any(
             each.name in self.stored and self.stored[each.name].width_read
