@@ -23,20 +23,20 @@ MARKS = $(if $(VARIATIONS),,not variation and )
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
-.PHONY: help install demo test test-compiled test-export test-runs test-jax test-parity \
-	test-wheel fuzz mutants lint format bench clean
+.PHONY: help install demo test test-compiled test-export test-runs test-jax test-tpu \
+	test-parity test-wheel fuzz mutants lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
-install: $(VENV)/.torchvision  ## all that a contributor needs, in .venv
+install: $(VENV)/.torchvision $(VENV)/.libtpu  ## all that a contributor needs, in .venv
 
 demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (5 min)
 	$(BIN)/keras-attn demo --run-dir runs/demo
 
 test: $(VENV)/.test  ## the test suite, on TensorFlow
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) \
-		-m "$(MARKS)not parity and not runs and not shipped and not compiled"
+		-m "$(MARKS)not parity and not runs and not shipped and not compiled and not tpu"
 
 test-compiled: $(VENV)/.test  ## what takes compilation: fits, decoding, plans, layers in XLA
 	$(ONE_THREAD) $(call XLA_LEVEL,0 $(NO_FUSION)) $(PYTEST) \
@@ -55,18 +55,29 @@ JAX_TESTS := not half_precision and not random_weights and not padding_changes \
 	and not saving_and_loading and not one_initializer and not mask_to_add \
 	and not out_of_range and not rematerialized
 
+# XLA makes them of one processor; whatever needs no mesh uses the first.
+FOUR_DEVICES := --xla_force_host_platform_device_count=4
 HELD := test_a_large_weight_of_the_kl_holds_the_policy
 
 test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
-	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0) $(PYTEST) -k "$(JAX_TESTS)" \
-		-m "$(MARKS)not parity" \
+	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0 $(FOUR_DEVICES)) $(PYTEST) \
+		-k "$(JAX_TESTS)" -m "$(MARKS)not parity" \
 		tests/layers/test_contract.py tests/models/test_contract_numbers.py \
-		tests/models/test_contract_fit_*.py \
+		tests/models/test_contract_fit_*.py tests/models/test_layout*.py \
 		tests/kernels/test_blocked_attention.py::test_masks_and_groups_in_every_way \
 		tests/kernels/test_blocked_attention.py::test_no_tensor_has_a_score_for_every_pair \
 		tests/kernels/test_accelerator_attention.py \
 		"tests/training/test_policy_optima.py::$(HELD)[ppo]" \
 		"tests/training/test_policy_optima.py::$(HELD)[grpo]"
+
+# libtpu compiles for TPUs without one; what the tests compute is computed on the CPU, as
+# two devices.
+TPU_COMPILER := KERAS_BACKEND=jax JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 \
+	ALLOW_MULTIPLE_LIBTPU_LOAD=1 TPU_LIBRARY_PATH=$(VENV)/libtpu/libtpu/libtpu.so \
+	XLA_FLAGS=--xla_force_host_platform_device_count=2
+
+test-tpu: $(VENV)/.dev $(VENV)/.libtpu  ## every model's programs, compiled for TPUs
+	$(TPU_COMPILER) $(ONE_THREAD) $(PYTEST) -m "$(MARKS)tpu" tests/models
 
 test-parity: $(VENV)/.torchvision  ## rebuild the references live (PyTorch) and compare
 	$(ONE_THREAD) $(PYTEST) -m parity
@@ -126,4 +137,9 @@ $(VENV)/.torchvision: $(VENV)/.parity
 	$(PIP) --no-deps --upgrade --target $(VENV)/torchvision torchvision timm \
 		segmentation-models-pytorch open_clip_torch ftfy wcwidth \
 		scikit-learn joblib narwhals threadpoolctl
+	touch $@
+
+# Where only `make test-tpu` finds it: JAX takes an installed libtpu for a TPU.
+$(VENV)/.libtpu: $(VENV)/.venv constraints.txt
+	$(PIP) --no-deps --upgrade --target $(VENV)/libtpu libtpu
 	touch $@

@@ -46,7 +46,8 @@ def run(benchmark, arguments):
             PUBLISHED       sizes, the last argument of the three calls below
             SMALL           sizes for `--small`
             needs           row, contestant to the packages that it imports
-            ours            row to the call of our model
+            ours            row to the call of our model; for the contestant "ours x y"
+                            also x and y, the way in which it is called
             keras_model     row, whether it is frozen to the call of the other Keras
                             model, if there is one
             torch_model     row, precision to the call of the PyTorch model
@@ -74,8 +75,9 @@ def run(benchmark, arguments):
     import keras
 
     keras.config.set_dtype_policy(dtype)
-    if contestant == "ours":
-        call = benchmark.ours(row, sizes)
+    kind, *way = contestant.split()
+    if kind == "ours":
+        call = benchmark.ours(row, sizes, *way)
     else:
         call = benchmark.keras_model(row, "frozen" in contestant, sizes)
     interleaved.serve({row: call})

@@ -8,8 +8,11 @@
 Published sizes, random weights, the same shapes for all; see `tables.py`.
 """
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +34,9 @@ CONTESTANTS = {
     + (("keras-hub frozen",) if "frozen" in row else ())
     for row in ROWS
 }
+# "onnx" and "litert": `generate(..., runtime=...)`; "int8": `model.quantize("int8")`.
+CONTESTANTS["gpt2 generation"] += ("ours onnx", "ours onnx int8", "ours litert")
+_RUNTIMES = {"onnx": ("tf2onnx", "onnxruntime"), "litert": ("ai_edge_litert",)}
 BERT_VOCABULARY, GPT2_VOCABULARY = 30_522, 50_257
 
 
@@ -52,11 +58,20 @@ def needs(row, contestant):
     """The packages that a contestant imports."""
     if contestant == "torch":
         return "torch", "transformers"
+    if contestant.startswith("ours "):
+        return _RUNTIMES[contestant.split()[1]]
     return ("keras_hub",) if contestant.startswith("keras-hub") else ()
 
 
-def ours(row, sizes):
-    """The call of our model."""
+def ours(row, sizes, runtime=None, kernels=None):
+    """The call of our model.
+
+    Args:
+        row: The row.
+        sizes: The sizes.
+        runtime: For generation: the `runtime` of `generate`.
+        kernels: For generation: `"int8"`, or None for floats.
+    """
     import numpy as np
 
     from keras_attn import models
@@ -74,8 +89,16 @@ def ours(row, sizes):
     if row == "gpt2 forward":
         inputs = gpt2_inputs(*sizes.gpt2)
         return forward(model, inputs)
+    if kernels is not None:
+        model.quantize(kernels)
     prompt = {"token_ids": np.ones((1, sizes.prompt), "int32")}
-    return lambda: generate(model, prompt, sizes.new)
+    if runtime is None:
+        return lambda: generate(model, prompt, sizes.new)
+    # Random weights are of no use to a later process.
+    folder = tempfile.mkdtemp(prefix="generation-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    options = {"runtime": runtime, "cache_dir": folder}
+    return lambda: generate(model, prompt, sizes.new, **options)
 
 
 def keras_model(row, frozen, sizes):

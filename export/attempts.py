@@ -33,6 +33,7 @@ from keras_attn.export.shapes import (
 )
 from keras_attn.export.signature_info import PREFILL, STEP
 from keras_attn.export.signatures import Signature
+from keras_attn.kernels.gather import flat_gathers
 from keras_attn.kernels.lean_attention import whole_scores
 
 
@@ -200,7 +201,7 @@ def trace(signature: Signature, specs: Specs):
     # A new `tf.function` each time: one that was traced at an unknown size would
     # return that trace for a known size.
     function = tf.function(run, autograph=False)
-    with dilated_in_one_operation(), whole_scores():
+    with dilated_in_one_operation(), whole_scores(), flat_gathers():
         return function.get_concrete_function(**specs)
 
 

@@ -55,6 +55,7 @@ from keras_attn.models.listen_attend_walk import (  # noqa: E402
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
 from keras_attn.models.parts.backbones.convolutional import convolutionize  # noqa: E402
+from keras_attn.models.parts.layout import layout_map  # noqa: E402
 from keras_attn.models.parts.pair_encoders import (  # noqa: E402
     caption_encoder,
     picture_encoder,
@@ -250,6 +251,7 @@ __all__ = [
     "describe",
     "generate_images",
     "image_preprocessing",
+    "layout_map",
     "list_models",
     "load_checkpoint",
     "load_lora",

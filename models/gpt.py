@@ -285,7 +285,7 @@ class GPT(Functional):
         """The maximum number of tokens in the prompt and its continuation."""
         return self.get_layer("position_embedding").max_sequence_length
 
-    def incremental(self, max_length=None) -> IncrementalPair:
+    def incremental(self, max_length=None, *, extend=False) -> IncrementalPair:
         """The models for decoding token by token; prompts may be padded on either side.
 
         `keras_attn.models.parts.decoders.incremental` describes the state.
@@ -293,6 +293,8 @@ class GPT(Functional):
         Args:
             max_length: L, the maximum number of tokens in the prompt and its
                 continuation. Default: the number of positions.
+            extend: Whether to make the model that reads several tokens at once, which
+                `speculation` needs.
 
         Raises:
             ValueError: If `max_length` exceeds the number of positions.
@@ -319,9 +321,24 @@ class GPT(Functional):
             logits = layers["token_embedding"](hidden[:, 0], reverse=True)
             return logits, now.state_after(entries)
 
+        def read_several(token_ids, state):
+            """Reads several tokens per row."""
+            now = incremental.DecodingStep(token_ids, state)
+            hidden, entries = _features(
+                layers, now.token_ids, now.positions, now.padding_mask, now.caches
+            )
+            logits = layers["token_embedding"](hidden, reverse=True)
+            return logits, incremental.name_caches(entries, "new_")
+
         inputs = sequence_inputs("token_ids", "padding_mask")
         # The two functions as Keras models that share the layers of this model.
-        return build_pair(inputs, prefill, step, max_length=length)
+        return build_pair(
+            inputs,
+            prefill,
+            step,
+            extend=read_several if extend else None,
+            max_length=length,
+        )
 
 
 def build_gpt_encoder(

@@ -64,19 +64,32 @@ def remove_noise(model):
             layer.temperature = layer.final_temperature = 1e6
 
 
+def objective_of(model, inputs, outputs, batch=B) -> tuple[Any, Any]:
+    """What a model learns in tests: labels, and the losses to compile it with.
+
+    Args:
+        model: The model.
+        inputs: From `inputs_for` it.
+        outputs: Called for the outputs by name, or anything with their shapes and
+            dtypes, if the labels depend on them.
+        batch: Rows of the inputs.
+    """
+    if has_own_loss(model):
+        return truth_for(model, batch), None
+    if learns_from_words(model):
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return inputs["decoder_token_ids"], loss
+    labels: Any = labels_for(outputs())
+    losses: Any = dict.fromkeys(labels, "mse")
+    if not isinstance(model.output, dict):
+        (labels,), (losses,) = labels.values(), losses.values()
+    return labels, losses
+
+
 def train(model, jit_compile=False, run_eagerly=False):
     """Fits one step and returns its loss."""
     inputs = inputs_for(model)
-    if has_own_loss(model):
-        labels, losses = truth_for(model), None
-    elif learns_from_words(model):
-        labels = inputs["decoder_token_ids"]
-        losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    else:
-        labels: Any = labels_for(outputs_of(model, inputs))
-        losses: Any = dict.fromkeys(labels, "mse")
-        if not isinstance(model.output, dict):
-            (labels,), (losses,) = labels.values(), losses.values()
+    labels, losses = objective_of(model, inputs, lambda: outputs_of(model, inputs))
     model.compile(
         keras.optimizers.SGD(0.1),
         loss=losses,

@@ -39,8 +39,8 @@ PUBLIC = {
         "to_keras_cv translation_lm_dataset vqa_dataset walk_dataset way_regions"
     ),
     "keras_attn.decoding": (
-        "Beam Candidate Generated Greedy IncrementalPair Sample Walked generate "
-        "next_state walk walk_candidates"
+        "Beam Candidate DraftModel Generated Greedy IncrementalPair PromptLookup "
+        "Sample Speculated Walked generate next_state walk walk_candidates"
     ),
     "keras_attn.export": (
         "ExportError ExportReport Runner SignatureInfo TensorInfo export freeze "
@@ -90,7 +90,7 @@ PUBLIC = {
         "build_xlnet build_xlnet_classifier build_xlnet_next_sentence "
         "build_xlnet_permutation_lm build_xlnet_sentence_encoder build_xlnet_span_qa "
         "build_xlnet_token_classifier caption_encoder convolutionize count_parameters "
-        "create describe generate_images image_preprocessing list_models "
+        "create describe generate_images image_preprocessing layout_map list_models "
         "load_checkpoint load_lora picture_encoder plan save_checkpoint save_lora "
         "with_preprocessing zero_shot_classifier"
     ),

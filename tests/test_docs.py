@@ -1,7 +1,11 @@
 """Runs the recipes of the documentation as written, one after the other."""
 
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
 import wave
 import zipfile
 from pathlib import Path
@@ -107,7 +111,7 @@ def test_captions(tmp_path, monkeypatch):
 @pytest.mark.runs
 def test_generation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("generation.md")
+    names = run_recipes("generation.md", until="# Text, faster")
     assert names["found"].images.shape == (4, 32, 32, 3)
     expected = decoding.generate(
         names["dalle"], names["prompt"], 64, strategy=decoding.Sample(seed=0)
@@ -116,6 +120,17 @@ def test_generation(tmp_path, monkeypatch):
     for picture in ("codes", "masks", "samples"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 1000
     assert (tmp_path / "decoder.onnx").is_file()
+
+
+@pytest.mark.shipped
+def test_faster_generation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("generation.md", "# Text, faster")
+    plain = names["plain"].token_ids
+    np.testing.assert_array_equal(names["shipped"].token_ids, plain)
+    np.testing.assert_array_equal(names["quoted"].token_ids, plain)
+    assert names["drafted"].num_passes > 0
+    assert len(list((tmp_path / "shipped").iterdir())) == 1
 
 
 @pytest.mark.runs
@@ -273,3 +288,39 @@ def test_seeing_what_matters(tmp_path, monkeypatch):
     assert len(list((tmp_path / "runs/clip").iterdir())) == 2  # A file per callback.
     count = len(names["example"].objects)
     assert names["last"].to_words.shape == (4, count, len(names["tokens"]))
+
+
+def losses_of(script, count, axis):
+    """The losses that the first of some processes prints."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{free.getsockname()[1]}"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), coordinator, str(count), str(number), axis],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Each with one device, whatever the tests have.
+            env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+        )
+        for number in range(count)
+    ]
+    printed = [process.communicate() for process in processes]
+    assert not any(process.returncode for process in processes), printed
+    (line,) = [x for x in printed[0][0].splitlines() if x.startswith("losses")]
+    return [float(loss) for loss in line.split()[1:]]
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    "axis", ["model", pytest.param("batch", marks=pytest.mark.variation)]
+)
+def test_two_processes_train_like_one(axis, tmp_path):
+    pytest.importorskip("jax")
+    text = (DOCS / "distribution.md").read_text("utf-8")
+    (recipe,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    (tmp_path / "train.py").write_text(recipe, "utf-8")
+    one, two = (losses_of(tmp_path / "train.py", count, axis) for count in (1, 2))
+    assert one[0] > one[-1]
+    np.testing.assert_allclose(two, one, rtol=1e-6)

@@ -20,7 +20,8 @@ ALLOWED = {
     "kernels": set(),
     "ops": {"kernels"},
     "layers": {"kernels", "ops"},
-    "decoding": {"kernels", "ops"},
+    # A runtime for the loop, when one is asked for.
+    "decoding": {"export", "kernels", "ops"},
     # The losses of detectors, when a model learns.
     "models": {*BASE, "decoding", "training"},
     # The formats of boxes.

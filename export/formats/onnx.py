@@ -25,6 +25,7 @@ from keras_attn.export.runtimes.onnx import (
 )
 from keras_attn.export.signatures import Signature, TracedModel
 from keras_attn.extras import requires_extra
+from keras_attn.kernels.gather import flat_gathers
 from keras_attn.kernels.lean_attention import whole_scores
 from keras_attn.silence import silence
 
@@ -184,7 +185,7 @@ def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variab
     def run(**tensors):
         return onnx_weights.call_with(signature, lifted, tensors)
 
-    with dilated_in_one_operation(), whole_scores():
+    with dilated_in_one_operation(), whole_scores(), flat_gathers():
         return tf.function(run, autograph=False).get_concrete_function(**specs)
 
 

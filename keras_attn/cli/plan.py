@@ -1,9 +1,10 @@
 """`keras-attn plan`: FLOPs and memory of a model, counted without allocating it.
 
-Opening a model: `cli/opened_model.py`; counting: `models/parts/planning.py`.
+Opening a model: `cli/opened_model.py`; counting: `models/parts/planning.py`; TPUs:
+`models/parts/tpu_chips.py`, and `cli/tpu_compile.py`, which compiles.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -14,9 +15,12 @@ from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, say, working
 
 if TYPE_CHECKING:
+    from keras_attn.cli.tpu_compile import Answer
     from keras_attn.models import Plan
+    from keras_attn.models.parts.tpu_chips import StepBound, Topology
 
 _OPTIONS = Panel()
+_TPU = Panel("TPU")
 
 
 def plan(
@@ -48,20 +52,59 @@ def plan(
             "Number of devices that share weights, optimizer and batch.", min=1
         ),
     ] = 1,
+    tpu: Annotated[
+        str | None,
+        _TPU.option(
+            "Answer for a training step on TPUs: does it fit, what bounds it, how fast "
+            "can it be at most. A generation (v5e, v6e, v5p, v4, v3) and the chips "
+            "along each axis, such as v5e:1x1, v5e:2x2, v6e:16x16 or v5p:8x8x16. Every "
+            "device has all weights and its share of --batch.",
+            metavar="TOPOLOGY",
+        ),
+    ] = None,
+    compiled: Annotated[
+        bool | None,
+        _TPU.option(
+            "Whether the memory is that of the program that the compiler of TPUs "
+            "makes, which takes minutes and needs no TPU, or the estimate of `plan`. "
+            "Default: the compiler's, if libtpu is installed.",
+            "--compile/--no-compile",
+        ),
+    ] = None,
 ) -> None:
     """Estimate the cost of a model without building it: FLOPs and memory.
 
-    The costs are counted in its graph; a model of a hundred layers takes a minute.
+    The costs are counted in its graph; a model of a hundred layers takes a minute. The
+    memory of training is first that of TensorFlow without XLA, where each operation
+    stores its result, and then that of a step that XLA compiles for a TPU.
 
     Example: keras-attn plan gpt3_175b --devices 64 --batch 64 --dtype
     mixed_bfloat16
 
     Example: keras-attn plan bert-base-uncased --task classifier --batch 32
+
+    Example: keras-attn plan gpt2_small --tpu v5e:2x2 --batch 32 --dtype mixed_bfloat16
+
+    Example: keras-attn plan gpt2_small --tpu v5p:8x8x16 --batch 8192 --no-compile
     """
+    if tpu is None and compiled is not None:
+        raise ValueError("--compile and --no-compile need --tpu. Received: no --tpu")
+    if tpu is not None and devices != 1:
+        raise ValueError(
+            "--devices is for devices that share the weights; --tpu says how many "
+            f"there are. Received: --tpu {tpu} --devices {devices}"
+        )
     with importing_tensorflow():
         from keras_attn import models
         from keras_attn.models.parts.planning import plan_model
+        from keras_attn.models.parts.tpu_chips import topology
 
+    chips = None if tpu is None else topology(tpu)
+    if chips is not None and batch % chips.devices:
+        raise ValueError(
+            f"--batch must be a multiple of the {chips.devices} devices of {tpu}, "
+            f"among which its rows are divided. Received: {batch}"
+        )
     path = find_model(model, task)
     if path is None or is_checkpoint(path):
         dtype = "float32" if dtype is None else dtype
@@ -74,12 +117,28 @@ def plan(
         counted = plan_model(
             lambda: models.create(model) if path is None else build_model(path, task),
             model if path is None else path.resolve().name,
-            batch=batch,
+            batch=batch if chips is None else batch // chips.devices,
             sequence=sequence,
             dtype=dtype,
             optimizer=optimizer,
             devices=devices,
         )
+    if chips is not None:
+        answer, why = None, "of `plan`"
+        if compiled is not False:
+            answer, why = _compile(
+                chips,
+                counted,
+                is_required=compiled is True,
+                model=model,
+                is_name=path is None,
+                task=task,
+                batch=batch,
+                dtype=dtype,
+                optimizer=optimizer,
+            )
+        _say_tpu(counted, chips, batch, answer, why)
+        return
     size = f"{counted.batch} x {counted.sequence} tokens"
     if not counted.has_tokens:
         size = f"{counted.batch} {'row' if counted.batch == 1 else 'rows'}"
@@ -92,9 +151,122 @@ def plan(
     each = "one device" if counted.devices == 1 else f"each of {devices} devices"
     say(
         f"In {counted.dtype}. Memory is for {each}; FLOPs count matrix products, 2 per "
-        "multiply-add.",
+        "multiply-add. Without XLA, on a CPU or a GPU, each operation stores its "
+        "result, and the arrays that it needs while it runs come on top.",
         "dim",
     )
+
+
+def _compile(
+    chips: "Topology", counted: "Plan", *, is_required: bool, **request: Any
+) -> "tuple[Answer | None, str]":
+    """The compiler's answer, and in words whose memory is shown."""
+    from keras_attn.cli.tpu_compile import Request, compile_in_a_process
+
+    length = counted.sequence if counted.has_tokens else None
+    try:
+        with working(f"Compiling {counted.name} for {chips.name}: this takes minutes"):
+            answer = compile_in_a_process(
+                Request(**request, sequence=length, topology=chips.name)
+            )
+    except ImportError as error:
+        if is_required:
+            raise
+        return None, f"of `plan`. {error}"
+    if answer.error is not None and not answer.refused:
+        if is_required:
+            raise ValueError(f"--compile: there is no program. {answer.error}")
+        return None, f"of `plan`: libtpu made no program: {answer.error}"
+    if answer.refused:
+        return answer, "of libtpu, which refuses to compile what does not fit"
+    return answer, f"of the program that libtpu compiled in {answer.seconds:.0f} s"
+
+
+def _say_tpu(
+    counted: "Plan",
+    chips: "Topology",
+    batch: int,
+    answer: "Answer | None",
+    why: str,
+) -> None:
+    """Prints whether a training step fits, what bounds it and how fast it can be."""
+    from keras_attn.models.parts.tpu_chips import StepBound
+
+    state = counted.weights + counted.optimizer_state
+    memory: dict[str, int] = {
+        "arguments": state + counted.inputs,
+        "results": state,
+        "temporary": counted.temporary,
+        "gradients": counted.gradients,
+    }
+    if answer is not None:
+        memory = {
+            "arguments": answer.arguments or memory["arguments"],
+            "results": answer.results or memory["results"],
+            "temporary": answer.temporary
+            or max(answer.refused - memory["arguments"], 0),
+            "gradients": answer.reduced or memory["gradients"],
+        }
+    bound = StepBound(chips, batch, counted.training_flops, **memory)
+    tokens = f" of {counted.sequence} tokens" if counted.has_tokens else ""
+    table = Table(
+        show_header=False,
+        title=Text(f"{counted.name} on {chips.name}: {batch} rows{tokens}"),
+    )
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for row in _tpu_rows(counted, bound):
+        table.add_row(*row)
+    console.print(table)
+    say(
+        f"In {counted.dtype}; data-parallel, with {counted.optimizer}. The memory is "
+        f"that {why}. Times are the least that published figures of the chip allow, "
+        "as if compute, memory and communication overlapped entirely; products in "
+        "bfloat16, which is what TPUs make of float32 by default, too.",
+        "dim",
+    )
+
+
+def _tpu_rows(counted: "Plan", bound: "StepBound") -> list[tuple[str, str]]:
+    chips, chip, seconds = bound.topology, bound.topology.chip, bound.seconds
+    each = "chip" if chip.devices == 1 else "device (2 per chip)"
+    step = seconds[bound.bound]
+    fits = "fits" if bound.fits else "DOES NOT FIT"
+    speed = f"{short(bound.rows_per_second)}rows/s at most"
+    if counted.has_tokens:
+        speed += f", {short(bound.rows_per_second * counted.sequence)}tokens/s"
+    return [
+        (
+            "chips",
+            f"{chips.chips} x {chips.kind}: {short(chip.flops)}FLOP/s, "
+            f"{short(chip.bandwidth)}B/s of memory, "
+            f"{chips.links} x {short(chip.link)}B/s to others",
+        ),
+        (
+            "memory",
+            f"{short(bound.memory)}B of {short(chip.memory)}B per {each}: {fits}",
+        ),
+        ("  arguments", f"{short(bound.arguments)}B: weights, optimizer, inputs"),
+        ("  temporary", f"{short(bound.temporary)}B: activations, gradients"),
+        ("compute", _least(seconds["compute"], bound.flops, "FLOP", each)),
+        ("memory traffic", _least(seconds["memory"], bound.traffic, "B", each)),
+        (
+            "communication",
+            _least(seconds["communication"], bound.sent, "B", "chip")
+            + (": all-reduce of gradients" if chips.chips > 1 else ""),
+        ),
+        ("bound by", bound.bound),
+        ("step", f"{_time(step)} at least"),
+        ("speed", speed),
+    ]
+
+
+def _least(seconds: float, amount: float, unit: str, each: str) -> str:
+    return f"{_time(seconds)} for {short(amount)}{unit} per {each}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
 
 
 def _rows(counted: "Plan", unit: str) -> list[tuple[str, str]]:
@@ -109,7 +281,8 @@ def _rows(counted: "Plan", unit: str) -> list[tuple[str, str]]:
         ("gradients", f"{short(counted.gradients)}B"),
         (counted.optimizer, f"{short(counted.optimizer_state)}B"),
         ("activations", f"{short(counted.activations)}B"),
-        ("training", f"{short(counted.training_memory)}B in total"),
+        ("training", f"{short(counted.training_memory)}B at least, without XLA"),
+        ("", f"{short(counted.compiled_memory)}B compiled by XLA for a TPU"),
     ]
     if counted.cache is not None:
         rows += [

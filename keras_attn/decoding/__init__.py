@@ -3,16 +3,20 @@
 from keras_attn.decoding.generate import Generated, generate
 from keras_attn.decoding.loop import next_state
 from keras_attn.decoding.pair import IncrementalPair
+from keras_attn.decoding.speculation import DraftModel, PromptLookup, Speculated
 from keras_attn.decoding.strategies import Beam, Greedy, Sample
 from keras_attn.decoding.walking import Candidate, Walked, walk, walk_candidates
 
 __all__ = [
     "Beam",
     "Candidate",
+    "DraftModel",
     "Generated",
     "Greedy",
     "IncrementalPair",
+    "PromptLookup",
     "Sample",
+    "Speculated",
     "Walked",
     "generate",
     "next_state",

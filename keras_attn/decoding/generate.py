@@ -6,24 +6,39 @@ compiles the loop and keeps it for the next call.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_positive
-from keras_attn.decoding.compiled import compilations_of
+from keras_attn.decoding.compiled import (
+    CompiledStrategy,
+    compilations_of,
+    rounded_length,
+)
 from keras_attn.decoding.inputs import (
     as_arrays,
     check_beams,
     check_end_tokens,
     check_length,
+    check_runtime,
+    check_speculative_length,
     check_strategy,
     check_token,
     prepare,
     required_length,
 )
 from keras_attn.decoding.loop import Settings, decode, host_while
+from keras_attn.decoding.speculation import (
+    DraftModel,
+    PromptLookup,
+    Speculated,
+    check_draft,
+    check_speculation,
+)
 from keras_attn.decoding.strategies import Greedy
 
 
@@ -52,7 +67,10 @@ def generate(
     pad_token_id=0,
     on_token: Callable | None = None,
     jit_compile="auto",
-):
+    speculation: PromptLookup | DraftModel | None = None,
+    runtime: str | None = None,
+    cache_dir: str | PathLike | None = None,
+) -> "Generated | Speculated":
     """Generates a continuation of each prompt, one token at a time.
 
     Prompts of different lengths can share a batch if the model takes a padding mask for
@@ -91,18 +109,39 @@ def generate(
             rather than as one loop. Not allowed with beam search, which may still
             revise earlier tokens.
         jit_compile: Whether XLA compiles the loop. "auto" = on JAX or an accelerator.
+        speculation: `PromptLookup(...)` or `DraftModel(...)`: several tokens are
+            guessed, and checked by one pass of the model, a decoder without an encoder
+            such as GPT-2. `Greedy()` gives the same tokens as without, `Sample(...)`
+            tokens of the same distribution, but others for the same seed. A batch
+            advances by the fewest guesses that any of its rows keeps.
+        runtime: `"onnx"` or `"litert"`: the loop runs on the host, and `prefill` and
+            `step` in ONNX Runtime or LiteRT, on the CPU, with the same tokens. They are
+            exported once for the values of the weights and the length of the caches,
+            which takes longer than many calls, and kept in `cache_dir` for later calls
+            and processes; each call reads all weights to see whether they have changed.
+            None = Keras.
+        cache_dir: The folder of the exported files, of which the 8 used last are kept.
+            None = the environment variable `KERAS_ATTN_CACHE`, or `keras_attn` in the
+            user's folder for caches.
 
     Returns:
-        `Generated(token_ids, scores)`.
+        `Generated(token_ids, scores)`; with a `speculation`
+        `Speculated(token_ids, scores, num_passes, num_guessed, num_kept)`.
 
     Raises:
         TypeError: If `model` can't decode or acts in an environment, `strategy` is not
             a strategy, `inputs` is not a dictionary, or `on_token` is not callable.
+        ImportError: If the runtime, or what exports to it, is not installed.
+        RuntimeError: If `runtime` is given on another backend than TensorFlow.
+        ExportError: If the model cannot be exported for `runtime`.
         ValueError: If an input is missing, unknown or empty; a token is not in the
             vocabulary; a mask has the wrong shape, or a row of only padding; prompt and
             new tokens together are longer than the maximum length of the model; an
-            artefact was exported for a different number of beams; or `on_token` is
-            given with beam search.
+            artefact was exported for a different number of beams; `on_token` is given
+            with beam search; `runtime` is unknown, or given for an artefact; or
+            `speculation` is given for a model that cannot read several tokens at once,
+            with beam search, `on_token` or `runtime`, or with a draft model of another
+            vocabulary.
 
     Example:
         ```python
@@ -115,6 +154,8 @@ def generate(
     strategy = Greedy() if strategy is None else strategy
     check_positive("max_new_tokens", max_new_tokens)
     check_strategy(strategy, on_token)
+    if speculation is not None:
+        check_speculation(speculation, strategy, on_token=on_token, runtime=runtime)
     inputs = as_arrays(inputs)
 
     # `functions.prefill` and `functions.step` are the two Keras models of
@@ -123,13 +164,20 @@ def generate(
     # from them for later calls.
     compilations = compilations_of(model)
     cache_length = required_length(model, inputs, max_new_tokens)
-    functions = compilations.decoding_functions(model, cache_length)
+    if speculation is not None:
+        # The last pass may write as many slots after the last token.
+        cache_length += speculation.tokens - 1
+        check_speculative_length(model, cache_length, speculation)
+    extend = speculation is not None
+    functions = compilations.decoding_functions(model, cache_length, extend=extend)
     if "token_ids" not in functions.step_inputs:
         raise TypeError(
             "`model` must read a token at each step; use `decoding.walk` for one that "
             f"reads its surroundings. Received: model={type(model).__name__}"
         )
     check_beams(functions, strategy)
+    if runtime is not None:
+        check_runtime(runtime, functions, model)
 
     # Checked. A missing mask marks every token as real; a missing prompt becomes one
     # start token per row.
@@ -140,7 +188,13 @@ def generate(
     pad_token_id = check_token("pad_token_id", pad_token_id, vocabulary)
     end_token_ids = check_end_tokens(end_token_id, vocabulary)
     settings = Settings(strategy, max_new_tokens, end_token_ids, pad_token_id)
+    if speculation is not None:
+        return _speculate(model, functions, inputs, settings, speculation, jit_compile)
     random_numbers = strategy.uniform(batch, max_new_tokens)
+
+    if runtime is not None:
+        functions = compilations.in_runtime(functions, runtime, cache_dir)
+        inputs = prepare(functions, inputs, start_token_id, pad_token_id)
 
     # `decode` in one compiled graph, unless the host needs each token or the model is
     # an artefact.
@@ -151,13 +205,44 @@ def generate(
         return Generated(**loop.run(inputs, random_numbers, settings))
     if functions.traceable:
         functions = compilations.steps(functions, jit_compile)
+    # As in a compiled loop, few lengths of the buffer are compiled.
+    buffer_length = rounded_length(max_new_tokens, None)
+    if random_numbers is not None:
+        unused = buffer_length - max_new_tokens
+        random_numbers = np.pad(random_numbers, [(0, 0), (0, unused)])
+    settings = replace(settings, strategy=CompiledStrategy(strategy))
     results = decode(
         functions,
         inputs,
         random_numbers,
-        max_new_tokens,
+        buffer_length,
         settings,
         host_while,
         on_token,
     )
-    return Generated(*map(ops.convert_to_numpy, results))
+    token_ids, scores = map(ops.convert_to_numpy, results)
+    return Generated(token_ids[:, :max_new_tokens], scores)
+
+
+def _speculate(
+    model, functions, inputs, settings: Settings, speculation, jit_compile
+) -> Speculated:
+    """Runs the compiled loop with guesses; all arguments have been checked."""
+    draft = None
+    batch, prompt_length = inputs[functions.prompt].shape
+    length = settings.max_new_tokens
+    if isinstance(speculation, DraftModel):
+        cache_length = prompt_length + length + speculation.tokens - 1
+        check_speculative_length(speculation.model, cache_length, speculation)
+        drafts = compilations_of(speculation.model)
+        # A draft that can extend has the caches and the prompt that the loop needs.
+        draft = drafts.decoding_functions(speculation.model, cache_length, extend=True)
+        check_draft(functions, draft)
+    numbers = settings.strategy.uniform(batch, 3 * length)
+    if numbers is not None:
+        numbers = np.reshape(numbers, (batch, length, 3))
+    compilations = compilations_of(model)
+    loop = compilations.loop(functions, settings, jit_compile, speculation, draft)
+    found = loop.run(inputs, numbers, settings)
+    counts = {name: int(found[name]) for name in Speculated._fields[2:]}
+    return Speculated(found["token_ids"], found["scores"], **counts)

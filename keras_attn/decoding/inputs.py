@@ -117,6 +117,22 @@ def check_length(
         )
 
 
+def check_speculative_length(model, length: int, speculation) -> None:
+    """Raises unless prompt, continuation and rejected guesses fit into the model.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    limit = getattr(model, "max_length", None)
+    if limit is not None and length > limit:
+        raise ValueError(
+            f"`speculation.tokens` must leave room for the guesses of the last pass: "
+            f"prompt, new tokens and guesses need {length} positions, and the "
+            f"{'draft ' if model is getattr(speculation, 'model', None) else ''}model "
+            f"has {limit}. Received: tokens={speculation.tokens}"
+        )
+
+
 def check_beams(functions: DecodingFunctions, strategy) -> None:
     """Raises unless an artefact was exported for the number of beams.
 
@@ -130,6 +146,25 @@ def check_beams(functions: DecodingFunctions, strategy) -> None:
         "exported with that `num_beams`, or with a fixed batch. Received: "
         f"strategy={strategy!r}, num_beams={strategy.num_beams}"
     )
+
+
+def check_runtime(runtime, functions: DecodingFunctions, model) -> None:
+    """Raises unless a model can run in a stock runtime here.
+
+    Raises:
+        ValueError: If there is no such runtime, or the model is an artefact.
+        ImportError: If the runtime is not installed.
+        RuntimeError: If Keras' backend is not TensorFlow.
+    """
+    # When it is used: `export` imports this package.
+    from keras_attn.export import decoder_cache
+
+    decoder_cache.check_runtime(runtime)
+    if not functions.traceable:
+        raise ValueError(
+            "`runtime` must be None for an exported model, which has its own. "
+            f"Received: runtime={runtime!r}, model={type(model).__name__}"
+        )
 
 
 def prepare(

@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_attn.cache_names import CACHE_INDEX, NEW
 from keras_attn.decoding.pair import DecodingFunctions
+from keras_attn.kernels.gather import gather_rows
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def decode(
     # distribution at `uniform`.
     search = strategy.start(batch, buffer_length, settings.pad_token_id, uniform)
     token, parents, search = strategy.advance(search, logits, 0, *special)
-    changing = reorder_by_parent(changing, parents)
+    changing = reorder_by_parent(changing, parents, strategy.num_beams)
     report_token(token)
 
     def unfinished(index, token, search, changing):
@@ -102,12 +103,13 @@ def decode(
         outputs = functions.step({**before, "token_ids": token})
         # The caches belong to this loop, so arrays are updated without a copy.
         after = next_state(before, outputs, in_place=True)
-        changed = {name: _like(after[name], old) for name, old in changing.items()}
+        changed = {name: like(after[name], old) for name, old in changing.items()}
         token, parents, search = strategy.advance(
             search, after["logits"], index, *special
         )
         report_token(token)
-        return index + 1, token, search, reorder_by_parent(changed, parents)
+        changed = reorder_by_parent(changed, parents, strategy.num_beams)
+        return index + 1, token, search, changed
 
     carry = (ops.convert_to_tensor(1, "int32"), token, search, changing)
     _, _, search, _ = while_loop(unfinished, body, carry)
@@ -126,7 +128,8 @@ def next_state(state, outputs, *, in_place=False):
 
     An output with the name of a state is its new value. An output `new_<name>`,
     (B, G, 1, H), is written into the cache `<name>`, (B, G, L, H), at the slot
-    `cache_index` of the state before the step. All other states are unchanged.
+    `cache_index` of the state before the step, and the entries of `extend`,
+    (B, G, T, H), at the T slots from there. All other states are unchanged.
 
     Args:
         state: Tensors or arrays by name, before the step.
@@ -158,13 +161,14 @@ def next_state(state, outputs, *, in_place=False):
 
 
 def _update_cache(cache, entry, slot, in_place):
-    """`cache`, (B, G, L, H), with `entry`, (B, G, 1, H), at `slot`."""
+    """`cache`, (B, G, L, H), with `entry`, (B, G, T, H), from `slot` on."""
     if not isinstance(cache, np.ndarray):
         entry = ops.cast(entry, cache.dtype)
         return ops.slice_update(cache, (0, 0, slot, 0), entry)
     if not in_place:
         cache = cache.copy()
-    cache[:, :, int(slot)] = ops.convert_to_numpy(entry)[:, :, 0]
+    entry = ops.convert_to_numpy(entry)
+    cache[:, :, int(slot) : int(slot) + entry.shape[2]] = entry
     return cache
 
 
@@ -177,27 +181,34 @@ def repeat_for_beams(tensor, num_beams: int):
     return ops.repeat(tensor, num_beams, axis=0) if num_beams > 1 else ops.copy(tensor)
 
 
-def reorder_by_parent(state: dict, parents) -> dict:
+def reorder_by_parent(state: dict, parents, num_beams: int) -> dict:
     """Gives each beam the state of the beam it continues.
 
     Args:
         state: Tensors or arrays (B·K, …) by name.
         parents: Row of the parent of each beam, (B·K,); None if every beam continues
             itself.
+        num_beams: K.
     """
     if parents is None:
         return state
-    return {name: _take_rows(tensor, parents) for name, tensor in state.items()}
+    return {
+        name: _take_rows(tensor, parents, num_beams) for name, tensor in state.items()
+    }
 
 
-def _take_rows(tensor, rows):
+def _take_rows(tensor, rows, num_beams):
     if not isinstance(tensor, np.ndarray):
-        return ops.take(tensor, rows, axis=0)
+        # A parent is a beam of the same example.
+        shape = ops.shape(tensor)
+        beams = ops.reshape(tensor, (-1, num_beams, *shape[1:]))
+        chosen = gather_rows(beams, ops.reshape(rows % num_beams, (-1, num_beams)))
+        return ops.reshape(chosen, shape)
     rows = ops.convert_to_numpy(rows)
     return tensor if (rows == np.arange(len(tensor))).all() else tensor[rows]
 
 
-def _like(tensor, old):
+def like(tensor, old):
     """`tensor` with the static shape and dtype that a loop variable must keep."""
     if tuple(tensor.shape) != tuple(old.shape):
         tensor = ops.reshape(tensor, ops.shape(old))

@@ -50,6 +50,10 @@ class IncrementalPair:
             there is no such input, or the size is unknown.
         prompt_vocabulary_size: Vocabulary size of the prompt, if it differs from the
             logits', as the words of a caption differ from the codes of an image.
+        extend: Reads several tokens per row after the state, for `speculation`; None
+            if the model does not. {"token_ids": (B, T), **state} -> {"logits":
+            (B, T, V), **entries}, where the entries `new_<name>`, (B, G, T, H), are for
+            T slots, and the state is that of a decoder with caches.
     """
 
     prefill: keras.Model
@@ -58,6 +62,7 @@ class IncrementalPair:
     max_length: int | None = None
     source_vocabulary_size: int | None = None
     prompt_vocabulary_size: int | None = None
+    extend: keras.Model | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class DecodingFunctions:
         num_beams: Rows of `step` for each row of `prefill` if an artefact fixes both;
             None otherwise.
         traceable: Whether both can be compiled into one loop.
+        extend: As in `IncrementalPair`.
     """
 
     prefill: Callable[[dict], dict]
@@ -95,6 +101,7 @@ class DecodingFunctions:
     length_ranges: Mapping[str, IndexRange]
     num_beams: int | None
     traceable: bool
+    extend: Callable[[dict], dict] | None = None
 
 
 def prompt_name(model, input_names=()) -> str:
@@ -147,6 +154,7 @@ def _from_pair(pair: IncrementalPair) -> DecodingFunctions:
         length_ranges(pair.prefill),
         num_beams=None,
         traceable=True,
+        extend=pair.extend,
     )
 
 

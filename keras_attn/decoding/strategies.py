@@ -199,19 +199,20 @@ class Sample(Strategy):
         Returns:
             As from `Strategy.advance`.
         """
-        kept = self._filtered(ops.cast(logits, "float32") / self.temperature)
-        cumulative = ops.cumsum(kept, axis=-1)
-        target = ops.take(search["uniform"], index, axis=1) * cumulative[:, -1]
-        beyond = ops.greater(cumulative, ops.expand_dims(target, 1))
-        # Inverse transform sampling: the first token whose cumulative probability
-        # exceeds the random number.
-        token = ops.argmax(
-            ops.cast(ops.logical_and(beyond, ops.greater(kept, 0)), "int32"), axis=-1
-        )
+        kept = self.probabilities(logits)
+        token = draw(kept, ops.take(search["uniform"], index, axis=1))
         return _advance_rows(search, logits, token, index, end_token_id, pad_token_id)
 
-    def _filtered(self, logits):
-        """Probabilities, zero for tokens that `top_k` or `top_p` excludes."""
+    def probabilities(self, logits):
+        """What tokens are drawn from: zero for those that a filter excludes.
+
+        Args:
+            logits: (N, V).
+
+        Returns:
+            Probabilities, float32 (N, V).
+        """
+        logits = ops.cast(logits, "float32") / self.temperature
         if self.top_k is not None:
             logits = ops.cond(
                 self.top_k < logits.shape[-1],
@@ -298,7 +299,7 @@ class Beam(Strategy):
         parent, token = flat // vocabulary, ops.cast(flat % vocabulary, "int32")
         ids = _take_rows(search["live_ids"], parent)  # (B, 2K or more, M)
         ids = _set_token(ids, token, index)
-        ends = _is_end(token, end_token_id)
+        ends = is_end(token, end_token_id)
 
         among_best = ops.less(ops.arange(count), beams)
         # Ignore extensions of empty beams, whatever the penalty does to their scores.
@@ -390,6 +391,22 @@ def _only_top_p(probabilities, p):
     return ops.where(ops.less(probabilities, least), 0.0, probabilities)
 
 
+def draw(probabilities, uniform):
+    """Inverse transform sampling: the first token whose cumulative one is beyond.
+
+    Args:
+        probabilities: (B, V); a row need not sum to 1.
+        uniform: Random numbers in [0, 1), (B,).
+
+    Returns:
+        Token ids, (B,).
+    """
+    cumulative = ops.cumsum(probabilities, axis=-1)
+    beyond = ops.greater(cumulative, ops.expand_dims(uniform * cumulative[:, -1], 1))
+    possible = ops.logical_and(beyond, ops.greater(probabilities, 0))
+    return ops.argmax(ops.cast(possible, "int32"), axis=-1)
+
+
 def _start_rows(batch, length, pad_token_id):
     return {
         "token_ids": ops.full((batch, length), pad_token_id, dtype="int32"),
@@ -409,12 +426,12 @@ def _advance_rows(search, logits, token, index, end_token_id, pad_token_id):
         **search,
         "token_ids": _set_token(search["token_ids"], token, index),
         "scores": search["scores"] + ops.where(done, 0.0, gained),
-        "done": ops.logical_or(done, _is_end(token, end_token_id)),
+        "done": ops.logical_or(done, is_end(token, end_token_id)),
     }
     return token, None, search
 
 
-def _is_end(token, end_token_id):
+def is_end(token, end_token_id):
     """Whether each token, (...), is an end token."""
     ends = _ends(end_token_id)
     return ops.any(ops.equal(ops.expand_dims(token, -1), ends), axis=-1)

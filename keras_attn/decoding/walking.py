@@ -254,7 +254,7 @@ class _Member:
                 f"that reads tokens. Received: model={type(model).__name__}"
             )
         check_beams(functions, strategy)
-        self._functions = functions
+        self._functions, self._num_beams = functions, strategy.num_beams
         # Keras takes tensors, an artefact arrays.
         as_input = ops.convert_to_tensor if functions.traceable else np.asarray
         self._as_inputs = lambda given: {name: as_input(x) for name, x in given.items()}
@@ -278,7 +278,7 @@ class _Member:
 
     def reorder(self, parents) -> None:
         """Gives each beam the state of its parent."""
-        self._state = reorder_by_parent(self._state, parents)
+        self._state = reorder_by_parent(self._state, parents, self._num_beams)
 
     def _keep(self, state):
         names = set(self._functions.step_inputs) - {WORLD}

@@ -12,11 +12,11 @@ from typing import Any
 
 from keras_attn.kernels.blocked_attention import are_blocks_compiled, blocked_attention
 from keras_attn.kernels.cudnn_attention import cudnn_attends_to, cudnn_attention
+from keras_attn.kernels.devices import platform
 from keras_attn.kernels.dropout import RandomDropout
 from keras_attn.kernels.runtime import (
     has_fixed_shape,
     is_tensorflow,
-    platform,
 )
 from keras_attn.kernels.splash_attention import splash_attention
 

@@ -34,18 +34,6 @@ def is_tensorflow_on_cpu() -> bool:
     return all(x.device_type == "CPU" for x in tf.config.get_visible_devices())
 
 
-def platform() -> str:
-    """The kind of device that Keras computes on: "cpu", "gpu" or "tpu"."""
-    if is_tensorflow():
-        import tensorflow as tf
-
-        kinds = {x.device_type.lower() for x in tf.config.get_visible_devices()}
-        return next((kind for kind in ("tpu", "gpu") if kind in kinds), "cpu")
-    import jax
-
-    return jax.default_backend()
-
-
 def is_tracing() -> bool:
     """Whether TensorFlow is the backend and is tracing a `tf.function`."""
     if not is_tensorflow():

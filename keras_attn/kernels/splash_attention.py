@@ -7,8 +7,9 @@ leaves out the scale (Keras 3.15.1).
 import functools
 from typing import Any
 
-import keras
 from keras import ops
+
+from keras_attn.kernels.devices import on_each_device
 
 # A side of the kernel's blocks is a multiple of the lanes of a TPU's registers.
 _LANES = 128
@@ -27,8 +28,8 @@ def splash_attention(
 ) -> Any:
     """`softmax(scale · q kᵀ) v` for each head, in memory that grows with the lengths.
 
-    On several devices each computes its examples, and its heads if the model is
-    distributed by heads: XLA cannot partition the kernel by itself.
+    On several devices each computes its examples, and its heads if weights are divided
+    by heads.
 
     Args:
         query: (B, N, T, H).
@@ -50,8 +51,9 @@ def splash_attention(
     else:
         is_real = ops.cast(padding_mask, "bool")
     attend = functools.partial(_attend, is_causal=is_causal, interpret=interpret)
-    attend = _over_devices(attend, query, key)
-    outputs = attend(query * ops.cast(scale, query.dtype), key, value, is_real)
+    query = query * ops.cast(scale, query.dtype)
+    # XLA cannot divide the kernel among devices.
+    outputs = on_each_device(attend, query, key, value, is_real, has_heads=True)
     if padding_mask is None:
         return outputs
     # To a query without keys the kernel gives the mean of all values.
@@ -115,28 +117,3 @@ def _pad(tensor, block):
     """(…, T, H) to whole blocks of positions."""
     missing = -tensor.shape[2] % block
     return ops.pad(tensor, ((0, 0), (0, 0), (0, missing), (0, 0)))
-
-
-def _over_devices(function, query, key):
-    """Lets each device compute its part of a batch, and of the heads."""
-    import jax
-    from jax.sharding import PartitionSpec
-
-    distribution = keras.distribution.distribution()
-    if distribution is None:
-        return function
-    mesh, batch_axis = distribution.device_mesh, distribution.batch_dim_name
-    sizes = dict(zip(mesh.axis_names, mesh.shape, strict=True))
-    heads_axis = next((name for name in sizes if name != batch_axis), None)
-    if heads_axis and any(x.shape[1] % sizes[heads_axis] for x in (query, key)):
-        heads_axis = None
-    if query.shape[0] % sizes[batch_axis]:
-        batch_axis = None
-    heads = PartitionSpec(batch_axis, heads_axis)
-    return jax.shard_map(
-        function,
-        mesh=mesh.backend_mesh,
-        in_specs=(heads, heads, heads, PartitionSpec(batch_axis)),
-        out_specs=heads,
-        check_vma=False,
-    )

@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_attn.kernels.bias import add_bias
 from keras_attn.kernels.lean_attention import lean_attention
+from keras_attn.kernels.recompute import recomputed
 from keras_attn.ops.kernels import convolution, product
 from keras_attn.ops.masks import causal_mask, merge_masks
 from keras_attn.precision import at_least_float32
@@ -100,6 +101,10 @@ def additive_scores(query, key, weight):
     Returns:
         Scores, (B, T, S).
     """
+    return recomputed(_additive_scores, query, key, weight)
+
+
+def _additive_scores(query, key, weight):
     hidden = ops.tanh(ops.add(ops.expand_dims(query, 2), ops.expand_dims(key, 1)))
     return ops.squeeze(project(hidden, weight), -1)
 

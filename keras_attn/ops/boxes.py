@@ -233,24 +233,6 @@ def decode_clipped(deltas, anchors, image_size, weights=(1.0, 1.0, 1.0, 1.0)):
     return clip_boxes(decode_boxes(deltas, anchors, weights), image_size)
 
 
-def gather_rows(values, indices):
-    """The rows of each image at its own indices.
-
-    This is one gather over all images, for which LiteRT and ONNX have operators.
-
-    Args:
-        values: (B, N, …), with known sizes but B.
-        indices: (B, K) int32, in [0, N).
-
-    Returns:
-        (B, K, …).
-    """
-    count = values.shape[1]
-    rows = ops.reshape(values, (-1, *values.shape[2:]))
-    first = ops.arange(ops.shape(indices)[0], dtype="int32") * count
-    return ops.take(rows, indices + ops.expand_dims(first, 1), axis=0)
-
-
 def _positive(size):
     # `maximum` alone would return NaN for NaN.
     return ops.where(size > 0, size, ops.zeros_like(size))

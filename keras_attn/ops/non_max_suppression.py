@@ -15,10 +15,14 @@ runtime has.
 Legend: B batch, N candidates, K outputs.
 """
 
+import functools
+
 from keras import ops
 
+from keras_attn.kernels.devices import on_each_device
+from keras_attn.kernels.gather import gather_rows
 from keras_attn.ops.box_matching import first_true
-from keras_attn.ops.boxes import gather_rows, pairwise_iou
+from keras_attn.ops.boxes import pairwise_iou
 
 # Below all scores. Finite, because exported ONNX graphs rank infinity wrongly.
 LOWEST = -3e38
@@ -79,15 +83,22 @@ def non_max_suppression(
 def keep_best(boxes, is_candidate, iou_threshold, groups=None):
     """Which of the sorted boxes do not overlap with better boxes that are kept.
 
+    With a batch on several devices, each of them stops when its own images are done.
+
     Args:
-        boxes: (…, N, 4), with known N, sorted by descending score.
-        is_candidate: (…, N) bool.
+        boxes: (B, …, N, 4), with known N, sorted by descending score.
+        is_candidate: (B, …, N) bool.
         iou_threshold: As in `non_max_suppression`.
-        groups: (…, N) integers.
+        groups: (B, …, N) integers.
 
     Returns:
-        (…, N) bool.
+        (B, …, N) bool.
     """
+    given = (boxes, is_candidate, *(() if groups is None else (groups,)))
+    return on_each_device(functools.partial(_keep_best, iou_threshold), *given)
+
+
+def _keep_best(iou_threshold, boxes, is_candidate, groups=None):
     size = boxes.shape[-2]
     overlaps = pairwise_iou(boxes, boxes) > iou_threshold  # (…, N, N)
     places = ops.arange(size)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_attn.kernels.gather import gather_rows
+
 
 def roi_align(
     maps,
@@ -107,7 +109,7 @@ def _samples(start, length, size, sampling_ratio, places):
 
 
 class Pyramid:
-    """The locations of all maps of a pyramid as one table of rows, to gather from.
+    """The locations of all maps of a pyramid as one table of rows for each image.
 
     Args:
         maps: Maps (B, H, W, C), a list of L, with known sizes but B.
@@ -130,11 +132,8 @@ class Pyramid:
             ops.reshape(x, (-1, int(count), channels))
             for x, count in zip(maps, counts, strict=True)
         ]
-        flat = flat[0] if len(flat) == 1 else ops.concatenate(flat, axis=1)
-        batch = ops.shape(flat)[0]
-        image = ops.arange(batch, dtype="int32") * int(counts.sum())
-        self._image = ops.reshape(image, (-1, 1, 1, 1))
-        self._table = ops.reshape(flat, (-1, channels))
+        # (B, locations, C)
+        self._table = flat[0] if len(flat) == 1 else ops.concatenate(flat, axis=1)
         self.rows = self.of_box(sizes[:, 0])
         self.columns = self.of_box(sizes[:, 1])
         self._start = self.of_box(starts)
@@ -156,4 +155,4 @@ class Pyramid:
             for x in (self._start, self.columns)
         )
         places = ops.expand_dims(rows, 3) * width + ops.expand_dims(columns, 2)
-        return ops.take(self._table, places + start + self._image, axis=0)
+        return gather_rows(self._table, places + start)

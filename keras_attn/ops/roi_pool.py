@@ -7,6 +7,7 @@ or columns.
 import numpy as np
 from keras import ops
 
+from keras_attn.kernels.gather import gather_rows
 from keras_attn.ops.roi_align import Pyramid
 
 _FARTHEST = 2.0**20
@@ -164,4 +165,4 @@ class _Windows(Pyramid):
             for x in (self._starts, self._widths)
         )
         places = ops.expand_dims(rows, 3) * width + ops.expand_dims(columns, 2)
-        return ops.take(self._table, places + start + self._image, axis=0)
+        return gather_rows(self._table, places + start)

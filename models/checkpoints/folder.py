@@ -27,6 +27,7 @@ import numpy as np
 from keras_attn.file_reading import read_json, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.tensors import (
+    Index,
     Tensor,
     TensorFile,
     shards,
@@ -100,6 +101,10 @@ class Folder:
     def read(self, key: str) -> np.ndarray:
         """Reads the tensor of a key; it is not cached."""
         return self._files[key].read(key)
+
+    def read_part(self, key: str, index: Index) -> np.ndarray:
+        """Reads a part of the tensor of a key; it is not cached."""
+        return self._files[key].read_part(key, index)
 
     def _read_config(self) -> tuple[Files, dict]:
         """The names of the files to read, and the fields of the configuration.

@@ -18,6 +18,7 @@ import numpy as np
 from keras_attn.file_reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.description import describe
+from keras_attn.models.checkpoints.divided import assign_divided
 from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, preview
 from keras_attn.models.checkpoints.mapping import (
@@ -25,6 +26,7 @@ from keras_attn.models.checkpoints.mapping import (
     Joined,
     Weight,
     check_complete,
+    variables_of,
 )
 from keras_attn.models.checkpoints.tensors import FLOATS
 from keras_attn.models.parts.keras_state import (
@@ -42,7 +44,8 @@ def load_checkpoint(
     `config.json` determines the model; its weights are in `*.safetensors`, one file or
     several. Files that can contain code (`pytorch_model.bin`, …) are never opened.
     Weights are read one at a time, in float32, float16 or bfloat16, and cast to the
-    dtype of the model's variables.
+    dtype of the model's variables. Under a `keras.distribution`, on JAX, each process
+    reads its devices' parts of them (docs/distribution.md).
 
     ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt may also use timm's naming,
     with an `architecture` in `config.json`, as its `save_for_hf` writes it. ResNet,
@@ -152,6 +155,16 @@ def _load(
     # Before the checks, nothing is allocated or initialized only to be overwritten.
     with without_allocating():
         built = _build(opened, task, overrides)
+    if keras.distribution.distribution() is not None:
+        # Zeros are divided as they are made; each device then reads its part.
+        for weight in built.read:
+            for variable in variables_of(weight):
+                variable._initializer = keras.initializers.Zeros()
+        allocate()
+        for weight in built.read:
+            assign_divided(weight, built.keys, opened)
+        describe(built.model, opened, overrides)
+        return built.model, {_layer(weight) for weight in built.fresh}
     initializers = [_FileInitializer(each, built.keys, opened) for each in built.read]
     for initializer in initializers:
         if not isinstance(initializer.weight.variable, Joined):

@@ -33,6 +33,7 @@ from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.folder import FILES, Files, preview
+from keras_attn.models.checkpoints.tensors import Index
 
 # A regular expression, and its replacement.
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -85,6 +86,8 @@ class Weight:
         resizes: Whether `read` can resize a single tensor of a given shape. That
             changes the values, so it is accepted only if the caller asks for a
             different image size.
+        parts: Maps a part of the variable to the parts of the tensors from which `read`
+            makes it; to None if that needs whole tensors.
     """
 
     keys: tuple[str, ...]
@@ -95,6 +98,7 @@ class Weight:
     )
     accepts: Callable[[tuple[int, ...]], bool] = field(default=lambda shape: False)
     resizes: Callable[[tuple[int, ...]], bool] = field(default=lambda shape: False)
+    parts: Callable[[Index], Sequence[Index] | None] = field(default=lambda index: None)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Key to the shape that its tensor must have."""
@@ -132,7 +136,7 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
 
 def same(key: str, variable) -> Weight:
     """A tensor that equals the variable."""
-    return Weight((key,), variable)
+    return Weight((key,), variable, parts=lambda index: (index,))
 
 
 def transposed(key: str, variable, axes: tuple[int, ...] = (1, 0)) -> Weight:
@@ -149,6 +153,7 @@ def transposed(key: str, variable, axes: tuple[int, ...] = (1, 0)) -> Weight:
         variable,
         lambda array: np.transpose(array, axes),
         lambda array: (np.transpose(array, inverse),),
+        parts=lambda index: (tuple(index[axis] for axis in inverse),),
     )
 
 
@@ -215,6 +220,9 @@ def fused(name: str, parts: Sequence[str], kernel, bias) -> list[Weight]:
             kernel,
             lambda *arrays: np.concatenate([array.T for array in arrays], axis=1),
             lambda array: [part.T for part in np.split(array, count, axis=1)],
+            parts=lambda index: (
+                count * (index[::-1],) if index[1] == slice(None) else None
+            ),
         )
     ]
     if bias is not None:
@@ -250,6 +258,9 @@ def concatenated(keys: Sequence[str], variable, axis: int) -> Weight:
         variable,
         lambda *arrays: np.concatenate(arrays, axis),
         lambda array: np.split(array, len(keys), axis),
+        parts=lambda index: (
+            len(keys) * (index,) if index[axis] == slice(None) else None
+        ),
     )
 
 

@@ -37,6 +37,10 @@ DTYPES = {
     "BOOL": np.dtype("?"),
 }
 FLOATS = ("F64", "F32", "F16", "BF16")
+# A part of an array: a slice of each axis.
+Index = tuple[slice, ...]
+# How much of a file is in memory while a part of a tensor is read.
+_CHUNK_BYTES = 2**23
 # The dtypes of `save_checkpoint(dtype=)`, by the format's names.
 SAVED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
@@ -59,7 +63,7 @@ class TensorFile:
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
         size = check_file(self.path)
-        _check_header(self.path, size)
+        self._offsets = _check_header(self.path, size)
         try:
             # Not memory-mapped: pages of a mapped file count towards our memory once
             # read.
@@ -76,13 +80,47 @@ class TensorFile:
         Raises:
             ValueError: If the dtype is not in `DTYPES`, such as an 8-bit float.
         """
+        self._dtype(key)
+        return self._file.get_tensor(key)
+
+    def read_part(self, key: str, index: Index) -> np.ndarray:
+        """Reads a part of a tensor, with little more than the part in memory.
+
+        `safe_open(…).get_slice(key)[index]` has the whole tensor in memory.
+
+        Args:
+            key: The tensor, with at least one axis.
+            index: A slice with a step of 1 for each axis.
+
+        Raises:
+            ValueError: As in `read`, or if the file has become shorter.
+        """
+        dtype, shape = self._dtype(key), self.shapes[key]
+        ranges = [range(size)[each] for each, size in zip(index, shape, strict=True)]
+        part = np.empty([len(each) for each in ranges], dtype)
+        row = int(np.prod(shape[1:], dtype=np.int64))
+        rows = max(1, _CHUNK_BYTES // max(1, row * dtype.itemsize))
+        with open(self.path, "rb") as file:
+            for start in range(0, len(ranges[0]), rows):
+                count = min(rows, len(ranges[0]) - start)
+                first = (ranges[0].start + start) * row * dtype.itemsize
+                file.seek(self._offsets[key] + first)
+                data = file.read(count * row * dtype.itemsize)
+                if len(data) < count * row * dtype.itemsize:
+                    size = self.path.stat().st_size
+                    raise _corrupt(self.path, size, f"`{key}` is cut off")
+                read = np.frombuffer(data, dtype).reshape(count, *shape[1:])
+                part[start : start + count] = read[:, *index[1:]]
+        return part
+
+    def _dtype(self, key: str) -> np.dtype:
         dtype = self.dtypes[key]
         if dtype not in DTYPES:
             raise ValueError(
                 f"`{key}` must have one of the dtypes {', '.join(DTYPES)}: convert it. "
                 f"Received: dtype={dtype} in {self.path.name}"
             )
-        return self._file.get_tensor(key)
+        return DTYPES[dtype]
 
 
 def _corrupt(path, size, reason):
@@ -93,8 +131,13 @@ def _corrupt(path, size, reason):
     )
 
 
-def _check_header(path, size):
-    """Raises unless the file contains all of its header, with each tensor once."""
+def _check_header(path, size) -> dict[str, int]:
+    """Raises unless the file contains all of its header, with each tensor once.
+
+    Returns:
+        Key to the byte of the file at which its tensor begins, of the tensors whose
+        entry has it; the library checks the entries.
+    """
     with open(path, "rb") as file:
         start = file.read(8)
         if len(start) < 8:
@@ -111,9 +154,14 @@ def _check_header(path, size):
 
     try:
         # The library would silently pick one of two tensors of the same name.
-        parse_json(header, path, unique_keys=True)
+        entries = parse_json(header, path, unique_keys=True)
     except ValueError as error:
         raise _corrupt(path, size, error) from error
+    return {
+        key: 8 + length + entry["data_offsets"][0]
+        for key, entry in entries.items()
+        if key != "__metadata__"
+    }
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ every tensor has a shape and none is allocated. The graph is then read:
     activations   the tensors of the forward pass that the backward pass reads, and the
                   outputs; nothing is recomputed to save memory, so attention keeps all
                   its scores (in blocks, which long sequences use, it needs less)
+    temporary     what a step that XLA compiles for a TPU stores at its peak, besides
+                  weights and optimizer: `step_memory.py` has the rules
     cache         the state of a generative model between two tokens
 
 With several devices, weights, gradients, optimizer and the rows of the batch are
@@ -20,10 +22,8 @@ divided evenly among them (fully sharded data parallelism: Rajbhandari et al. 20
 Legend: B batch, T length.
 """
 
-import contextlib
 import math
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,17 +31,19 @@ from dataclasses import dataclass
 import keras
 
 from keras_attn.checks import check_choice, check_positive
-from keras_attn.indices import length_ranges
-from keras_attn.input_checks import MASKED_INPUTS
-from keras_attn.kernels.lean_attention import whole_scores
+from keras_attn.kernels.recompute import SCOPE
 from keras_attn.kernels.runtime import require_tensorflow
-from keras_attn.models.parts.functional import input_structure
 from keras_attn.models.parts.registry import create
+from keras_attn.models.parts.step_graph import (
+    dtype_policy,
+    has_tokens,
+    row_length,
+    trace,
+)
+from keras_attn.models.parts.step_memory import is_in, peak_memory
 
 DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "lion", "rmsprop")
-# The length of a row if the number of positions is unlimited.
-_DEFAULT_LENGTH = 128
 _CONVOLUTION = re.compile(r"(Conv[23]D|DepthwiseConv2dNative)(Backprop\w+)?")
 # Operations with products or inner graphs that `_flops` may have no rule for.
 _UNCOUNTED = ("MatMul", "Conv2", "Conv3", "Einsum", "While", "PartitionedCall")
@@ -66,7 +68,11 @@ class Plan:
         weights: Bytes.
         gradients: Bytes.
         optimizer_state: Bytes.
-        activations: Bytes kept for the backward pass.
+        activations: Bytes kept for the backward pass, if each operation stores its
+            output, as in TensorFlow without XLA.
+        temporary: Bytes that a step compiled by XLA for a TPU needs at its peak besides
+            weights and optimizer: activations and gradients.
+        inputs: Bytes of the inputs of the model.
         cache: Bytes of the state of generation, for B rows of T tokens; None for a
             model that does not generate.
         has_tokens: Whether a row consists of T tokens.
@@ -85,6 +91,8 @@ class Plan:
     gradients: int
     optimizer_state: int
     activations: int
+    temporary: int
+    inputs: int
     cache: int | None
     has_tokens: bool
 
@@ -100,8 +108,22 @@ class Plan:
 
     @property
     def training_memory(self) -> int:
-        """Bytes per device during training."""
+        """Bytes per device of what training keeps if each operation is run by itself.
+
+        That is TensorFlow without XLA, on a CPU or a GPU: weights, gradients, optimizer
+        and activations. It is a lower bound. The arrays that an operation needs while
+        it runs, memory that the allocator keeps, and the libraries come on top.
+        """
         return self.weights + self.gradients + self.optimizer_state + self.activations
+
+    @property
+    def compiled_memory(self) -> int:
+        """Bytes per device of a training step that XLA compiles for a TPU.
+
+        Weights and optimizer, inputs, and what the step stores at its peak. XLA stores
+        fewer tensors than TensorFlow does without it, and pads them to whole tiles.
+        """
+        return self.weights + self.optimizer_state + self.inputs + self.temporary
 
     @property
     def generation_memory(self) -> int | None:
@@ -182,15 +204,21 @@ def plan_model(
 
     rows = batch // devices
     graph = tf.Graph()
-    with graph.as_default(), _policy(dtype):
+    with graph.as_default(), dtype_policy(dtype):
         model = build()
-        length = _length(model, sequence)
+        length = row_length(model, sequence)
         cache = _cache_bytes(model, rows, length)
         variables = model.trainable_variables
-        outputs, forward, backward = _trace(model, graph, rows, length)
+        traced = trace(model, graph, rows, length)
         trainer = keras.optimizers.get(optimizer)
         trainer.build(variables)
+    forward, backward = traced.forward, traced.backward
     forward_flops = sum(map(_flops, forward)) * devices
+    in_loops = [
+        each
+        for each in forward
+        if is_in(each, traced.loops) and not is_in(each, [SCOPE])
+    ]
     return Plan(
         name=name,
         batch=batch,
@@ -204,9 +232,17 @@ def plan_model(
         weights=_share(_variable_bytes(model.weights), devices),
         gradients=_share(_variable_bytes(variables), devices),
         optimizer_state=_share(_variable_bytes(trainer.variables), devices),
-        activations=sum(map(_tensor_bytes, [*_kept(forward, backward), *outputs])),
+        activations=sum(
+            map(_tensor_bytes, [*_kept(forward, backward), *traced.outputs])
+        ),
+        temporary=peak_memory(
+            [*forward, *backward],
+            traced.seeds,
+            {tensor.name for tensor in _kept(in_loops, backward)},
+        ),
+        inputs=sum(map(_tensor_bytes, traced.inputs)),
         cache=cache,
-        has_tokens=_has_tokens(model),
+        has_tokens=has_tokens(model),
     )
 
 
@@ -226,47 +262,6 @@ def _check_arguments(batch, sequence, dtype, optimizer, devices):
         check_positive("sequence", sequence)
 
 
-def _trace(model, graph, rows, length):
-    """The outputs, and the operations of the forward and the backward pass."""
-    import tensorflow as tf
-
-    for layer in model._flatten_layers():
-        if getattr(layer, "unroll", None) is False:
-            layer.unroll = True  # The graph of a loop hides the number of its steps.
-    start = len(graph.get_operations())
-    # The positions of DALL·E are those of a caption and an image together.
-    limits = length_ranges(model) if length == getattr(model, "max_length", 0) else {}
-
-    def placeholder(tensor):
-        masked = MASKED_INPUTS.get(tensor.name, (tensor.name,))[0]
-        _, end = limits.get(masked, (1, None))
-        size = min(length, end - 1) if end else length
-        return tf.compat.v1.placeholder(
-            tensor.dtype, [rows, *(n or size for n in tensor.shape[1:])]
-        )
-
-    inputs = keras.tree.map_structure(placeholder, input_structure(model))
-    with whole_scores():
-        outputs = keras.tree.flatten(model(inputs, training=True))
-    middle = len(graph.get_operations())
-    with warnings.catch_warnings():
-        # Harmless, because nothing is computed here.
-        warnings.filterwarnings("ignore", "Converting sparse IndexedSlices")
-        tf.gradients(outputs, [weight.value for weight in model.trainable_variables])
-    operations = graph.get_operations()
-    return outputs, operations[start:middle], operations[middle:]
-
-
-@contextlib.contextmanager
-def _policy(dtype):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(dtype or before)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
 def _policy_of(model) -> str:
     """The most frequent policy of the layers with weights."""
     names = Counter(
@@ -276,37 +271,6 @@ def _policy_of(model) -> str:
         if layer.weights and not isinstance(layer, keras.Model)
     )
     return max(names, key=names.__getitem__, default=model.dtype_policy.name)
-
-
-def _has_tokens(model) -> bool:
-    """Whether the rows of the inputs may have any length."""
-    return any(None in tensor.shape[1:] for tensor in model.inputs)
-
-
-def _length(model, sequence):
-    """Tokens per row; 1 for a model of images."""
-    if any(len(x.shape) == 4 and None in x.shape[1:] for x in model.inputs):
-        raise ValueError(
-            "`image_size` must be given to plan a model of images of any size. "
-            "Received: image_size=None"
-        )
-    if _has_tokens(model):
-        return sequence or _positions(model) or _DEFAULT_LENGTH
-    if sequence is not None:
-        raise ValueError(
-            "`sequence` is for models of tokens; for a model of images, override "
-            f"`image_size`. Received: sequence={sequence}"
-        )
-    return 1
-
-
-def _positions(model):
-    """The maximum number of tokens of a row, if the model sets a limit."""
-    limit = getattr(model, "max_length", None)
-    if limit is not None:
-        return limit
-    layer = next((x for x in model.layers if x.name == "position_embedding"), None)
-    return getattr(layer, "max_sequence_length", None)
 
 
 def _cache_bytes(model, rows, length):

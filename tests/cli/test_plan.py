@@ -5,7 +5,9 @@ from pathlib import Path
 import keras
 import pytest
 
+from keras_attn.cli import tpu_compile
 from keras_attn.cli.plan import short
+from keras_attn.cli.tpu_compile import Answer, reduced_bytes
 from keras_attn.models.checkpoints.tensors import TensorFile
 
 pytestmark = pytest.mark.compiled
@@ -98,6 +100,84 @@ def test_wrong_options(command):
     )
     line = command.refuses("plan", CHECKPOINTS / "bert_encoder", "--task", "causal_lm")
     assert "`task` must be one of encoder, masked_lm" in line
+
+
+TPU = ["plan", "bert_tiny", "--tpu", "v5e:2x2", "--batch", 8, "--sequence", 16]
+
+
+def test_a_tpu_without_its_compiler(command, monkeypatch):
+    monkeypatch.setattr(tpu_compile, "compile_in_a_process", None)
+    assert command(*TPU, "--no-compile") == 0
+    for text in (
+        "bert_tiny on v5e:2x2: 8 rows of 16 tokens",
+        "4 x v5e: 197 TFLOP/s",
+        "per chip: fits",
+        "all-reduce of gradients",
+        "bound by",
+        "rows/s at most",
+        "The memory is that of `plan`.",
+    ):
+        assert text in command.out
+
+    def missing(request):
+        raise ImportError("Compiling for TPUs needs `libtpu`")
+
+    monkeypatch.setattr(tpu_compile, "compile_in_a_process", missing)
+    assert command(*TPU) == 0
+    assert "of `plan`. Compiling for TPUs needs `libtpu`" in command.out
+    assert "Compiling for TPUs needs" in command.refuses(*TPU, "--compile")
+
+
+def test_what_the_compiler_of_a_tpu_says(command, monkeypatch):
+    requests = []
+
+    def answers(answer):
+        def compiled(request):
+            requests.append(request)
+            return answer
+
+        monkeypatch.setattr(tpu_compile, "compile_in_a_process", compiled)
+
+    answers(Answer(3 * 10**9, 2 * 10**9, 10**9, 8 * 10**8, 7.3))
+    assert command(*TPU, "--dtype", "mixed_bfloat16") == 0
+    assert "4 GB of 16.9 GB per chip: fits" in command.out
+    # Each chip sends 2 * 3 / 4 of 0.8 GB over two links of 50 GB/s.
+    assert "12 ms for 1.2 GB per chip" in command.out
+    assert "of the program that libtpu compiled in 7 s" in command.out
+    (request,) = requests
+    assert (request.model, request.is_name, request.batch) == ("bert_tiny", True, 8)
+    assert (request.sequence, request.topology) == (16, "v5e:2x2")
+    answers(Answer(refused=20 * 2**30, error="RESOURCE_EXHAUSTED"))
+    assert command(*TPU) == 0
+    assert "21.5 GB of 16.9 GB per chip: DOES NOT FIT" in command.out
+    answers(Answer(error="a bug"))
+    assert command(*TPU) == 0
+    assert "libtpu made no program: a bug" in command.out
+    assert "there is no program. a bug" in command.refuses(*TPU, "--compile")
+
+
+def test_wrong_options_for_tpus(command):
+    line = command.refuses("plan", "bert_tiny", "--tpu", "v7x:2x2")
+    assert "such as v5e:2x2, v6e:2x2" in line
+    line = command.refuses("plan", "bert_tiny", "--tpu", "v5e:3x3")
+    assert "must be v5e: and one of 1x1, 2x2, 2x4" in line
+    line = command.refuses("plan", "bert_tiny", "--tpu", "v5e:2x2", "--batch", 6)
+    assert "--batch must be a multiple of the 4 devices of v5e:2x2" in line
+    line = command.refuses("plan", "bert_tiny", "--tpu", "v5e:2x2", "--devices", 4)
+    assert "--devices is for devices that share the weights" in line
+    line = command.refuses("plan", "bert_tiny", "--compile")
+    assert "need --tpu" in line
+
+
+def test_bytes_of_all_reduces():
+    text = """
+  %a = f32[3,5]{1,0:T(8,128)} all-reduce(%x), channel_id=1, to_apply=%add
+  %b = (bf16[7]{0}, f32[]{:T(128)}) all-reduce(%y, %z), channel_id=2
+  %c = f32[11]{0} all-reduce-start(%w), channel_id=3
+  %d = f32[11]{0} all-reduce-done(%c)
+  %e = f32[13]{0} fusion(%d), kind=kLoop, calls=%all-reduce.7
+"""
+    assert reduced_bytes(text) == 4 * 15 + 2 * 7 + 4 + 4 * 11
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from keras_attn.ops.boxes import (
     convert_boxes,
     decode_boxes,
     encode_boxes,
-    gather_rows,
     has_area,
     pairwise_iou,
     pyramid_levels,
@@ -108,15 +107,6 @@ def test_deltas_are_finite_for_any_size():
     large = decode_boxes(np.array([[0.0, 0, 80, 900]], "float32"), anchor)
     np.testing.assert_allclose(
         large, [[5 - 312.5, 10 - 625, 5 + 312.5, 10 + 625]], rtol=1e-5
-    )
-
-
-def test_gathered_boxes_are_those_of_their_image():
-    values = random_boxes(3, 7)
-    indices = np.array([[6, 0, 2], [1, 1, 5], [0, 3, 4]], "int32")
-    found = gather_rows(values, indices)
-    np.testing.assert_array_equal(
-        found, np.take_along_axis(values, indices[..., None], 1)
     )
 
 

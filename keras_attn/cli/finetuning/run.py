@@ -202,7 +202,8 @@ def _say_cost(job: Job) -> None:
     say(
         f"  cost: {short(plan.training_flops)}FLOP per step of {step}, {per_epoch:,} "
         f"steps per epoch, {short(total)}FLOP in all {settings.epochs} epochs; at "
-        f"least {short(plan.training_memory)}B of memory besides TensorFlow's own: "
+        f"least {short(plan.training_memory)}B of memory on a CPU or GPU without XLA, "
+        "besides TensorFlow's own and what operations need while they run: "
         f"weights {short(plan.weights)}B, gradients {short(plan.gradients)}B, AdamW "
         f"{short(plan.optimizer_state)}B, activations {short(plan.activations)}B"
     )

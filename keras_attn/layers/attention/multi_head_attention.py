@@ -19,6 +19,7 @@ from keras_attn.layers.attention.attention_checks import (
     check_cache,
     check_padding_mask,
 )
+from keras_attn.layers.attention.fused_kernel import parts_by_head
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
 from keras_attn.layers.blocks.output_specs import caches_output_specs
@@ -353,8 +354,14 @@ class MultiHeadAttention(Adaptable, BaseLayer):
 
     def _project_fused(self, inputs):
         """Queries, keys and values of self-attention, by one product."""
-        fused = project(inputs, self.query_key_value_kernel, self.query_key_value_bias)
+        kernel, bias = self.query_key_value_kernel, self.query_key_value_bias
         heads, groups = self.num_heads, self.num_key_value_heads
+        if parts := parts_by_head(kernel, bias, self.projection_dims):
+            return tuple(
+                split_heads(project(inputs, *part), count)
+                for part, count in zip(parts, (heads, groups, groups), strict=True)
+            )
+        fused = project(inputs, kernel, bias)
         if groups == heads and self.value_dim == self.key_dim:
             batch, length, _ = ops.shape(fused)
             parts = ops.reshape(fused, (batch, length, 3, heads, self.key_dim))

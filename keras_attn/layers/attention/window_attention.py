@@ -12,6 +12,7 @@ from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.adaptation.adaptable import Adaptable
+from keras_attn.layers.attention.fused_kernel import parts_by_head
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
 from keras_attn.layers.initializers import fork, fork_fused
@@ -186,14 +187,23 @@ class WindowAttention(Adaptable, BaseLayer):
 
     def _project_inputs(self, windows, num_windows):
         """Queries, keys and values, each (B, L·N, T, H)."""
-        fused = project(windows, self.query_key_value_kernel, self.query_key_value_bias)
+        kernel, bias = self.query_key_value_kernel, self.query_key_value_bias
         _, length, width = windows.shape
         heads, size = self.num_heads, width // self.num_heads
-        parts = ops.reshape(fused, (-1, num_windows, length, 3, heads, size))
-        parts = ops.transpose(parts, (3, 0, 1, 4, 2, 5))  # (3, B, L, N, T, H)
+        if parts := parts_by_head(kernel, bias, 3 * (width,)):
+            projected = [project(windows, *part) for part in parts]
+            split = (-1, num_windows, length, heads, size)
+            parts = [
+                ops.transpose(ops.reshape(part, split), (0, 1, 3, 2, 4))
+                for part in projected
+            ]
+        else:
+            fused = project(windows, kernel, bias)
+            parts = ops.reshape(fused, (-1, num_windows, length, 3, heads, size))
+            parts = ops.transpose(parts, (3, 0, 1, 4, 2, 5))  # (3, B, L, N, T, H)
+            parts = ops.unstack(parts, 3, axis=0)
         return [
-            ops.reshape(part, (-1, num_windows * heads, length, size))
-            for part in ops.unstack(parts, 3, axis=0)
+            ops.reshape(part, (-1, num_windows * heads, length, size)) for part in parts
         ]
 
     def _merge_heads(self, heads, num_windows):

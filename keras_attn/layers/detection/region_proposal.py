@@ -12,13 +12,14 @@ from keras import ops
 
 from keras_attn.argument_types import Initializer
 from keras_attn.checks import check_pair, check_positive, check_same_length, check_share
+from keras_attn.kernels.gather import gather_rows
 from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.convolution.feature_pyramid import check_maps
 from keras_attn.layers.initializers import fork, normal
 from keras_attn.ops.anchors import base_anchors, grid_anchors
 from keras_attn.ops.box_matching import match_boxes, sample_matches
-from keras_attn.ops.boxes import decode_clipped, encode_boxes, gather_rows, has_area
+from keras_attn.ops.boxes import decode_clipped, encode_boxes, has_area
 from keras_attn.ops.non_max_suppression import LOWEST, keep_best
 
 _SMALLEST = 1e-3  # Pixels; narrower proposals are left out.

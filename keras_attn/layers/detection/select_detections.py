@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_pair, check_positive, check_share
+from keras_attn.kernels.gather import gather_rows
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.box_matching import IGNORED, match_boxes, sample_matches
 from keras_attn.ops.boxes import (
@@ -18,7 +19,6 @@ from keras_attn.ops.boxes import (
     convert_boxes,
     decode_clipped,
     encode_boxes,
-    gather_rows,
     has_area,
 )
 from keras_attn.ops.non_max_suppression import non_max_suppression

@@ -9,7 +9,7 @@ Legend: B batch, A anchors, S samples, C classes without the background.
 
 from keras import ops
 
-from keras_attn.ops.boxes import gather_rows
+from keras_attn.kernels.gather import gather_rows
 
 _BETA = 1 / 9  # Where the box loss changes from a parabola to a line.
 

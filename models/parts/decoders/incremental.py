@@ -114,8 +114,11 @@ class DecodingStep:
     changes = step.state_after(entries)
     ```
 
+    Several tokens per row may be read at once, for `speculation`: axes of length 1 are
+    then of length T.
+
     Args:
-        token_ids: The last token, (B,).
+        token_ids: The last token, (B,), or several tokens, (B, T).
         state: The state before it, from `state_after_prompt` or the previous step.
 
     Attributes:
@@ -131,9 +134,15 @@ class DecodingStep:
         self._visible = state["visible"]
         self._position = state["position"]
         self._cache_index = state["cache_index"]
-        self.token_ids = ops.expand_dims(token_ids, 1)
-        self.positions = ops.expand_dims(self._position, 1)
-        itself = ops.ones_like(self._visible[:, :1])
+        position = ops.expand_dims(self._position, 1)
+        if len(token_ids.shape) == 1:
+            self.token_ids, self.positions = ops.expand_dims(token_ids, 1), position
+            itself = ops.ones_like(self._visible[:, :1])
+        else:
+            ones = ops.ones_like(token_ids)
+            self.token_ids = token_ids
+            self.positions = ops.add(position, ops.cumsum(ones, axis=1) - 1)
+            itself = ops.cast(ones, "bool")
         self.padding_mask = ops.concatenate([self._visible, itself], axis=1)
         self.caches = caches_by_block(state)
 

@@ -31,6 +31,7 @@ def build_pair(
     step: Callable[[Any, Tensors], tuple[Any, Tensors]],
     *,
     token: Any = None,
+    extend: Callable[[Any, Tensors], tuple[Any, Tensors]] | None = None,
     **fields,
 ) -> IncrementalPair:
     """The pair of models built from two functions that share a model's layers.
@@ -56,6 +57,8 @@ def build_pair(
         step: From the last token and the state to logits (B, V) and the changes of the
             state by name; see `IncrementalPair`.
         token: The input of `step` besides the state. None = `token_ids`, int32 (B,).
+        extend: From several tokens, (B, T), and the state to logits (B, T, V) and the
+            entries of the caches by name. None = the pair has no `extend`.
         **fields: Further fields of the pair, such as `prompt`.
     """
     logits, state = prefill(inputs)
@@ -64,6 +67,15 @@ def build_pair(
         token = keras.Input((), dtype="int32", name="token_ids")
     before = inputs_like(state)
     next_logits, changes = step(token, before)
+    if extend is not None:
+        several = keras.Input((None,), dtype="int32", name="token_ids")
+        state = inputs_like(before)
+        all_logits, entries = extend(several, state)
+        fields["extend"] = keras.Model(
+            {"token_ids": several, **state},
+            {"logits": all_logits, **entries},
+            name="extend",
+        )
     return IncrementalPair(
         keras.Model(inputs, {"logits": logits, **returned}, name="prefill"),
         keras.Model(

@@ -1,0 +1,224 @@
+"""Decoders that `generate(..., runtime=...)` has shipped, kept in a folder.
+
+A file is named for a digest of what it holds: the graphs of `prefill` and `step` with
+the length of their caches, the value of every weight, the runtime and the version of
+this library. So a model that has learned since has another file, and what is found
+under a name is never out of date. Files appear by a rename, so a killed process leaves
+none behind that is incomplete.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+
+import keras_attn
+from keras_attn.decoding import IncrementalPair
+from keras_attn.export.errors import ExportError
+from keras_attn.export.formats import FORMATS
+from keras_attn.export.runner import Runner, load_runner
+from keras_attn.extras import requires_extra
+from keras_attn.file_writing import remove_leftovers
+from keras_attn.kernels.runtime import require_tensorflow
+
+# Package and name of the runtime, by the name of its format.
+_RUNTIMES = {"onnx": ("onnxruntime", "ONNX"), "litert": ("ai_edge_litert", "LiteRT")}
+# A model that learns between two calls leaves a file at each; only the files that were
+# used last are kept.
+_KEPT = 8
+_VARIABLE = "KERAS_ATTN_CACHE"
+_DIGEST_LENGTH = 32
+
+
+def check_runtime(runtime: Any) -> None:
+    """Raises unless decoders run in a runtime here.
+
+    Raises:
+        ValueError: If there is no such runtime.
+        ImportError: If it is not installed.
+        RuntimeError: If Keras' backend is not TensorFlow, which ships models.
+    """
+    if runtime not in _RUNTIMES:
+        names = ", ".join(f'"{name}"' for name in _RUNTIMES)
+        raise ValueError(
+            f"`runtime` must be one of {names}, or None for Keras. "
+            f"Received: runtime={runtime!r}"
+        )
+    require_tensorflow("Generation in another runtime")
+    package, shown = _RUNTIMES[runtime]
+    with requires_extra("export", f"Generation with {shown}"):
+        importlib.import_module(package)
+
+
+def default_folder() -> Path:
+    """`$KERAS_ATTN_CACHE`, or else `keras_attn` in the user's folder for caches."""
+    if os.environ.get(_VARIABLE):
+        return Path(os.environ[_VARIABLE])
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "keras_attn"
+
+
+def digest(pair: IncrementalPair, runtime: str) -> str:
+    """A digest of all that a decoder's file depends on, in hexadecimal.
+
+    It reads every weight once, at the speed of memory.
+
+    Args:
+        pair: The decoder.
+        runtime: Name of the runtime.
+
+    Raises:
+        ValueError: If a layer has no configuration that can be written down.
+    """
+    import tensorflow as tf
+
+    found = hashlib.sha256()
+    about = [keras_attn.__version__, keras.__version__, runtime, pair.prompt]
+    found.update(json.dumps([*about, pair.max_length]).encode())
+    models = (pair.prefill, pair.step)
+    for model in models:
+        found.update(_graph(model).encode())
+    # Not the states of dropout, which change in training alone.
+    variables = {id(x): x for model in models for x in model.weights}
+    for variable in variables.values():
+        found.update(f"{variable.dtype}{tuple(variable.shape)}".encode())
+        value = tf.convert_to_tensor(variable.value)
+        if value.dtype == tf.bool:
+            value = tf.cast(value, tf.uint8)
+        data = tf.reshape(tf.bitcast(value, tf.uint8), (1, -1))
+        if data.shape[1]:
+            mark = tf.raw_ops.Fingerprint(data=data, method="farmhash64")
+            found.update(mark.numpy().tobytes())
+    return found.hexdigest()[:_DIGEST_LENGTH]
+
+
+def cached_runner(
+    pair: IncrementalPair,
+    runtime: str,
+    content: str,
+    folder: str | os.PathLike | None = None,
+) -> Runner:
+    """A decoder in a runtime: shipped if no file has its content, then loaded.
+
+    Args:
+        pair: The decoder.
+        runtime: Name of the runtime.
+        content: Its `digest`.
+        folder: Where files are kept. None = `default_folder`.
+
+    Raises:
+        ExportError: If it cannot be shipped or written.
+        ImportError: If a package that ships it is not installed.
+    """
+    folder = default_folder() if folder is None else Path(folder)
+    path = folder / f"{runtime}-{content}{FORMATS[runtime].suffix}"
+    if os.path.lexists(path):
+        # A damaged file is written anew.
+        with contextlib.suppress(ExportError, ValueError):
+            runner = load_runner(path)
+            with contextlib.suppress(OSError):  # Another user's folder.
+                os.utime(path)
+            return runner
+        _remove(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(
+            f"`cache_dir` cannot be made ({error.strerror}); pass another, or set "
+            f"{_VARIABLE}. Received: cache_dir={str(folder)!r}"
+        ) from error
+    from keras_attn.export.api import export
+
+    export(pair, path)
+    _remove_old(folder, path)
+    return load_runner(path)
+
+
+def _graph(model: keras.Model) -> str:
+    """The layers of a model and how they are connected, as text.
+
+    Keras numbers the operations of a process (`add_7`), so they are numbered anew, in
+    their order.
+    """
+    try:
+        config = keras.saving.serialize_keras_object(model)
+        names: dict[str, str] = {}
+        _number(config, names)
+        return json.dumps(_renamed(config, names), sort_keys=True)
+    except Exception as error:  # Whatever a layer's `get_config` raises.
+        raise ValueError(
+            "`model` must consist of layers with a configuration, by which its file "
+            "is found again; or export it and pass `load_runner(path)` as `model`. "
+            f"Received: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _number(config: Any, names: dict[str, str]) -> None:
+    """Gives each name that Keras may have made for a class its number."""
+    if isinstance(config, dict):
+        inner = config.get("config")
+        name = inner.get("name") if isinstance(inner, dict) else None
+        if isinstance(name, str) and isinstance(config.get("class_name"), str):
+            plain = name.rstrip("0123456789").replace("_", "")
+            if plain == config["class_name"].lower():
+                names.setdefault(name, f"{plain}#{len(names)}")
+        config = list(config.values())
+    if isinstance(config, list | tuple):
+        for part in config:
+            _number(part, names)
+
+
+def _renamed(config: Any, names: dict[str, str]) -> Any:
+    """The configuration, with other names of layers.
+
+    A name stands at the key "name", and where outputs of a layer are referred to, as
+    `[name, 0, 0]`.
+    """
+    if isinstance(config, dict):
+        return {
+            key: names.get(value, value)
+            if key == "name" and isinstance(value, str)
+            else _renamed(value, names)
+            for key, value in config.items()
+        }
+    if isinstance(config, list | tuple):
+        parts = [_renamed(part, names) for part in config]
+        if len(parts) == 3 and isinstance(parts[0], str) and _are_integers(parts[1:]):
+            parts[0] = names.get(parts[0], parts[0])
+        return parts
+    return config
+
+
+def _are_integers(values: list) -> bool:
+    return all(isinstance(value, int) for value in values)
+
+
+def _remove_old(folder: Path, newest: Path) -> None:
+    """Removes what killed processes left, and all but the files used last."""
+    found = []
+    for path in list(folder.iterdir()):
+        runtime, _, rest = path.name.lstrip(".").partition("-")
+        if runtime not in _RUNTIMES:
+            continue
+        if path.name.startswith("."):
+            name = f"{runtime}-{rest[:_DIGEST_LENGTH]}{FORMATS[runtime].suffix}"
+            remove_leftovers(folder / name)
+        elif len(path.stem) == len(runtime) + 1 + _DIGEST_LENGTH and path != newest:
+            with contextlib.suppress(OSError):
+                found.append((path.stat().st_mtime_ns, path))
+    for _, path in sorted(found, reverse=True)[_KEPT - 1 :]:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()

@@ -1,0 +1,59 @@
+"""Decoding compiles for TPUs: the prompt, a step, and whole loops of `generate`."""
+
+import pytest
+from model_cases import CASES, DECODERS, first_of_families, inputs_for
+from tpu_programs import (
+    ROWS,
+    TOPOLOGY,
+    check_is_local,
+    check_only_says_when_it_ends,
+    in_precisions,
+    model_of,
+)
+
+from keras_attn.decoding import Beam, Greedy, Sample
+from keras_attn.models.parts import tpu
+
+LENGTH = 16
+# Models that read a token at each step, not their surroundings.
+WRITERS = [case for case in DECODERS if "world_state" not in CASES[case].card.inputs]
+# A decoder with caches, and a recurrent one that attends to an encoder.
+LOOPS = ("gpt_117m", "rnnsearch_50")
+STRATEGIES = {
+    "greedy": Greedy(),
+    "sample": Sample(temperature=0.7, top_k=5, top_p=0.9, seed=1),
+    "beam": Beam(3),
+}
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("case", first_of_families(DECODERS))
+@in_precisions("mixed_bfloat16", "float32")
+def test_prompt_and_step_are_local(case, dtype_policy):
+    model = model_of(case)
+    inputs = inputs_for(model, batch=ROWS)
+    for compile_one in (tpu.compile_prefill, tpu.compile_step):
+        program = compile_one(model, inputs, max_length=LENGTH, topology=TOPOLOGY)
+        check_is_local(program)
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        case if case in LOOPS else pytest.param(case, marks=pytest.mark.variation)
+        for case in WRITERS
+    ],
+)
+def test_devices_that_generate_only_say_when_they_end(case, strategy):
+    model = model_of(case)
+    program = tpu.compile_generate(
+        model,
+        inputs_for(model, batch=ROWS),
+        5,
+        strategy=STRATEGIES[strategy],
+        end_token_id=2,
+        topology=TOPOLOGY,
+    )
+    check_only_says_when_it_ends(program)

@@ -1,0 +1,57 @@
+"""The memory that `plan` and the compiler of TPUs say, in a program of both."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from keras_attn.cli.tpu_compile import Request, compile_in_a_process
+
+pytestmark = pytest.mark.tpu
+
+# Wide enough that the 128 MiB of vector memory are a small part of it.
+SIZES = {"num_layers": 2, "hidden_dim": 64, "num_heads": 2, "mlp_dim": 256}
+PLAN = """
+import json, sys
+from keras_attn import models
+found = models.plan(sys.argv[1], **json.loads(sys.argv[2]))
+print(json.dumps([found.weights, found.compiled_memory]))
+"""
+
+
+def planned(name, **options):
+    """Weights and memory by `plan`, which needs TensorFlow: in another process."""
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN, name, json.dumps(options)],
+        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.variation
+def test_the_compiler_answers():
+    """A published model, on four chips; what it says of one is in RESULTS.md."""
+    request = Request(
+        "bert_tiny", True, None, 8, 16, "mixed_bfloat16", "sgd", "v5e:2x2"
+    )
+    answer = compile_in_a_process(request)
+    assert answer.error is None, answer.error
+    weights, memory = planned(
+        "bert_tiny", batch=2, sequence=16, dtype="mixed_bfloat16", optimizer="sgd"
+    )
+    # Small tensors stay in vector memory.
+    assert weights <= answer.arguments <= answer.arguments + answer.temporary
+    assert answer.arguments + answer.temporary == pytest.approx(memory, rel=0.15)
+    # All gradients, in float32 or in bfloat16, and the loss.
+    assert weights / 2 <= answer.reduced <= 1.05 * weights
+
+
+def test_an_unknown_model_is_an_error():
+    request = Request("bert_tin", True, None, 8, 16, None, "sgd", "v5e:2x2")
+    answer = compile_in_a_process(request)
+    assert answer.error is not None and "bert_tiny" in answer.error
