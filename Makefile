@@ -77,7 +77,7 @@ TPU_COMPILER := KERAS_BACKEND=jax JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 \
 	XLA_FLAGS=--xla_force_host_platform_device_count=2
 
 test-tpu: $(VENV)/.dev $(VENV)/.libtpu  ## every model's programs, compiled for TPUs
-	$(TPU_COMPILER) $(ONE_THREAD) $(PYTEST) -m "$(MARKS)tpu" tests/models
+	$(TPU_COMPILER) $(ONE_THREAD) $(PYTEST) -m "$(MARKS)tpu" tests/models/test_tpu*.py
 
 test-parity: $(VENV)/.torchvision  ## rebuild the references live (PyTorch) and compare
 	$(ONE_THREAD) $(PYTEST) -m parity
