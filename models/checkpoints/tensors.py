@@ -63,13 +63,17 @@ class TensorFile:
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
         size = check_file(self.path)
-        self._offsets = _check_header(self.path, size)
+        entries, start = _check_header(self.path, size)
         try:
             # Not memory-mapped: pages of a mapped file count towards our memory once
             # read.
             self._file = safe_open(str(path), framework="np", backend="pread")
         except SafetensorError as error:
             raise _corrupt(self.path, size, error) from error
+        # The library has checked the entries.
+        self._offsets = {
+            key: start + entries[key]["data_offsets"][0] for key in self._file.keys()
+        }
         slices = {key: self._file.get_slice(key) for key in self._file.keys()}
         self.shapes = {key: tuple(each.get_shape()) for key, each in slices.items()}
         self.dtypes = {key: each.get_dtype() for key, each in slices.items()}
@@ -131,12 +135,11 @@ def _corrupt(path, size, reason):
     )
 
 
-def _check_header(path, size) -> dict[str, int]:
+def _check_header(path, size) -> tuple[dict, int]:
     """Raises unless the file contains all of its header, with each tensor once.
 
     Returns:
-        Key to the byte of the file at which its tensor begins, of the tensors whose
-        entry has it; the library checks the entries.
+        The header, whose entries are not checked, and its end in the file.
     """
     with open(path, "rb") as file:
         start = file.read(8)
@@ -157,11 +160,7 @@ def _check_header(path, size) -> dict[str, int]:
         entries = parse_json(header, path, unique_keys=True)
     except ValueError as error:
         raise _corrupt(path, size, error) from error
-    return {
-        key: 8 + length + entry["data_offsets"][0]
-        for key, entry in entries.items()
-        if key != "__metadata__"
-    }
+    return entries, 8 + length
 
 
 @dataclass(frozen=True)
