@@ -338,7 +338,8 @@ class StepMemory:
         ):
             tensor = tensor.op.inputs[0]
         if tensor.name not in self.stored:
-            before = self._roots.get(tensor.name, roots)
+            before = self._roots.get(tensor.name)
+            before = roots if before is None else before
             birth = self._index[tensor.op.name]
             for name, each in before.items():
                 self._mark(name, birth, each)

@@ -215,7 +215,8 @@ def compile_prefill(
 
     Args:
         model: A generative model (one with `incremental()`) or its `IncrementalPair`.
-        inputs: Inputs of `prefill` by name, as in `compile_forward`.
+        inputs: All inputs of `prefill` by name, with the masks, as in
+            `compile_forward`.
         max_length: Length of the key/value caches: tokens of prompt and continuation.
         topology: As in `compile_forward`.
 

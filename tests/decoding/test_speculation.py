@@ -1,6 +1,7 @@
 """Guessed tokens change how fast a text is generated, not which texts are."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,13 +205,14 @@ def test_sampled_texts_have_the_distribution_of_the_model(kind):
     probabilities = np.exp(chosen.sum((1, 2)))
     np.testing.assert_allclose(probabilities.sum(), 1, rtol=1e-5)
 
-    inputs, counts = {"token_ids": [prompt] * 4}, np.zeros(len(texts))
+    inputs = {"token_ids": [prompt] * 4}
+    counts: Any = np.zeros(len(texts))
     kept = guessed = 0
     for seed in range(CALLS):
         strategy = Sample(temperature=2.0, seed=seed)
         options = {"strategy": strategy, "speculation": guesses}
         answer = generate(model, inputs, NEW, **options)
-        np.add.at(counts, answer.token_ids @ [25, 5, 1], 1)
+        np.add.at(counts, (answer.token_ids @ [25, 5, 1]).astype(int), 1)
         kept, guessed = kept + answer.num_kept, guessed + answer.num_guessed
     assert 0.1 < kept / guessed < 0.9
     assert (probabilities * counts.sum() > 5).sum() > 20
@@ -255,7 +257,8 @@ def test_what_cannot_speculate():
     message = "need 12 positions, and the draft model has 11. Received: tokens=4"
     with pytest.raises(ValueError, match=message):
         speculate(DraftModel(draft, 4), length=6)
-    for arguments in ({"ngram": 0}, {"tokens": -1}, {"tokens": 1.5}):
+    wrong: Any = ({"ngram": 0}, {"tokens": -1}, {"tokens": 1.5})
+    for arguments in wrong:
         with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` must be"):
             PromptLookup(**arguments)
     with pytest.raises(ValueError, match="`tokens` must be"):

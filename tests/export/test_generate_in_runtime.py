@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_encoder_decoder_in_a_runtime(tmp_path):
         "token_ids": [[7, 3, 11], [2, 5, 0]],
         "padding_mask": [[1] * 3, [1, 1, 0]],
     }
-    options = {"start_token_id": 1, "end_token_id": 4}
+    options: Any = {"start_token_id": 1, "end_token_id": 4}
     expected = generate(model, inputs, 6, **options)
     answer = generate(model, inputs, 6, **options, runtime="onnx", cache_dir=tmp_path)
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
@@ -175,7 +176,7 @@ def test_digest_depends_on_all_that_a_file_holds():
 def test_runtimes_that_cannot_run(tmp_path, monkeypatch):
     model = table_model(np.eye(5))
 
-    def in_runtime(runtime="onnx", model=model, **options):
+    def in_runtime(runtime="onnx", model: Any = model, **options):
         where = {"cache_dir": tmp_path / "folder", **options}
         return generate(model, {"token_ids": [[3]]}, 4, runtime=runtime, **where)
 

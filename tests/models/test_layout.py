@@ -132,13 +132,14 @@ def test_a_kernel_is_not_divided_where_its_convolution_slides():
 
 @with_devices
 def test_heads_and_hidden_units_must_be_shared_evenly():
-    mesh, sizes = mesh_of(1, 4), GPT | {"num_heads": 6, "mlp_dim": 48}
+    mesh = mesh_of(1, 4)
+    sizes: Any = GPT | {"num_heads": 6, "mlp_dim": 48}
     with pytest.raises(ValueError, match="`num_heads` of block_0/self_attention") as at:
         models.layout_map("gpt2_small", mesh, **sizes)
     message = str(at.value)
     assert "has the shape (24, 72) for 6 heads" in message
     assert "size 2 or 3, or keep" in message
-    rules = {r"block_\d+/self_attention/.*": None}
+    rules: Any = {r"block_\d+/self_attention/.*": None}
     assert f"rules={rules!r}" in message
     layout = models.layout_map("gpt2_small", mesh, rules=rules, **sizes)
     assert not [pattern for pattern in layout if "attention" in pattern]

@@ -13,6 +13,7 @@ from tpu_programs import (
 
 from keras_attn.decoding import Beam, Greedy, Sample
 from keras_attn.models.parts import tpu
+from keras_attn.models.parts.keras_state import without_allocating
 
 LENGTH = 16
 # Models that read a token at each step, not their surroundings.
@@ -31,7 +32,9 @@ STRATEGIES = {
 @in_precisions("mixed_bfloat16", "float32")
 def test_prompt_and_step_are_local(case, dtype_policy):
     model = model_of(case)
-    inputs = inputs_for(model, batch=ROWS)
+    with without_allocating():
+        prefill = model.incremental(LENGTH).prefill
+    inputs = inputs_for(prefill, batch=ROWS, target=1)
     for compile_one in (tpu.compile_prefill, tpu.compile_step):
         program = compile_one(model, inputs, max_length=LENGTH, topology=TOPOLOGY)
         check_is_local(program)
