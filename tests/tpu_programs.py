@@ -19,6 +19,8 @@ from keras_attn.models.parts.keras_state import undone, without_allocating
 TOPOLOGY, ROWS = "v5e:2x2", 4
 # Their loss compares each image with the texts of all devices.
 COMPARES_ALL_ROWS = ("clip", "siglip")
+# A minute of the compiler for layers that DeconvNet has, too.
+_SLOWEST = "fcn8s_vgg16"
 _COLLECTIVE = re.compile(
     r"= (.*) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"
     r"|collective-broadcast)(?:-start)?\("
@@ -36,7 +38,10 @@ def programs_of(cases):
     Args:
         cases: Names of `CASES`.
     """
-    cases = first_of_families(cases)
+    cases = [
+        pytest.param(case, marks=pytest.mark.variation) if case == _SLOWEST else case
+        for case in first_of_families(cases)
+    ]
 
     @pytest.mark.tpu
     @pytest.mark.parametrize("case", cases)

@@ -143,8 +143,9 @@ def test_heads_and_hidden_units_must_be_shared_evenly():
     assert f"rules={rules!r}" in message
     layout = models.layout_map("gpt2_small", mesh, rules=rules, **sizes)
     assert not [pattern for pattern in layout if "attention" in pattern]
+    sizes = GPT | {"mlp_dim": 42}
     with pytest.raises(ValueError, match="`mlp_dim` of block_0/feed_forward/expand"):
-        models.layout_map("gpt2_small", mesh, **(GPT | {"mlp_dim": 42}))
+        models.layout_map("gpt2_small", mesh, **sizes)
 
 
 @with_devices
