@@ -306,7 +306,11 @@ def losses_of(script, count, axis):
         )
         for number in range(count)
     ]
-    printed = [process.communicate() for process in processes]
+    try:
+        printed = [process.communicate(timeout=300) for process in processes]
+    finally:
+        for process in processes:  # One that waits for another which has failed.
+            process.kill()
     assert not any(process.returncode for process in processes), printed
     (line,) = [x for x in printed[0][0].splitlines() if x.startswith("losses")]
     return [float(loss) for loss in line.split()[1:]]
