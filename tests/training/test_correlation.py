@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from parity.torchvision_shim import is_installed
 from scipy import stats
 
 from keras_attn.training.scores.classes import MatthewsCorrelation, SparseF1Score
@@ -303,6 +302,9 @@ def test_scores_of_classes_are_the_published_formulas(num_classes, seed):
 
 @pytest.mark.parity
 def test_scores_of_classes_equal_scikit_learn():
+    # Here, because a test runs this file as a script.
+    from parity.torchvision_shim import is_installed
+
     if not is_installed("sklearn"):
         pytest.skip("needs scikit-learn, which `make install` installs")
     metrics = importlib.import_module("sklearn.metrics")
