@@ -51,7 +51,8 @@ test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed
 # Masks, precisions, seeds, files and configurations are handled above the backend, fits
 # have gradients, and few models are fitted inside a `RematScope`, which is Keras' own.
 JAX_TESTS := not half_precision and not random_weights and not padding_changes \
-	and not row_of_padding and not finite_gradient and not config_is_complete \
+	and not row_of_padding and not finite_gradient and not gets_a_gradient \
+	and not config_is_complete \
 	and not saving_and_loading and not one_initializer and not mask_to_add \
 	and not out_of_range and not rematerialized
 
