@@ -29,7 +29,7 @@ ROWS = {
 }
 # Contestants of each row. "frozen": KerasHub's model takes part both unchanged and
 # frozen.
-CONTESTANTS = {
+CONTESTANTS: dict[str, tuple[str, ...]] = {
     row: ("ours", "keras-hub", "torch")
     + (("keras-hub frozen",) if "frozen" in row else ())
     for row in ROWS
