@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from keras_attn.export.errors import ExportError, RefusedError
 from keras_attn.export.inference import (
-    dilated_in_one_operation,
+    forms_of_files,
     unique_layers,
     unrolled,
 )
@@ -33,8 +33,6 @@ from keras_attn.export.shapes import (
 )
 from keras_attn.export.signature_info import PREFILL, STEP
 from keras_attn.export.signatures import Signature
-from keras_attn.kernels.gather import flat_gathers
-from keras_attn.kernels.lean_attention import whole_scores
 
 
 class Sizes(enum.Flag):
@@ -201,7 +199,7 @@ def trace(signature: Signature, specs: Specs):
     # A new `tf.function` each time: one that was traced at an unknown size would
     # return that trace for a known size.
     function = tf.function(run, autograph=False)
-    with dilated_in_one_operation(), whole_scores(), flat_gathers():
+    with forms_of_files():
         return function.get_concrete_function(**specs)
 
 

@@ -8,6 +8,9 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
+from keras_attn.kernels.gather import flat_gathers
+from keras_attn.kernels.lean_attention import whole_scores
+
 _HALF_PRECISION = ("float16", "bfloat16")
 
 
@@ -87,6 +90,13 @@ def unrolled(models: Iterable[keras.Model]) -> Iterator[None]:
             if getattr(layer, "unroll", None) is False:
                 stack.callback(setattr, layer, "unroll", False)
                 layer.unroll = True
+        yield
+
+
+@contextlib.contextmanager
+def forms_of_files() -> Iterator[None]:
+    """Within it, layers compute by the operations that the runtimes of files have."""
+    with dilated_in_one_operation(), whole_scores(), flat_gathers():
         yield
 
 

@@ -16,7 +16,7 @@ from keras_attn.export.formats import (
     onnx_rewrites,
     onnx_weights,
 )
-from keras_attn.export.inference import dilated_in_one_operation
+from keras_attn.export.inference import forms_of_files
 from keras_attn.export.runtimes.onnx import (
     INDEX_RANGES,
     OUTPUT_NAMES,
@@ -25,8 +25,6 @@ from keras_attn.export.runtimes.onnx import (
 )
 from keras_attn.export.signatures import Signature, TracedModel
 from keras_attn.extras import requires_extra
-from keras_attn.kernels.gather import flat_gathers
-from keras_attn.kernels.lean_attention import whole_scores
 from keras_attn.silence import silence
 
 # Protobuf's limit of a message, and so of an ONNX file.
@@ -185,7 +183,7 @@ def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variab
     def run(**tensors):
         return onnx_weights.call_with(signature, lifted, tensors)
 
-    with dilated_in_one_operation(), whole_scores(), flat_gathers():
+    with forms_of_files():
         return tf.function(run, autograph=False).get_concrete_function(**specs)
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 from keras import ops
 
+# The first GPUs that have the kernel: compute capability 8, Ampere.
+_OLDEST = 8
 # The largest size of a head, and what it is a multiple of.
 _LARGEST_HEAD, _HEAD_MULTIPLE = 128, 8
 # What `jax.nn.dot_product_attention` runs. Tests replace it by "xla", which computes
@@ -12,7 +14,7 @@ _IMPLEMENTATION = "cudnn"
 
 
 def cudnn_attends_to(query, key, value, *, padding_mask, is_causal) -> bool:
-    """Whether cuDNN's kernel takes these tensors.
+    """Whether this GPU has cuDNN's kernel, and the kernel takes these tensors.
 
     Padding is given to it as the number of real keys, so the real keys are moved to
     the front; with a causal mask their places matter.
@@ -27,12 +29,23 @@ def cudnn_attends_to(query, key, value, *, padding_mask, is_causal) -> bool:
     dtypes = {str(tensor.dtype) for tensor in (query, key, value)}
     size = query.shape[3]
     return (
-        dtypes in ({"bfloat16"}, {"float16"})
+        _has_kernel()
+        and dtypes in ({"bfloat16"}, {"float16"})
         and size == value.shape[3]
         and size <= _LARGEST_HEAD
         and size % _HEAD_MULTIPLE == 0
         and not (is_causal and padding_mask is not None)
     )
+
+
+def _has_kernel():
+    """Whether this process' first device is an NVIDIA GPU that is new enough."""
+    import jax
+
+    # "9.0"; of an AMD GPU "gfx942".
+    capability = getattr(jax.local_devices()[0], "compute_capability", "")
+    major = str(capability).partition(".")[0]
+    return major.isdecimal() and int(major) >= _OLDEST
 
 
 def cudnn_attention(

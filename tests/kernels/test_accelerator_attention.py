@@ -1,6 +1,7 @@
 """The kernels of accelerators compute what all scores at once do; on JAX, on a CPU."""
 
 import functools
+import types
 from typing import Any
 
 import keras
@@ -111,12 +112,23 @@ def test_cudnn_gives_zeros_without_keys(cudnn_on_cpu):
     assert not np.any(cudnn_on_cpu(*inputs_of(5, 6), padding_mask=padding)[0])
 
 
-def test_what_cudnn_takes():
+def on_gpu(monkeypatch, capability):
+    import jax
+
+    device = types.SimpleNamespace(compute_capability=capability)
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+
+
+def test_what_cudnn_takes(monkeypatch):
     def takes(padding_mask=None, is_causal=False, dtype="bfloat16", value_size=H):
         inputs = inputs_of(5, 5, value_size=value_size, dtype=dtype)
         masks = {"padding_mask": padding_mask, "is_causal": is_causal}
         return cudnn.cudnn_attends_to(*inputs, **masks)
 
+    assert not takes()  # On a CPU.
+    for capability, is_new in (("7.5", False), ("gfx942", False), ("10.0", True)):
+        on_gpu(monkeypatch, capability)
+        assert takes() == is_new
     padding = np.ones((B, 5), "bool")
     assert takes() and takes(is_causal=True) and takes(padding)
     assert not takes(dtype="float32") and not takes(value_size=8)
@@ -134,6 +146,7 @@ def test_an_accelerator_uses_its_kernel(monkeypatch, kind, name, dtype):
         calls.append(options)
         return value
 
+    on_gpu(monkeypatch, "8.0")
     monkeypatch.setattr(lean, "platform", lambda: kind)
     monkeypatch.setattr(lean, name, kernel)
     monkeypatch.setattr(lean, "_SPLASH_PAIRS", 17**2)
