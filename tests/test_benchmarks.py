@@ -5,6 +5,7 @@ What is printed says which contestants are skipped, and why.
 
 import argparse
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ RUNS = {
     "speculation.py": [],
     "steps.py": [],
     "text.py": ["--row", "gpt2 forward"],
+    "tpu.py": ["--topologies", "v5e:1x1"],
     "vision.py": ["--row", "vit training"],
 }
 VARIATION = pytest.mark.variation
@@ -60,9 +62,12 @@ def module(monkeypatch):
 
 def run(script, *arguments):
     """What a benchmark prints."""
-    rounds = [] if script == "shipping.py" else ["--rounds", "1"]
+    rounds = [] if script in ("shipping.py", "tpu.py") else ["--rounds", "1"]
     command = [sys.executable, str(FOLDER / script), "--small", *rounds, *arguments]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    # Where `make install` puts it, beside the other packages.
+    library = str(Path(sys.prefix, "libtpu", "libtpu", "libtpu.so"))
+    env = {"TPU_LIBRARY_PATH": library, **os.environ}
+    done = subprocess.run(command, capture_output=True, check=False, text=True, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -13,7 +13,8 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class Request:
         dtype: The dtype policy; None: the model's own.
         optimizer: Name of the optimizer.
         topology: Of the TPUs.
+        overrides: Arguments of the builder of a name.
     """
 
     model: str
@@ -51,6 +53,7 @@ class Request:
     dtype: str | None
     optimizer: str
     topology: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ def answer(request: Request) -> Answer:
 
     with undone(), dtype_policy(request.dtype), without_allocating():
         if request.is_name:
-            model = models.create(request.model)
+            model = models.create(request.model, **request.overrides)
         else:
             model = build_model(Path(request.model), request.task)
         inputs = specs_of(input_specs(model, request.batch, request.sequence))

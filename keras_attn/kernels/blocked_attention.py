@@ -156,8 +156,8 @@ class _Call:
         self.key_blocks = -(-self.keys // columns)
         self.dtype = at_least_float32_dtype(value.dtype)
         # Whole blocks of each.
-        self.query = _pad_axis(query, 2, rows)
-        self.key, self.value = (_pad_axis(x, 2, columns) for x in (key, value))
+        self.query = pad_axis(query, 2, rows)
+        self.key, self.value = (pad_axis(x, 2, columns) for x in (key, value))
         self.bias_shape: Any = None if bias is None else ops.shape(bias)
         self.bias: Any = None if bias is None else self._pad_pairs(bias)
         self.mask = None if mask is None else self._pad_pairs(ops.cast(mask, "bool"))
@@ -208,8 +208,8 @@ class _Call:
         query, key, value, bias = self.query, self.key, self.value, self.bias
         # Σ_s p_s ∂p_s = o · ∂o: what the softmax takes off each gradient.
         product = ops.multiply(at_least_float32(upstream), at_least_float32(outputs))
-        share = _pad_axis(ops.sum(product, -1, keepdims=True), 2, self.rows)
-        upstream = _pad_axis(upstream, 2, self.rows)
+        share = pad_axis(ops.sum(product, -1, keepdims=True), 2, self.rows)
+        upstream = pad_axis(upstream, 2, self.rows)
         row = (self.batch, self.heads, self.rows)
         of_keys = (self.batch, self.groups, self.columns)
         of_pair = None if bias is None else ops.shape(self._pair_block(bias, 0, 0))
@@ -276,7 +276,7 @@ class _Call:
         """(B, N, T, S) of whole blocks along the axes T and S, unless they are 1."""
         for axis, size in ((2, self.rows), (3, self.columns)):
             if inputs.shape[axis] != 1:
-                inputs = _pad_axis(inputs, axis, size)
+                inputs = pad_axis(inputs, axis, size)
         return inputs
 
     def _real_keys(self, padding_mask):
@@ -286,7 +286,7 @@ class _Call:
             end = self.key_blocks * self.columns
             real = ops.less(ops.arange(end, dtype="int32"), self.keys)[None]
         if padding_mask is not None:
-            given = _pad_axis(ops.cast(padding_mask, "bool"), 1, self.columns)
+            given = pad_axis(ops.cast(padding_mask, "bool"), 1, self.columns)
             real = given if real is None else ops.logical_and(given, real)
         return None if real is None else real[:, None, None, :]
 
@@ -295,16 +295,16 @@ class _Call:
 
     def _queries(self, inputs, i):
         """Of (B, N, T, ·) the rows of a block of queries."""
-        return _slice_axes(inputs, {2: (i, self.rows)})
+        return slice_axes(inputs, {2: (i, self.rows)})
 
     def _keys(self, inputs, j):
         """Of (B, G, S, ·) the rows of a block of keys."""
-        return _slice_axes(inputs, {2: (j, self.columns)})
+        return slice_axes(inputs, {2: (j, self.columns)})
 
     def _pair_block(self, inputs, i, j):
         """Rows and columns of one pair of blocks, unless there is one alone."""
         blocks = {2: (i, self.rows), 3: (j, self.columns)}
-        return _slice_axes(
+        return slice_axes(
             inputs, {axis: x for axis, x in blocks.items() if inputs.shape[axis] != 1}
         )
 
@@ -325,7 +325,7 @@ class _Call:
             scores = scores + ops.maximum(added, -1e9)
         masks = []
         if self.real is not None:
-            masks.append(_slice_axes(self.real, {3: (j, self.columns)}))
+            masks.append(slice_axes(self.real, {3: (j, self.columns)}))
         if self.mask is not None:
             masks.append(self._pair_block(self.mask, i, j))
         if self.is_causal:
@@ -396,7 +396,7 @@ def _visible(weights, visible):
     return weights if visible is None else ops.where(visible, weights, 0.0)
 
 
-def _pad_axis(inputs, axis, size):
+def pad_axis(inputs, axis, size):
     """Zeros, or False, up to a multiple of a size."""
     length = ops.shape(inputs)[axis]
     missing = -length % size
@@ -407,7 +407,7 @@ def _pad_axis(inputs, axis, size):
     return ops.pad(inputs, widths)
 
 
-def _slice_axes(inputs, blocks):
+def slice_axes(inputs, blocks):
     """Block number `index` of a size, for some axes: `blocks[axis] = (index, size)`."""
     shape, start = list(ops.shape(inputs)), [0] * len(inputs.shape)
     for axis, (index, size) in blocks.items():

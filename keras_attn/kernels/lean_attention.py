@@ -28,6 +28,8 @@ _PAIRS = {
     (False, True): 1024**2,
     (False, False): 2048**2,
 }
+# The same for chunks of queries, where scores are not products of queries and keys.
+_CHUNKED_PAIRS = 1024**2
 # The same for cuDNN (`benchmarks/gpu.py`, an H100, from the smallest length measured).
 _CUDNN_PAIRS = 512**2
 # The same for Splash. No TPU was at hand: it is the compiler's memory that gains.
@@ -45,6 +47,23 @@ def whole_scores() -> Iterator[None]:
         yield
     finally:
         _local.whole = before
+
+
+def prefers_chunks(query, key, dropout=None) -> bool:
+    """Whether to attend a chunk of queries at a time, as in `query_chunks`.
+
+    Args:
+        query: (B, N, T, H).
+        key: (B, N, S, H).
+        dropout: A function that drops probabilities, or None.
+    """
+    if getattr(_local, "whole", False):
+        return False
+    if dropout is not None and not isinstance(dropout, RandomDropout):
+        return False
+    if not all(has_fixed_shape(tensor) for tensor in (query, key)):
+        return False
+    return query.shape[2] * key.shape[2] >= _CHUNKED_PAIRS
 
 
 def lean_attention(

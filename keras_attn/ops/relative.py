@@ -16,11 +16,17 @@ Legend: B batch, T queries, which are the last T of the S keys, R = T + S distan
 N heads, H head size, D width.
 """
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 from keras import ops
 
-from keras_attn.ops.attention import dot_scores
+from keras_attn.kernels.dropout import RandomDropout, dropout, fold_in
+from keras_attn.kernels.lean_attention import prefers_chunks
+from keras_attn.kernels.query_chunks import attend_in_chunks
+from keras_attn.ops.attention import attention_weights, dot_scores
 from keras_attn.ops.positions import sinusoid_angles
 
 
@@ -123,3 +129,109 @@ def relative_scores(
     same, different = ops.split(by_segment, 2, axis=-1)  # (B, N, T, 1) each
     is_same = ops.expand_dims(ops.cast(same_segment, "bool"), 1)
     return ops.add(scores, ops.where(is_same, same, different))
+
+
+def relative_attention(
+    query,
+    key,
+    value,
+    position_key,
+    content_bias,
+    position_bias,
+    *,
+    segment_bias,
+    segment_embedding,
+    same_segment=None,
+    mask=None,
+    dropout=None,
+    return_weights=True,
+) -> tuple[Any, Any]:
+    """The values, weighted by the softmax of the scores `e_ij`.
+
+    Without `return_weights`, long sequences are attended to a chunk of queries at a
+    time: the outputs are the same up to rounding, and the memory grows with the number
+    of keys, not with its product with that of the queries.
+
+    Args:
+        query: q, (B, N, T, H).
+        key: k, (B, N, S, H).
+        value: (B, N, S, H).
+        position_key: As for `relative_scores`, like the arguments up to `same_segment`.
+        content_bias: u.
+        position_bias: v.
+        segment_bias: w.
+        segment_embedding: s.
+        same_segment: (B, T, S) or None.
+        mask: Boolean, broadcastable to (B, N, T, S); True = attend; or None.
+        dropout: A function to apply to the probabilities, or None. In chunks a
+            `kernels.dropout.RandomDropout` alone can be applied.
+        return_weights: Whether to return the probabilities.
+
+    Returns:
+        The weighted sums, (B, N, T, H), and the probabilities before dropout,
+        (B, N, T, S), or None if they were not requested.
+    """
+    tensors = (key, value, position_key, content_bias, position_bias)
+    if same_segment is not None:
+        tensors += (segment_bias, segment_embedding)
+    if (
+        not return_weights
+        and (mask is None or len(mask.shape) == 4)
+        and prefers_chunks(query, key, dropout)
+    ):
+        pairs = () if same_segment is None else (ops.expand_dims(same_segment, 1),)
+        pairs += () if mask is None else (mask,)
+        is_random = isinstance(dropout, RandomDropout)
+        function = _chunk_function(
+            dropout.rate if is_random else 0.0,
+            same_segment is not None,
+            mask is not None,
+        )
+        seeds = (dropout.next_seed(),) if is_random else ()
+        return attend_in_chunks(function, query, tensors, pairs, seeds), None
+    scores = _scores(query, tensors, same_segment)
+    weights = attention_weights(scores, mask)
+    dropped = ops.cast(weights, value.dtype)
+    if dropout is not None:
+        dropped = dropout(dropped)
+    return ops.matmul(dropped, value), weights if return_weights else None
+
+
+def _scores(query, tensors, same_segment):
+    """`relative_scores`, of the tensors in the order of `relative_attention`."""
+    key, _, position_key, content_bias, position_bias, *segments = tensors
+    segment_bias, segment_embedding = segments or (None, None)
+    return relative_scores(
+        query,
+        key,
+        position_key,
+        content_bias,
+        position_bias,
+        segment_bias=segment_bias,
+        segment_embedding=segment_embedding,
+        same_segment=same_segment,
+    )
+
+
+@functools.cache
+def _chunk_function(rate, has_segments, has_mask) -> Callable:
+    """Attention of a chunk of queries to all keys, for `attend_in_chunks`."""
+
+    def attend(start, query, tensors, pairs, seeds):
+        key, value, position_key, *others = tensors
+        rows, keys, distances = query.shape[2], key.shape[2], position_key.shape[2]
+        # Their distances, of which the first is not one of theirs: see
+        # `relative_distances`. Queries of padding are after the last one.
+        padded = ops.pad(position_key, [(0, 0), (0, 0), (rows, 0), (0, 0)])
+        begin = (0, 0, distances - keys - start, 0)
+        size = (*position_key.shape[:2], rows + keys, position_key.shape[3])
+        near = ops.slice(padded, begin, size)
+        same_segment = pairs[0][:, 0] if has_segments else None
+        scores = _scores(query, (key, value, near, *others), same_segment)
+        weights = attention_weights(scores, pairs[-1] if has_mask else None)
+        weights = ops.cast(weights, value.dtype)
+        if seeds:
+            weights = dropout(weights, rate, fold_in(seeds[0], start))
+        return ops.matmul(weights, value)
+
+    return attend

@@ -30,14 +30,13 @@ from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
 from keras_attn.layers.embeddings.relative_position_encoding import encode_distances
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import (
-    attention_weights,
     both_masks,
     merge_heads,
     merge_masks,
     project,
     split_heads,
 )
-from keras_attn.ops.relative import relative_scores
+from keras_attn.ops.relative import relative_attention
 from keras_attn.precision import at_least_float32_dtype
 
 
@@ -189,30 +188,28 @@ class RelativeMultiHeadAttention(Adaptable, BaseLayer):
         queries, mapping = self._project_queries(inputs, targets, target_mapping)
         if targets is None:
             permutation_mask = _with_diagonal(permutation_mask)
-        scores = relative_scores(
+        wants_weights = return_attention_scores or recorder.is_recording()
+        heads, weights = relative_attention(
             queries,
             self._project(content, self.key_kernel),
+            self._project(content, self.value_kernel),
             self._project(positions, self.position_kernel),
             self.content_bias,
             self.position_bias,
             segment_bias=self.segment_bias,
             segment_embedding=self.segment_embedding,
             same_segment=same_segment,
+            mask=merge_masks(
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                causal=_with_memory(permutation_mask, memory),
+            ),
+            dropout=dropout_function(self._dropout, training),
+            return_weights=wants_weights,
         )
-        visible = merge_masks(
-            padding_mask=padding_mask,
-            attention_mask=attention_mask,
-            causal=_with_memory(permutation_mask, memory),
-        )
-        weights = attention_weights(scores, visible)
-        dropped = ops.cast(weights, self.compute_dtype)
-        dropout = dropout_function(self._dropout, training)
-        if dropout is not None:
-            dropped = dropout(dropped)
-        heads = ops.matmul(dropped, self._project(content, self.value_kernel))
         if mapping is not None:
             heads = ops.matmul(mapping, heads)  # (B, N, P, H)
-            if return_attention_scores or recorder.is_recording():
+            if wants_weights:
                 weights = ops.matmul(ops.cast(mapping, weights.dtype), weights)
         # A model may call the two streams in any order: each has its own name.
         stream = "" if mapping is None else "/query_stream"
