@@ -1,9 +1,9 @@
-"""A GPT on one process and on two, batches or weights divided: time, memory, losses.
+"""A GPT on one, two and four processes, batches or weights divided: time, memory, losses.
 
     python benchmarks/distributed.py
     python benchmarks/distributed.py --small --rounds 1    checks that it runs
 
-Every process has one device, a CPU; two of them talk over Gloo, and each computes with
+Every process has one device, a CPU; they talk over Gloo, and each computes with
 one thread. First a checkpoint of random float32 weights is loaded under
 `models.layout_map`, and the memory is what this adds to the process at its peak, as a
 part of the size of the file. Then three steps of Adam: the time is that of the fastest
@@ -23,15 +23,17 @@ from pathlib import Path
 
 import interleaved
 import numpy as np
+import tables
 
 # Label to the number of processes and the axis of the mesh that divides.
 WAYS = {
     "1 process": (1, "batch"),
     "2 processes, batches divided": (2, "batch"),
     "2 processes, weights divided": (2, "model"),
+    "4 processes, batches divided": (4, "batch"),
+    "4 processes, weights divided": (4, "model"),
 }
-SIZES = {"vocabulary_size": 32_000, "num_layers": 6, "hidden_dim": 512}
-SIZES |= {"num_heads": 8, "mlp_dim": 2048, "max_sequence_length": 128}
+SIZES = {**tables.BASE, "vocabulary_size": 32_000, "max_sequence_length": 128}
 SMALL = {"vocabulary_size": 64, "num_layers": 1, "hidden_dim": 32}
 SMALL |= {"num_heads": 4, "mlp_dim": 64, "max_sequence_length": 16}
 ROWS = 4
@@ -65,7 +67,7 @@ def work(arguments):
     jax.block_until_ready(jax.numpy.zeros(8) + 1)  # What JAX allocates when it starts.
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5", "utf-8")  # Forgets the peak.
-    model = models.load_checkpoint(folder, dropout=0.0)
+    model = models.load_checkpoint(folder, dropout=0.0, attention_dropout=0.0)
     peak = memory("VmHWM") - before
 
     model.compile(

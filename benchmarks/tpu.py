@@ -140,7 +140,7 @@ def print_table(arguments, sizes):
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---" * len(COLUMNS) + "|", flush=True)
     for number, key in enumerate(work, 1):
-        if key not in rows:
+        if not {"seconds", "refused"} & {x for x in rows.get(key, {}) if rows[key][x]}:
             began = time.strftime("%H:%M:%S")
             progress = f"{began} {number} of {len(work)}: {key[0]} for {key[1]}"
             print(progress, file=sys.stderr, flush=True)

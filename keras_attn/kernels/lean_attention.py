@@ -1,8 +1,9 @@
 """Which form of attention to compute where nobody asks for its probabilities.
 
 On a CPU blocks (`blocked_attention`), on a TPU Splash (`splash_attention`), on an
-NVIDIA GPU cuDNN (`cudnn_attention`): all in memory that grows with the lengths, and
-not with their product. Each is chosen only where it is measured to gain.
+NVIDIA GPU cuDNN (`cudnn_attention`), and blocks for what these two do not have: all in
+memory that grows with the lengths, and not with their product. Each is chosen only
+where it is measured to gain, on accelerators in memory.
 """
 
 import contextlib
@@ -34,6 +35,9 @@ _CHUNKED_PAIRS = 1024**2
 _CUDNN_PAIRS = 512**2
 # The same for Splash. No TPU was at hand: it is the compiler's memory that gains.
 _SPLASH_PAIRS = 1024**2
+# The same for blocks on GPUs and TPUs, where neither applies: with a bias, another mask
+# or dropout. For their memory too: there the scores of 8 heads take 512 MiB.
+_ACCELERATOR_PAIRS = 4096**2
 
 _local = threading.local()
 
@@ -102,33 +106,34 @@ def lean_attention(
     if not all(has_fixed_shape(tensor) for tensor in (query, key, value)):
         return None
     pairs = query.shape[2] * key.shape[2]
-    kind = platform()
-    if kind == "cpu":
-        is_random = isinstance(dropout, RandomDropout)
-        if pairs < _PAIRS[are_blocks_compiled(), bool(is_causal)] or (
-            dropout is not None and not is_random
-        ):
+    kind, is_random = platform(), isinstance(dropout, RandomDropout)
+    is_plain = bias is None and mask is None and dropout is None
+    if kind != "cpu" and is_plain and not is_tensorflow():
+        if not isinstance(query.shape[0], int):  # Keras infers shapes.
             return None
-        return blocked_attention(
-            query,
-            key,
-            value,
-            scale=scale,
-            bias=bias,
-            mask=mask,
-            padding_mask=padding_mask,
-            is_causal=is_causal,
-            rate=dropout.rate if is_random else 0.0,
-            seed=dropout.next_seed() if is_random else None,
-        )
-    if is_tensorflow() or not (bias is None and mask is None and dropout is None):
-        return None
-    if not isinstance(query.shape[0], int):  # Keras infers shapes.
-        return None
-    masks = {"padding_mask": padding_mask, "is_causal": is_causal}
-    if kind == "tpu" and pairs >= _SPLASH_PAIRS:
-        return splash_attention(query, key, value, scale=scale, **masks)
-    if kind == "gpu" and pairs >= _CUDNN_PAIRS:
-        if cudnn_attends_to(query, key, value, **masks):
+        masks = {"padding_mask": padding_mask, "is_causal": is_causal}
+        if kind == "tpu" and pairs >= _SPLASH_PAIRS:
+            return splash_attention(query, key, value, scale=scale, **masks)
+        if (
+            kind == "gpu"
+            and pairs >= _CUDNN_PAIRS
+            and cudnn_attends_to(query, key, value, **masks)
+        ):
             return cudnn_attention(query, key, value, scale=scale, **masks)
-    return None
+    least = _ACCELERATOR_PAIRS
+    if kind == "cpu":
+        least = _PAIRS[are_blocks_compiled(), bool(is_causal)]
+    if pairs < least or not (dropout is None or is_random):
+        return None
+    return blocked_attention(
+        query,
+        key,
+        value,
+        scale=scale,
+        bias=bias,
+        mask=mask,
+        padding_mask=padding_mask,
+        is_causal=is_causal,
+        rate=dropout.rate if is_random else 0.0,
+        seed=dropout.next_seed() if is_random else None,
+    )

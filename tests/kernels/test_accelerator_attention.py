@@ -168,3 +168,10 @@ def test_an_accelerator_uses_its_kernel(monkeypatch, kind, name, dtype):
     assert not attend(dropout=lambda weights: weights)
     with lean.whole_scores():
         assert not attend()
+    # What the kernel does not have is computed in blocks, if it is long.
+    monkeypatch.setattr(lean, "blocked_attention", kernel)
+    assert not attend(bias=bias)
+    monkeypatch.setattr(lean, "_ACCELERATOR_PAIRS", 17**2)
+    assert attend(bias=bias) and attend(mask=ops.ones((1, 1, 17, 17), "bool"))
+    assert not attend(length=16, bias=bias[..., :16])
+    assert not attend(dropout=lambda weights: weights)

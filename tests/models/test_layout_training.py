@@ -110,7 +110,7 @@ def trained(model):
         keras.optimizers.SGD(0.01),
         loss=None
         if has_own_loss(model)
-        else keras.tree.map_structure(lambda _: "mse", labels),
+        else keras.tree.map_structure(lambda x: None if x is None else "mse", labels),
     )
     losses = [model.train_on_batch(given(model, inputs), labels) for _ in range(STEPS)]
     return losses, {weight.path: numpy(weight) for weight in model.weights}
