@@ -1,4 +1,4 @@
-"""A GPT on one, two and four processes, batches or weights divided: time, memory, losses.
+"""A GPT on one, two and four processes, batches or weights divided: time and memory.
 
     python benchmarks/distributed.py
     python benchmarks/distributed.py --small --rounds 1    checks that it runs
