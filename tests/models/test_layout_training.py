@@ -26,7 +26,8 @@ from model_cases import (
 )
 from model_contract import remove_noise
 
-from keras_attn import models
+from keras_attn import models, training
+from keras_attn.decoding import generate
 from keras_attn.models.parts.keras_state import allocate, undone, without_allocating
 from keras_attn.models.parts.splits import find_groups
 
@@ -35,6 +36,7 @@ if keras.backend.backend() != "jax":
 if keras.distribution.get_device_count() < 4:
     pytest.skip("XLA_FLAGS asks for fewer than four devices", allow_module_level=True)
 
+VARIATION = pytest.mark.variation
 ROWS, STEPS = 4, 3
 MESHES = {"1x4": (1, 4), "2x2": (2, 2), "4x1": (4, 1)}
 # Grouped by what a name ends with; everything else keeps its size.
@@ -176,7 +178,7 @@ FEW = {
         pytest.param(
             case,
             mesh,
-            marks=[] if mesh in FEW.get(case, ()) else pytest.mark.variation,
+            marks=[] if mesh in FEW.get(case, ()) else VARIATION,
         )
         for case in ONE_OF_EACH
         for mesh in MESHES
@@ -190,3 +192,49 @@ def test_four_devices_train_like_one(case, mesh):
         found = trained(model)
     _close(found, expected)
     check_parts(model, parallel, shape[1])
+
+
+GPT = {"vocabulary_size": 32, "num_layers": 1, "hidden_dim": 32, "num_heads": 4}
+GPT |= {"mlp_dim": 64, "max_sequence_length": 16, "dropout": 0.0}
+
+
+def generated_updated_quantized():
+    """Tokens, losses of low-rank updates, and the logits of integers, of one GPT."""
+
+    def new_gpt():
+        keras.utils.set_random_seed(1)
+        return models.create("gpt2_small", **GPT)
+
+    tokens = np.random.default_rng(0).integers(1, 32, (ROWS, 7)).astype("int32")
+    prompt = {"token_ids": tokens[:, :-1]}
+    texts = {**prompt, "padding_mask": np.ones_like(tokens[:, :-1])}
+    written = generate(new_gpt(), prompt, 6)
+    model = new_gpt()
+    training.enable_lora(model, 4)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    losses = [model.train_on_batch(texts, tokens[:, 1:]) for _ in range(STEPS)]
+    model = new_gpt()
+    model.quantize("int8")
+    return numpy(written.token_ids), losses, model.predict(texts, verbose=0)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    "mesh", [x if x == "1x4" else pytest.param(x, marks=VARIATION) for x in MESHES]
+)
+def test_four_devices_generate_update_and_quantize_like_one(mesh):
+    expected = generated_updated_quantized()
+    layout = models.layout_map(
+        "gpt2_small",
+        keras.distribution.DeviceMesh(MESHES[mesh], ["batch", "model"]),
+        **GPT,
+    )
+    parallel = keras.distribution.ModelParallel(
+        layout_map=layout, batch_dim_name="batch"
+    )
+    with parallel.scope():
+        tokens, losses, logits = generated_updated_quantized()
+    np.testing.assert_array_equal(tokens, expected[0])
+    np.testing.assert_allclose(losses, expected[1], rtol=1e-5)
+    assert losses[0] != losses[-1]
+    np.testing.assert_allclose(logits, expected[2], atol=1e-5)
