@@ -75,6 +75,7 @@ from keras_attn.data.navigation.r2r import (
 from keras_attn.data.pipelines.box_checks import check_boxes
 from keras_attn.data.pipelines.epochs import shuffled_dataset
 from keras_attn.data.pipelines.label_checks import check_labels
+from keras_attn.data.pipelines.splitting import split_batches, whole_batches
 from keras_attn.data.synthetic.dates import make_dates, split_dates
 from keras_attn.data.synthetic.rendered_words import RenderedWords, WordExample
 from keras_attn.data.synthetic.shapes import Shapes, ShapesExample
