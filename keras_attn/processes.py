@@ -33,6 +33,12 @@ def process_id() -> int:
     return jax.process_index()
 
 
+def device_count() -> int:
+    """Devices of all processes among which batches are divided; 1 if none are."""
+    distribution = keras.distribution.distribution()
+    return 1 if distribution is None else distribution.device_mesh.devices.size
+
+
 def is_writer() -> bool:
     """Whether this process writes the files of all: it is the first one."""
     return process_id() == 0

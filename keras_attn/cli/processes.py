@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import functools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -30,6 +31,8 @@ _POLL_SECONDS = 0.1
 # Between asking the other processes to end and ending them.
 _GRACE_SECONDS = 5.0
 _FAILED = 2
+# JAX raises errors of several types for what Gloo, NCCL and its own service report.
+_LOST = re.compile(r"Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|CoordinationService")
 
 Processes = Annotated[
     int | None,
@@ -221,9 +224,8 @@ def _joined(count: int, coordinator: str | None, number: int) -> Iterator[None]:
             failed.code = (
                 INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
             )
-        lost = type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
-        if count > 1 and lost:
-            reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0]
+        if count > 1 and _LOST.search(reason):
             raise ConnectionError(
                 f"Process {number} cannot go on: another one was lost or did not come "
                 f"({reason}). Start all processes again, and they resume"

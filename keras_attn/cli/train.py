@@ -134,6 +134,8 @@ def train(
 
     Example: keras-attn train --source train.en --target train.de --run-dir
     runs/en-de
+
+    Example: keras-attn train --source train.en --target train.de --processes 4
     """
     if (validation_source is None) != (validation_target is None):
         raise typer.BadParameter(

@@ -188,9 +188,7 @@ class BackupAndResume(keras.callbacks.Callback):
         return named
 
     def _save(self):
-        arrays = [
-            (name, whole_array(variable)) for name, variable in self._variables()
-        ]
+        arrays = [(name, whole_array(variable)) for name, variable in self._variables()]
         if not is_writer():
             return
         states = []
