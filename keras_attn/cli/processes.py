@@ -194,12 +194,12 @@ def _joined(count: int, coordinator: str | None, number: int) -> Iterator[None]:
 
     Raises:
         ConnectionError: If the others cannot be reached, or one of them is lost.
-        RuntimeError: If Keras was imported with another backend.
+        ValueError: If Keras was imported with another backend.
     """
     with importing_tensorflow(backend="jax"):
         import keras
     if keras.backend.backend() != "jax":
-        raise RuntimeError(
+        raise ValueError(
             "--processes needs Keras on JAX, and this process has imported it on "
             f"another backend. Received: {keras.backend.backend()!r}"
         )

@@ -174,10 +174,10 @@ def _compile(model, schedule, label_smoothing):
         keras.optimizers.Adam(schedule, global_clipnorm=1.0),
         SmoothedCrossEntropy(label_smoothing),
         weighted_metrics=[_loss_per_token(label_smoothing), "accuracy"],
-        # Without it JAX would compile nothing. TensorFlow's XLA compiles each batch shape
-        # separately. On a busy 2-core CPU a step took
-        # 115 ms either way at 128 units, and 0.58 s against 0.80 s at 384, after some
-        # 25 s of compiling: too slow for the many shapes of short runs.
+        # JAX would otherwise compile nothing. For TensorFlow, XLA compiles each batch
+        # shape separately: on a busy 2-core CPU a step took 115 ms either way at 128
+        # units, and 0.58 s against 0.80 s at 384, after some 25 s of compiling: too
+        # slow for the many shapes of short runs.
         jit_compile=keras.backend.backend() == "jax"
         or bool(tf.config.list_logical_devices("GPU")),
     )

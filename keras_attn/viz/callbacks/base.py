@@ -46,7 +46,8 @@ class Plots(keras.callbacks.Callback, abc.ABC):
         """Writes the plots of every `every`-th epoch, with `step=epoch`."""
         if epoch % self.every:
             return
-        # In every process: the model may be divided. Before the writer becomes the default: the model may write its own summaries.
+        # In every process, since the model may be distributed. Before the writer is the
+        # default: the model may write its own summaries.
         figures = list(self._figures())
         if not is_writer():
             return
