@@ -24,12 +24,14 @@ import typer
 from keras_attn.cli.options import Panel
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, working
+from keras_attn.extras import requires_extra
 from keras_attn.interruption import INTERRUPTED
 
 _PANEL = Panel("Several devices and processes")
 _POLL_SECONDS = 0.1
 # Between asking the other processes to end and ending them.
 _GRACE_SECONDS = 5.0
+_SAVING_SECONDS = 3600
 _FAILED = 2
 # JAX raises errors of several types for what Gloo, NCCL and its own service report.
 _LOST = re.compile(r"Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|CoordinationService")
@@ -196,7 +198,8 @@ def _joined(count: int, coordinator: str | None, number: int) -> Iterator[None]:
         ConnectionError: If the others cannot be reached, or one of them is lost.
         ValueError: If Keras was imported with another backend.
     """
-    with importing_tensorflow(backend="jax"):
+    with importing_tensorflow(backend="jax"), requires_extra("jax", "--processes"):
+        import jax
         import keras
     if keras.backend.backend() != "jax":
         raise ValueError(
@@ -208,9 +211,11 @@ def _joined(count: int, coordinator: str | None, number: int) -> Iterator[None]:
     try:
         if count > 1:
             with working("Waiting for the other processes"):
-                # Keras would draw a seed in common. Every run sets its own.
-                keras.utils.set_random_seed(0)
-                keras.distribution.initialize(coordinator, count, number)
+                # As `keras.distribution.initialize`, which cannot say how long the
+                # others may wait at the end, while the first one saves the model.
+                jax.distributed.initialize(
+                    coordinator, count, number, shutdown_timeout_seconds=_SAVING_SECONDS
+                )
                 if failed is not None:
                     failed.listen()
         # `split_batches` divides the data: Keras' own division may leave a process

@@ -25,11 +25,7 @@ class Counted(Plots):
 @pytest.fixture
 def second(monkeypatch):
     """Makes this the second process, as far as files are concerned."""
-
-    def switch(module):
-        monkeypatch.setattr(module, "process_id", lambda: 1)
-
-    switch(processes)
+    monkeypatch.setattr(processes, "process_id", lambda: 1)
 
 
 def train(folder):

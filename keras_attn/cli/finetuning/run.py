@@ -275,6 +275,9 @@ def _train(job: Job, identity: dict[str, Any]) -> Result:
         figures = job.figures(trainer, validation)
     figures = {name: value for name, value in figures.items() if math.isfinite(value)}
     result = Result(**{**vars(job.result()), "figures": figures})
+    if settings.lora is not None and settings.quantize is None:
+        # In every process: it changes weights that all share.
+        merge_lora(model)
     if is_writer():
         with working("Saving"), alone():
             _save(model, job, result)
@@ -286,8 +289,6 @@ def _save(model: Any, job: Job, result: Result) -> None:
     """Writes the folder; the file that makes it complete comes last."""
     settings, folder = job.settings, job.settings.run_dir
     job.save(folder)
-    if settings.lora is not None and settings.quantize is None:
-        merge_lora(model)
     if settings.quantize is None and can_be_saved(model):
         save_checkpoint(model, folder)
     else:
