@@ -62,7 +62,9 @@ class _Command(TyperCommand):
         imported = typer.Typer(add_completion=False)
         imported.command(self.name)(getattr(module, function))
         command = get_command(imported)
-        return command.make_context(info_name, args, parent, **extra)
+        # A command may start itself in several processes.
+        line = [str(info_name), *args]
+        return command.make_context(info_name, args, parent, obj=line, **extra)
 
 
 class _Commands(TyperGroup):

@@ -9,13 +9,21 @@ from typing import Annotated, Literal
 import typer
 
 from keras_attn.cli.options import ModelOrName, Panel
+from keras_attn.cli.processes import (
+    Coordinator,
+    Processes,
+    ProcessId,
+    trains_in_processes,
+)
 from keras_attn.cli.startup import importing_tensorflow
 
 _OPTIONS, _TABLE, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
 _TRAINING, _SMALL = Panel("Training"), Panel("Training a small part of the weights")
 
 
+@trains_in_processes
 def finetune(
+    context: typer.Context,
     model: ModelOrName,
     data: Annotated[
         Path,
@@ -220,6 +228,9 @@ def finetune(
             metavar="NAME=VALUE",
         ),
     ] = None,
+    processes: Processes = None,
+    coordinator: Coordinator = None,
+    process_id: ProcessId = None,
 ) -> None:
     """Fine-tune a model on your own data, whatever kind they are.
 
@@ -234,6 +245,8 @@ def finetune(
     Example: keras-attn finetune vit-base photos/ --epochs 5 --lora 8
 
     Example: keras-attn finetune gpt2 answers.jsonl --max-length 256 --plan
+
+    Example: keras-attn finetune gpt2 answers.jsonl --processes 4
     """
     from keras_attn.cli.finetuning.settings import Settings
 

@@ -45,19 +45,31 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 def claim(folder: Path, settings: dict[str, Any]) -> None:
     """Writes the settings of a new run, or checks them against the run in the folder.
 
+    Of several processes, the first one writes.
+
     Raises:
-        ValueError: If it holds a run with other settings.
+        ValueError: If it holds a run with other settings, or if the processes have
+            other settings or folders than each other.
     """
     import json
 
     from keras_attn.file_writing import remove_leftovers, write_atomically
+    from keras_attn.processes import check_same, is_writer
 
     is_new = not holds_run(folder, settings)
-    # A process killed right after it wrote the settings leaves its work folder.
-    remove_leftovers(folder / _SETTINGS)
-    if is_new:
-        text = json.dumps(settings, indent=2) + "\n"
-        write_atomically(folder / _SETTINGS, text.encode())
+    text = json.dumps(settings, indent=2) + "\n"
+    check_same("command, options and data", text)
+    if is_writer():
+        # A process killed right after it wrote the settings leaves its work folder.
+        remove_leftovers(folder / _SETTINGS)
+        if is_new:
+            write_atomically(folder / _SETTINGS, text.encode())
+    check_same("run", "settings are written")
+    path = folder / _SETTINGS
+    check_same(
+        f"--run-dir, a folder that all see ({folder})",
+        path.read_bytes() if path.exists() else b"",
+    )
 
 
 def holds_run(folder: Path, settings: dict[str, Any]) -> bool:

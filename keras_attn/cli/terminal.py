@@ -74,7 +74,12 @@ def counting(description: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def fit_verbosity() -> int:
-    """The `verbose` of `model.fit`: a progress bar on a terminal, else lines."""
+    """The `verbose` of `model.fit`: a progress bar on a terminal, else lines.
+
+    Nothing in a process that is not to print.
+    """
+    if console.quiet:
+        return 0
     return 1 if console.is_terminal else 2
 
 

@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from keras_attn.cli.options import Panel
+from keras_attn.cli.processes import (
+    Coordinator,
+    Processes,
+    ProcessId,
+    trains_in_processes,
+)
 from keras_attn.cli.runs import claim, is_interrupted, is_trained
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import fit_verbosity, in_parts, say
@@ -33,7 +39,9 @@ _SIZES = frozenset(
 )
 
 
+@trains_in_processes
 def train(
+    context: typer.Context,
     source: Annotated[
         Path,
         _TEXTS.file(
@@ -115,6 +123,9 @@ def train(
             "Seed of the weights, the data order and the held-out pairs.", min=0
         ),
     ] = 0,
+    processes: Processes = None,
+    coordinator: Coordinator = None,
+    process_id: ProcessId = None,
 ) -> None:
     """Train a translator on line-aligned text.
 
@@ -123,6 +134,8 @@ def train(
 
     Example: keras-attn train --source train.en --target train.de --run-dir
     runs/en-de
+
+    Example: keras-attn train --source train.en --target train.de --processes 4
     """
     if (validation_source is None) != (validation_target is None):
         raise typer.BadParameter(

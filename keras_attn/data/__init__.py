@@ -75,6 +75,8 @@ from keras_attn.data.navigation.r2r import (
 from keras_attn.data.pipelines.box_checks import check_boxes
 from keras_attn.data.pipelines.epochs import shuffled_dataset
 from keras_attn.data.pipelines.label_checks import check_labels
+from keras_attn.data.pipelines.records import record_dataset
+from keras_attn.data.pipelines.splitting import split_batches, whole_batches
 from keras_attn.data.synthetic.dates import make_dates, split_dates
 from keras_attn.data.synthetic.rendered_words import RenderedWords, WordExample
 from keras_attn.data.synthetic.shapes import Shapes, ShapesExample
@@ -213,10 +215,12 @@ __all__ = [
     "read_vqa",
     "read_wav",
     "read_waveforms",
+    "record_dataset",
     "region_dataset",
     "sample_languages",
     "segmentation_dataset",
     "shuffled_dataset",
+    "split_batches",
     "split_dates",
     "three_augment_dataset",
     "to_keras_cv",
@@ -224,4 +228,5 @@ __all__ = [
     "vqa_dataset",
     "walk_dataset",
     "way_regions",
+    "whole_batches",
 ]

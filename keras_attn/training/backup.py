@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.file_writing import open_atomically, remove_leftovers
+from keras_attn.processes import is_writer, whole_array
 from keras_attn.training.backup_file import read_arrays, read_header, write_backup
 
 BACKUP_FILE = "training.backup"
@@ -51,6 +52,9 @@ class BackupAndResume(keras.callbacks.Callback):
     `Dataset.shuffle`, restart with the order of the first epoch instead; see
     `shuffled_dataset`. So does a dataset that `steps_per_epoch` divides into epochs:
     let each epoch be one pass over the dataset.
+
+    Of several processes (`keras.distribution`, on JAX) the first writes the backup, and
+    all resume from it: give them a folder that all see.
 
     Pass it as the last callback, so that the backup includes what the other callbacks
     do at the end of an epoch.
@@ -138,6 +142,8 @@ class BackupAndResume(keras.callbacks.Callback):
 
     def delete(self) -> None:
         """Deletes the backup, and its folder if that is then empty."""
+        if not is_writer():
+            return
         remove_leftovers(self.path)
         self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -182,10 +188,9 @@ class BackupAndResume(keras.callbacks.Callback):
         return named
 
     def _save(self):
-        arrays = [
-            (name, keras.ops.convert_to_numpy(variable))
-            for name, variable in self._variables()
-        ]
+        arrays = [(name, whole_array(variable)) for name, variable in self._variables()]
+        if not is_writer():
+            return
         states = []
         for index, callback in enumerate(self.callbacks):
             plain, lists = _changed_state(callback, self._initial_state[index])

@@ -8,12 +8,14 @@ from pathlib import Path
 import keras
 
 from keras_attn.file_writing import write_atomically
+from keras_attn.processes import is_writer
 
 
 class HistoryFile(keras.callbacks.Callback):
     """Writes the logs of each epoch to a CSV file.
 
     `keras.callbacks.CSVLogger` would write an epoch twice that a killed run repeats.
+    Of several processes, the first one writes.
 
     Args:
         path: The file, which is replaced as a whole after each epoch.
@@ -25,6 +27,8 @@ class HistoryFile(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Writes the row of an epoch, in place of one of an earlier process."""
+        if not is_writer():
+            return
         logs = logs or {}
         rows = []
         if self.path.exists():

@@ -8,8 +8,9 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from keras_attn.data import parallel_dataset
+from keras_attn.data import parallel_dataset, split_batches, whole_batches
 from keras_attn.layers.recorder import record_attention_scores
+from keras_attn.processes import alone, event_writer, is_writer
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.history_file import HistoryFile
 from keras_attn.training.losses.cross_entropy import (
@@ -53,6 +54,10 @@ def fit_translator(
     and is started again resumes after its last complete epoch, and ends with the losses
     of an uninterrupted one.
 
+    In several processes (`keras.distribution.DataParallel` on JAX, with
+    `auto_shard_dataset=False`) each takes its rows of every batch, all validate, and
+    the first one writes. Give them a run folder that all see.
+
     Args:
         translator: Translator whose model is trained.
         train: Sources and targets.
@@ -81,7 +86,8 @@ def fit_translator(
         ValueError: If `backup/` is damaged or from a different model.
     """
     run_dir = Path(run_dir)
-    run_dir.mkdir(parents=True, exist_ok=True)
+    if is_writer():
+        run_dir.mkdir(parents=True, exist_ok=True)
     # Restores in `on_train_begin`, as `keras.callbacks.BackupAndRestore` does. With
     # `delete_checkpoint=False` it stays until `delete` below, after the last save.
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
@@ -94,8 +100,17 @@ def fit_translator(
         CosineWarmup(learning_rate, warmup_steps, num_steps),
         label_smoothing,
     )
+
+    def save():
+        if is_writer():
+            with alone():
+                translator.save(run_dir)
+
     sources, references = validation
     log_dir = run_dir / "logs"
+    curves = []
+    if is_writer():
+        curves = [keras.callbacks.TensorBoard(log_dir, write_graph=False)]
     callbacks = [
         TranslationScore(
             translator,
@@ -108,19 +123,17 @@ def fit_translator(
         *_alignment_maps(
             translator, sources, references, num_drawn, log_dir / "validation"
         ),
-        keras.callbacks.TensorBoard(log_dir, write_graph=False),
+        *curves,
         HistoryFile(run_dir / "history.csv"),
         # Must come before `save`: `is_trained` takes a translator without a backup for
         # a finished run.
         backup,
         # `save` writes `model.keras`, both tokenizers and, last, `translator.json`.
-        keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: translator.save(run_dir)
-        ),
+        keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: save()),
     ]
     history = translator.model.fit(
-        train_batches,
-        validation_data=batches(*validation),
+        split_batches(train_batches, share_weights=True),
+        validation_data=whole_batches(batches(*validation)),
         epochs=epochs,
         shuffle=False,
         callbacks=callbacks,
@@ -128,7 +141,7 @@ def fit_translator(
     )
     # If the run was killed after its last backup but before its last save, `fit` did
     # nothing, so save here.
-    translator.save(run_dir)
+    save()
     backup.delete()
     return history
 
@@ -141,6 +154,9 @@ def _batches_for(translator, batch_size):
     the end token; weights are 1, and 0 on padding.
     """
     max_length = translator.max_length
+    # JAX compiles the loop over the words of each length anew, for many seconds.
+    multiple = 32 if keras.backend.backend() == "jax" else 8
+    boundaries = (9, 17, 25, 33, 49, 65) if multiple == 8 else (33, 65)
     return functools.partial(
         parallel_dataset,
         source_tokenizer=translator.source_tokenizer,
@@ -148,7 +164,8 @@ def _batches_for(translator, batch_size):
         batch_size=batch_size,
         max_length=max_length,
         # Batches texts of similar length, so that less padding is computed.
-        bucket_boundaries=[n for n in (9, 17, 25, 33, 49, 65) if n < max_length],
+        bucket_boundaries=[n for n in boundaries if n < max_length],
+        pad_to_multiple_of=multiple,
     )
 
 
@@ -157,10 +174,12 @@ def _compile(model, schedule, label_smoothing):
         keras.optimizers.Adam(schedule, global_clipnorm=1.0),
         SmoothedCrossEntropy(label_smoothing),
         weighted_metrics=[_loss_per_token(label_smoothing), "accuracy"],
-        # XLA compiles each batch shape separately. On a busy 2-core CPU a step took
-        # 115 ms either way at 128 units, and 0.58 s against 0.80 s at 384, after some
-        # 25 s of compiling: too slow for the many shapes of short runs.
-        jit_compile=bool(tf.config.list_logical_devices("GPU")),
+        # JAX would otherwise compile nothing. For TensorFlow, XLA compiles each batch
+        # shape separately: on a busy 2-core CPU a step took 115 ms either way at 128
+        # units, and 0.58 s against 0.80 s at 384, after some 25 s of compiling: too
+        # slow for the many shapes of short runs.
+        jit_compile=keras.backend.backend() == "jax"
+        or bool(tf.config.list_logical_devices("GPU")),
     )
 
 
@@ -224,7 +243,7 @@ class TranslationScore(keras.callbacks.Callback):
         rows += list(zip(self.sources, self.references, translations, strict=True))[
             : self.num_shown
         ]
-        writer = tf.summary.create_file_writer(self.log_dir)
+        writer = event_writer(self.log_dir)
         with writer.as_default(step=epoch):
             tf.summary.scalar(self.name, value)
             tf.summary.text("translations", tf.constant(rows))

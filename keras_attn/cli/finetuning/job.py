@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import tensorflow as tf
 
 from keras_attn.cli.finetuning.kinds import Kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
+from keras_attn.data import whole_batches
 
 Batches = Any  # A `tf.data.Dataset`.
 
@@ -120,7 +122,8 @@ class Job(abc.ABC):
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
         """What is measured on the validation data at the end."""
-        found: dict = trainer.evaluate(validation, verbose=0, return_dict=True)
+        batches = whole_batches(validation)
+        found: dict = trainer.evaluate(batches, verbose=0, return_dict=True)
         return {name: float(value) for name, value in found.items()}
 
     def save(self, folder: Path) -> None:
@@ -177,6 +180,13 @@ def hold_out(
         )
     chosen = frozenset(held)
     return [index for index in range(count) if index not in chosen], sorted(held)
+
+
+def is_compiled() -> bool:
+    """Whether XLA compiles the steps, each shape of a batch anew."""
+    if keras.backend.backend() == "jax":
+        return True
+    return bool(tf.config.list_logical_devices("GPU"))
 
 
 def names_of(model: Any) -> set[str]:

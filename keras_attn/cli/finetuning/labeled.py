@@ -11,6 +11,7 @@ from keras_attn.cli.finetuning.job import (
     Batches,
     TextJob,
     hold_out,
+    is_compiled,
     names_of,
     shortened_names,
 )
@@ -21,6 +22,7 @@ from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.finetuning.token_batches import longest_of, token_batches
 from keras_attn.cli.terminal import working
 from keras_attn.data import LabeledTexts, read_labeled_texts, read_preferences
+from keras_attn.processes import device_count
 from keras_attn.training import (
     MatthewsCorrelation,
     PearsonCorrelation,
@@ -109,11 +111,11 @@ class EncodedTextJob(TextJob):
 
     def batches(self, epoch: Any) -> tuple[Batches, Batches]:
         """Batches of inputs and labels."""
-        # A GPU compiles each length anew.
-        on_gpu = bool(keras.distribution.list_devices("gpu"))
+        # A GPU compiles each length anew, and so does JAX.
+        compiles = is_compiled()
         options: dict[str, Any] = {
             "batch_size": self.settings.batch_size,
-            "multiple": 32 if on_gpu else 8,
+            "multiple": 32 if compiles else 8,
             "pad_left": self.tokenizer.convention.pad_left,
             "together": self.rows,
         }
@@ -199,7 +201,8 @@ class LabeledTextJob(EncodedTextJob):
     def compile(self, trainer: keras.Model, **options: Any) -> None:
         """Cross-entropy, or the squared error of numbers."""
         if self.is_regression:
-            size = max(2, *map(len, self.labels))
+            # Rows that devices cannot share are on each of them.
+            size = max(2, *map(len, self.labels)) * device_count()
             trainer.compile(
                 loss=keras.losses.MeanSquaredError(),
                 metrics=[PearsonCorrelation(), SpearmanCorrelation(size)],

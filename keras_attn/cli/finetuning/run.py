@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_attn.cli.finetuning.adaptation import adapt, check_adaptation, quantize
 from keras_attn.cli.finetuning.card import write_card
 from keras_attn.cli.finetuning.completions import CompletionJob, PreferenceJob
-from keras_attn.cli.finetuning.job import Job
+from keras_attn.cli.finetuning.job import Job, is_compiled
 from keras_attn.cli.finetuning.kinds import Kind, find_kind
 from keras_attn.cli.finetuning.labeled import LabeledTextJob, RewardJob
 from keras_attn.cli.finetuning.objects import ObjectJob
@@ -27,9 +26,11 @@ from keras_attn.cli.finetuning.source import Source, find_source
 from keras_attn.cli.plan import short
 from keras_attn.cli.runs import claim, holds_run, is_interrupted
 from keras_attn.cli.terminal import fit_verbosity, say, working
+from keras_attn.data import split_batches, whole_batches
 from keras_attn.models import save_checkpoint
 from keras_attn.models.checkpoints.saving import can_be_saved
 from keras_attn.models.parts.planning import plan_model
+from keras_attn.processes import alone, is_writer
 from keras_attn.training import AdamW, BackupAndResume, LinearWarmup, merge_lora
 from keras_attn.training.history_file import HistoryFile
 
@@ -154,6 +155,9 @@ def _digest(path: Path) -> str:
 
 def _say_cost(job: Job) -> None:
     """Says what a step and the run cost, counted in the graph of the model."""
+    if keras.backend.backend() != "tensorflow":
+        say("  cost: counted without --processes alone (--plan)", "dim")
+        return
     settings, source, options = job.settings, job.source, job.options()
     trained = []
 
@@ -244,21 +248,24 @@ def _train(job: Job, identity: dict[str, Any]) -> Result:
             global_clipnorm=_CLIPPED_NORM,
         ),
         # Each length or size would be compiled anew, for longer than it saves here.
-        jit_compile=bool(tf.config.list_logical_devices("GPU")),
+        jit_compile=is_compiled(),
     )
     # Now that the model is known to fit the data.
     claim(folder, identity)
     if is_interrupted(folder):
         say(f"Resuming the interrupted run in {folder}.")
+    curves = []
+    if is_writer():
+        curves = [keras.callbacks.TensorBoard(folder / "logs", write_graph=False)]
     trainer.fit(
-        train,
-        validation_data=validation,
+        split_batches(train),
+        validation_data=whole_batches(validation),
         epochs=settings.epochs,
         shuffle=False,
         verbose=fit_verbosity(),
         callbacks=[
             *job.callbacks(validation),
-            keras.callbacks.TensorBoard(folder / "logs", write_graph=False),
+            *curves,
             HistoryFile(folder / "history.csv"),
             *stopping,
             backup,
@@ -268,8 +275,12 @@ def _train(job: Job, identity: dict[str, Any]) -> Result:
         figures = job.figures(trainer, validation)
     figures = {name: value for name, value in figures.items() if math.isfinite(value)}
     result = Result(**{**vars(job.result()), "figures": figures})
-    with working("Saving"):
-        _save(model, job, result)
+    if settings.lora is not None and settings.quantize is None:
+        # In every process: it changes weights that all share.
+        merge_lora(model)
+    if is_writer():
+        with working("Saving"), alone():
+            _save(model, job, result)
     backup.delete()
     return result
 
@@ -278,8 +289,6 @@ def _save(model: Any, job: Job, result: Result) -> None:
     """Writes the folder; the file that makes it complete comes last."""
     settings, folder = job.settings, job.settings.run_dir
     job.save(folder)
-    if settings.lora is not None and settings.quantize is None:
-        merge_lora(model)
     if settings.quantize is None and can_be_saved(model):
         save_checkpoint(model, folder)
     else:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_positive
+from keras_attn.processes import event_writer
 from keras_attn.training.feedback.policy_trainer import PolicyTrainer
 from keras_attn.training.lora import adapters_off
 
@@ -104,7 +105,7 @@ class SampleTexts(keras.callbacks.Callback):
         )
         header = ["prompt", "reference", "score", "policy", "score"]
         rows = [header, *map(list, zip(*columns, strict=True))]
-        writer = tf.summary.create_file_writer(self.log_dir)
+        writer = event_writer(self.log_dir)
         with writer.as_default(step=step):
             tf.summary.text("samples", tf.constant(rows))
         writer.close()

@@ -19,6 +19,7 @@ from keras_attn.extras import requires_extra
 from keras_attn.ops.boxes import BOX_FORMATS, convert_boxes
 from keras_attn.ops.instance_masks import masks_in_image
 from keras_attn.options import described_as
+from keras_attn.processes import event_writer
 
 # The 12 figures of COCO's table, in its order.
 _FIGURES = (
@@ -264,7 +265,7 @@ class DetectionScoreLogger(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         """Opens the event file."""
         if self.log_dir is not None:
-            self._writer = tf.summary.create_file_writer(self.log_dir)
+            self._writer = event_writer(self.log_dir)
 
     def on_epoch_end(self, epoch, logs=None):
         """Detects, scores and logs."""

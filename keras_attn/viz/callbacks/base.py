@@ -13,11 +13,15 @@ from matplotlib.figure import Figure
 
 from keras_attn.checks import check_positive
 from keras_attn.layers.capture import capture_attention
+from keras_attn.processes import event_writer, is_writer
 from keras_attn.viz.drawing.plots import figure_to_array
 
 
 class Plots(keras.callbacks.Callback, abc.ABC):
     """Writes plots to TensorBoard after each epoch.
+
+    Of several processes that train together, all compute what is drawn, and the first
+    one draws.
 
     Args:
         log_dir: Folder of the event file; the one given to TensorBoard.
@@ -36,14 +40,17 @@ class Plots(keras.callbacks.Callback, abc.ABC):
         # Fails before the first epoch rather than at its end.
         for _ in self._figures():
             pass
-        self._writer = tf.summary.create_file_writer(self.log_dir)
+        self._writer = event_writer(self.log_dir)
 
     def on_epoch_end(self, epoch, logs=None):
         """Writes the plots of every `every`-th epoch, with `step=epoch`."""
         if epoch % self.every:
             return
-        # Before the writer becomes the default: the model may write its own summaries.
+        # In every process, since the model may be distributed. Before the writer is the
+        # default: the model may write its own summaries.
         figures = list(self._figures())
+        if not is_writer():
+            return
         with self._writer.as_default(step=epoch):
             for tag, figure in figures:
                 tf.summary.image(tag, figure_to_array(figure)[None])
