@@ -39,8 +39,9 @@ PUBLIC = {
         "to_keras_cv translation_lm_dataset vqa_dataset walk_dataset way_regions"
     ),
     "keras_attn.decoding": (
-        "Beam Candidate DraftModel Generated Greedy IncrementalPair PromptLookup "
-        "Sample Speculated Walked generate next_state walk walk_candidates"
+        "Beam Candidate Completion DraftModel Generated Greedy IncrementalPair "
+        "PromptLookup Sample Speculated Walked generate generate_all next_state walk "
+        "walk_candidates"
     ),
     "keras_attn.export": (
         "ExportError ExportReport Runner SignatureInfo TensorInfo export freeze "
