@@ -83,7 +83,6 @@ def main():
     contestants = {way: ["--serve", way, *same] for way in WAYS}
     times = interleaved.measure(__file__, contestants, ["generation"], arguments.rounds)
     times, wanted = times["generation"], sum(work(arguments)[1])
-    print(f"{arguments.prompts} prompts, {wanted} new tokens, {arguments.batch} rows")
     print("| way | time | tokens a second | / one by one |")
     print("|---|---|---|---|")
     for way, mine in times.items():
@@ -91,6 +90,7 @@ def main():
             f"| {way} | {mine / 1000:.1f} s | {1000 * wanted / mine:.1f} "
             f"| {times['one by one'] / mine:.2f} |"
         )
+    print(f"{arguments.prompts} prompts, {wanted} new tokens, {arguments.batch} rows")
 
 
 if __name__ == "__main__":
