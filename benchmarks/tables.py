@@ -51,6 +51,7 @@ def run(benchmark, arguments):
             keras_model     row, whether it is frozen to the call of the other Keras
                             model, if there is one
             torch_model     row, precision to the call of the PyTorch model
+            genai_model     to the call of ONNX Runtime GenAI's model, if there is one
         arguments: Arguments of `new_parser`.
     """
     if not arguments.serve:
@@ -71,6 +72,9 @@ def run(benchmark, arguments):
     contestant, row, dtype = arguments.serve
     if contestant == "torch":
         interleaved.serve({row: benchmark.torch_model(row, dtype, sizes)})
+        return
+    if contestant == "genai":
+        interleaved.serve({row: benchmark.genai_model(sizes)})
         return
     import keras
 

@@ -34,9 +34,21 @@ CONTESTANTS: dict[str, tuple[str, ...]] = {
     + (("keras-hub frozen",) if "frozen" in row else ())
     for row in ROWS
 }
-# "onnx" and "litert": `generate(..., runtime=...)`; "int8": `model.quantize("int8")`.
-CONTESTANTS["gpt2 generation"] += ("ours onnx", "ours onnx int8", "ours litert")
-_RUNTIMES = {"onnx": ("tf2onnx", "onnxruntime"), "litert": ("ai_edge_litert",)}
+# "onnx" and "litert": `generate(..., runtime=...)`; "int8": `model.quantize("int8")`;
+# "lookup": `generate(..., speculation=PromptLookup())`, whose guesses random weights,
+# which repeat themselves, make nearly all right.
+CONTESTANTS["gpt2 generation"] += (
+    "ours lookup",
+    "ours onnx",
+    "ours onnx int8",
+    "ours litert",
+    "genai",
+)
+_RUNTIMES = {
+    "lookup": (),
+    "onnx": ("tf2onnx", "onnxruntime"),
+    "litert": ("ai_edge_litert",),
+}
 BERT_VOCABULARY, GPT2_VOCABULARY = 30_522, 50_257
 
 
@@ -58,6 +70,8 @@ def needs(row, contestant):
     """The packages that a contestant imports."""
     if contestant == "torch":
         return "torch", "transformers"
+    if contestant == "genai":
+        return "onnx", "onnxruntime_genai"
     if contestant.startswith("ours "):
         return _RUNTIMES[contestant.split()[1]]
     return ("keras_hub",) if contestant.startswith("keras-hub") else ()
@@ -69,13 +83,13 @@ def ours(row, sizes, runtime=None, kernels=None):
     Args:
         row: The row.
         sizes: The sizes.
-        runtime: For generation: the `runtime` of `generate`.
+        runtime: For generation: the `runtime` of `generate`, or "lookup".
         kernels: For generation: `"int8"`, or None for floats.
     """
     import numpy as np
 
     from keras_attn import models
-    from keras_attn.decoding import generate
+    from keras_attn.decoding import PromptLookup, generate
     from keras_attn.training import AdamW
 
     if row.startswith("bert"):
@@ -94,11 +108,27 @@ def ours(row, sizes, runtime=None, kernels=None):
     prompt = {"token_ids": np.ones((1, sizes.prompt), "int32")}
     if runtime is None:
         return lambda: generate(model, prompt, sizes.new)
-    # Random weights are of no use to a later process.
+    if runtime == "lookup":
+        guesses = PromptLookup()
+        return lambda: generate(model, prompt, sizes.new, speculation=guesses)
+    options = {"runtime": runtime, "cache_dir": temporary_folder()}
+    return lambda: generate(model, prompt, sizes.new, **options)
+
+
+def genai_model(sizes):
+    """The call of ONNX Runtime GenAI's GPT-2, for generation."""
+    import genai
+
+    folder = temporary_folder()
+    genai.write(folder, sizes.blocks)
+    return genai.generation(folder, sizes.prompt, sizes.new)
+
+
+def temporary_folder():
+    """A folder that is removed at the end: random weights are of no use later."""
     folder = tempfile.mkdtemp(prefix="generation-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    options = {"runtime": runtime, "cache_dir": folder}
-    return lambda: generate(model, prompt, sizes.new, **options)
+    return folder
 
 
 def keras_model(row, frozen, sizes):

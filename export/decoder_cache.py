@@ -26,6 +26,7 @@ from keras_attn.export.runner import Runner, load_runner
 from keras_attn.extras import requires_extra
 from keras_attn.file_writing import remove_leftovers
 from keras_attn.kernels.runtime import require_tensorflow
+from keras_attn.layers.adaptation.quantized import QuantizedKernel
 
 # Package and name of the runtime, by the name of its format.
 _RUNTIMES = {"onnx": ("onnxruntime", "ONNX"), "litert": ("ai_edge_litert", "LiteRT")}
@@ -80,7 +81,8 @@ def digest(pair: IncrementalPair, runtime: str) -> str:
 
     found = hashlib.sha256()
     about = [keras_attn.__version__, keras.__version__, runtime, pair.prompt]
-    found.update(json.dumps([*about, pair.max_length]).encode())
+    about += [pair.max_length, _quantization(pair, runtime)]
+    found.update(json.dumps(about).encode())
     models = (pair.prefill, pair.step)
     for model in models:
         found.update(_graph(model).encode())
@@ -135,9 +137,19 @@ def cached_runner(
         ) from error
     from keras_attn.export.api import export
 
-    export(pair, path)
+    export(pair, path, quantization=_quantization(pair, runtime))
     _remove_old(folder, path)
     return load_runner(path)
+
+
+def _quantization(pair: IncrementalPair, runtime: str) -> str | None:
+    """The argument of `export`: ONNX Runtime multiplies by kernels of integers."""
+    from keras_attn.export.inference import unique_layers
+
+    layers = unique_layers([pair.prefill, pair.step])
+    if runtime != "onnx" or not any(isinstance(x, QuantizedKernel) for x in layers):
+        return None
+    return "int8_dynamic"
 
 
 def _graph(model: keras.Model) -> str:

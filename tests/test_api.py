@@ -40,8 +40,9 @@ PUBLIC = {
         "vqa_dataset walk_dataset way_regions whole_batches"
     ),
     "keras_attn.decoding": (
-        "Beam Candidate DraftModel Generated Greedy IncrementalPair PromptLookup "
-        "Sample Speculated Walked generate next_state walk walk_candidates"
+        "Beam Candidate Completion DraftModel Generated Greedy IncrementalPair "
+        "PromptLookup Sample Speculated Walked generate generate_all next_state walk "
+        "walk_candidates"
     ),
     "keras_attn.export": (
         "ExportError ExportReport Runner SignatureInfo TensorInfo export freeze "

@@ -25,6 +25,7 @@ RUNS = {
     "attend.py": ["--row", "listen_attend_spell, 8 x 1000 frames"],
     "attention.py": [],
     "checkouts.py": [str(FOLDER.parent), str(FOLDER.parent), "--row", "bert forward"],
+    "continuous.py": ["--prompts", "5", "--batch", "2"],
     "dense.py": ["--row", "unet training, batch 1"],
     "distributed.py": [],
     "edge.py": [],

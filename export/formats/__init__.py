@@ -95,7 +95,12 @@ FORMATS = {
             quantizations=("float16", "int8_dynamic", "int8"),
             may_need_fixed_shapes=True,
         ),
-        Format("onnx", "an `.onnx` file or folder", ".onnx"),
+        Format(
+            "onnx",
+            "an `.onnx` file or folder",
+            ".onnx",
+            quantizations=("int8_dynamic",),
+        ),
     )
 }
 _NAMES = tuple(FORMATS)

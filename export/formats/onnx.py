@@ -60,7 +60,10 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
         weights = onnx_weights.take_inputs(model, lifted)
         onnx_folding.fold(model, weights)
         model.graph.name = signature.name
-        notes += onnx_integers.replace(model, weights, traced.integers)
+        in_integers = traced.quantization is not None
+        notes += onnx_integers.replace(
+            model, weights, traced.integers, in_integers=in_integers
+        )
         graphs.append((signature.name, model, weights))
     for file in _write_graphs(graphs, path):
         try:
@@ -278,3 +281,13 @@ def count_operators(path: Path) -> dict[str, int]:
         model = onnx.load(file, load_external_data=False)
         counts.update(node.op_type for node in _nodes(model.graph))
     return dict(counts)
+
+
+def quantization_of(path: Path) -> str | None:
+    """`"int8_dynamic"` if a product rounds what it multiplies to 8 bits."""
+    onnx = _packages()[1]
+    for file in graph_files(path).values():
+        model = onnx.load(file, load_external_data=False)
+        if any(map(onnx_integers.computes_in_integers, _nodes(model.graph))):
+            return "int8_dynamic"
+    return None

@@ -75,7 +75,8 @@ Quantization = Annotated[
     Literal["none", "float16", "int8_dynamic", "int8"],
     _OPTIONS.option(
         "For LiteRT. none: float32. float16: half the size. int8_dynamic: 8-bit "
-        "weights. int8: 8-bit arithmetic too, where LiteRT can; needs --samples."
+        "weights. int8: 8-bit arithmetic too, where LiteRT can; needs --samples. "
+        "For ONNX int8_dynamic, of a model with kernels of integers."
     ),
 ]
 Samples = Annotated[

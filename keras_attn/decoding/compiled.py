@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.decoding.continuous_loop import ContinuousLoop
 from keras_attn.decoding.loop import Settings, decode
 from keras_attn.decoding.pair import (
     DecodingFunctions,
@@ -87,13 +88,24 @@ class Compilations:
         """The same functions, each compiled, for a loop on the host."""
         key = (functions.max_length, jit_compile)
         if key not in self._steps:
-            jit = _resolve_jit(jit_compile)
+            jit = resolve_jit(jit_compile)
             self._steps[key] = replace(
                 functions,
                 prefill=_compile(functions.prefill, jit),
                 step=_compile(functions.step, jit),
             )
         return self._steps[key]
+
+    def continuous_loop(
+        self, functions: DecodingFunctions, settings: Settings, jit_compile
+    ) -> Callable[[dict], dict]:
+        """The compiled loop of `generate_all`; it may be shared with other settings."""
+        strategy = compilation_key(settings.strategy)
+        key = (ContinuousLoop, strategy, functions.max_length, jit_compile)
+        if key not in self._loops:
+            loop = ContinuousLoop(functions, settings.strategy)
+            self._loops[key] = _compile(loop, resolve_jit(jit_compile))
+        return self._loops[key]
 
     def in_runtime(
         self, functions: DecodingFunctions, runtime: str, cache_dir
@@ -152,7 +164,7 @@ class Compilations:
             compilation_key(settings.strategy),
             functions.max_length,
             _buffer_length(functions, settings),
-            len(_padded_ends(settings)),
+            len(padded_ends(settings)),
             jit_compile,
             speculation,
             # A loop keeps them, so no others can have this id.
@@ -160,7 +172,7 @@ class Compilations:
         )
         if key not in self._loops:
             loop = CompiledLoop.for_settings(functions, settings, speculation, draft)
-            loop.compile(jit_compile=_resolve_jit(jit_compile))
+            loop.compile(jit_compile=resolve_jit(jit_compile))
             self._loops[key] = loop
         return self._loops[key]
 
@@ -328,7 +340,7 @@ class CompiledLoop(keras.Model):
         """
         own = {
             "max_new_tokens": np.int32(settings.max_new_tokens),
-            "end_token_ids": _padded_ends(settings),
+            "end_token_ids": padded_ends(settings),
             "pad_token_id": np.int32(settings.pad_token_id),
             **traced_settings(settings.strategy),
         }
@@ -398,7 +410,7 @@ def _check_extends(model) -> None:
         )
 
 
-def _padded_ends(settings: Settings) -> np.ndarray:
+def padded_ends(settings: Settings) -> np.ndarray:
     """The end tokens, padded with -1, which is not the id of any token."""
     ends = np.array(settings.end_token_ids, "int32")
     return np.pad(ends, (0, -len(ends) % _END_TOKENS), constant_values=-1)
@@ -433,12 +445,10 @@ def _compile(model, jit_compile: bool) -> Callable[[dict], dict]:
         def call(inputs):
             return model(inputs, training=False)
 
-    return lambda inputs: call(
-        {name: ops.convert_to_tensor(array) for name, array in inputs.items()}
-    )
+    return lambda inputs: call(keras.tree.map_structure(ops.convert_to_tensor, inputs))
 
 
-def _resolve_jit(jit_compile) -> bool:
+def resolve_jit(jit_compile) -> bool:
     """XLA is faster on an accelerator; on a CPU, TensorFlow's own kernels are."""
     if jit_compile != "auto":
         return bool(jit_compile)

@@ -18,6 +18,7 @@ from keras_attn.decoding import (
     generate,
 )
 from keras_attn.export import ExportError, api, decoder_cache
+from keras_attn.export.formats import FORMATS
 
 RUNTIMES = ["onnx", "litert"]
 PROMPTS = {
@@ -76,6 +77,19 @@ def test_tokens_equal_keras_and_files_are_found_again(runtime, tmp_path, exports
     answer = generate(other, PROMPTS, 5, **where)
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
     assert len(exports) == 1 and len(files(tmp_path)) == 1
+
+
+@pytest.mark.shipped
+def test_kernels_of_integers_are_multiplied_as_such(tmp_path, exports):
+    model = randomize(varied("gpt2_small", num_layers=1), seed=1)
+    float_digest = decoder_cache.digest(model.incremental(max_length=16), "onnx")
+    model.quantize("int8")
+    pair = model.incremental(max_length=16)
+    assert decoder_cache.digest(pair, "onnx") != float_digest
+    expected = generate(model, PROMPTS, 9)
+    answer = generate(model, PROMPTS, 9, runtime="onnx", cache_dir=tmp_path)
+    np.testing.assert_allclose(answer.scores, expected.scores, rtol=0.05)
+    assert FORMATS["onnx"].quantization_of(exports[0]) == "int8_dynamic"
 
 
 @pytest.mark.shipped

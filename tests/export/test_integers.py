@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_attn import layers, models
-from keras_attn.export import export, load_runner
+from keras_attn.export import export, load_runner, verify
 from keras_attn.export.formats import onnx_integers
 from keras_attn.training import quantize
 
@@ -67,15 +67,59 @@ def test_products_and_tables(tmp_path, suffix, mode, block_size):
     [found] = load_runner(path)({"token_ids": ids[:2]}).values()
     np.testing.assert_allclose(found, model(ids[:2])["logits"], atol=1e-5)
     if suffix == ".onnx":
-        products = {None: 3, 32: 2, 6: 0}[block_size]
+        assert shipped.quantization is None
+        # Floats of int8 kernels are computed when the file is loaded.
+        products = {None: 0, 32: 2, 6: 0}[block_size]
         assert shipped.operators.get("MatMulNBits", 0) == products
-        # The table of int8 twice: by rows, and in the layout of the product.
-        assert shipped.bytes < 2 * report.bytes_after + 25_000 < float_bytes
+        assert shipped.bytes < report.bytes_after + 25_000 < float_bytes
     # The model is what it was.
     after = values(model)
     assert [*after] == [*before]
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)
+
+
+@pytest.mark.parametrize(("mode", "products"), [("int8", 3), ("int4", 2)])
+def test_products_of_integers_in_onnx(tmp_path, mode, products):
+    """Both factors have 8 bits, so the rows of a batch are rounded one by one."""
+    model = tied()
+    block_size = None if mode == "int8" else 32
+    report = quantize(model, mode, block_size=block_size)
+    ids = np.random.default_rng(0).integers(0, VOCABULARY, (7, 5)).astype("int32")
+    options: Any = {"sample_inputs": {"token_ids": ids}}
+    path = tmp_path / "model.onnx"
+    shipped = export(model, path, quantization="int8_dynamic", **options)
+    assert shipped.error is not None and 1e-5 < shipped.error < 0.02
+    assert shipped.operators["MatMulNBits"] == products
+    # The table of int8 twice: by rows, and in the layout of the product.
+    assert shipped.bytes < 2 * report.bytes_after + 25_000
+    nodes = (
+        pytest.importorskip("onnx", reason="the extra `export` is not installed")
+        .load(path)
+        .graph.node
+    )
+    levels = {
+        attribute.i
+        for node in nodes
+        for attribute in node.attribute
+        if attribute.name == "accuracy_level"
+    }
+    # In floats, a product with 8 bits takes 20 times as long.
+    assert levels == {4}
+    assert verify(model, path, **options).quantization == "int8_dynamic"
+    runner = load_runner(path)
+    [together] = runner(
+        {"token_ids": np.concatenate([ids, 3 * ids % VOCABULARY])}
+    ).values()
+    [alone] = runner({"token_ids": ids}).values()
+    np.testing.assert_allclose(together[:7], alone, atol=1e-5)
+
+
+def test_floats_are_not_rounded_in_onnx(tmp_path):
+    message = r"`quantization` is for kernels of integers in ONNX.*training\.quantize"
+    with pytest.raises(ValueError, match=message):
+        export(tied(), tmp_path / "m.onnx", quantization="int8_dynamic")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
@@ -86,7 +130,8 @@ def test_convolutions_to_onnx(tmp_path, mode):
     images = np.random.default_rng(0).normal(size=(3, 16, 16, 3)).astype("float32")
     shipped = export(model, tmp_path / "m.onnx", sample_inputs={"images": images})
     assert shipped.error is not None and shipped.error < 1e-5
-    for part in ("1 as float32", "1 as codes of 8 bits", f"1 as {mode} `MatMulNBits`"):
+    dense = {"int8": "2 as codes of 8 bits", "int4": "1 as int4 `MatMulNBits`"}[mode]
+    for part in ("1 as float32", "as codes of 8 bits", dense):
         assert part in shipped.notes[-1]
 
 
