@@ -9,7 +9,7 @@ from model_cases import numpy, randomize
 from keras_attn.export import export, load_runner
 from keras_attn.export.formats import onnx_weights
 from keras_attn.layers import BatchNormalization
-from keras_attn.models import build_fcn_resnet
+from keras_attn.models import build_fcn_resnet, build_unet
 
 pytestmark = pytest.mark.shipped
 
@@ -120,3 +120,13 @@ def test_fcn_has_no_norms_left(tmp_path):
     assert operators["Conv"] == 3 * 6 + 4 + 1 + 2
     assert "BatchNormalization" not in operators
     assert operators["Transpose"] <= 2
+
+
+@pytest.mark.parametrize("smallest_lifted", [200], indirect=True)
+@pytest.mark.parametrize("image_size", [(18, 22), None], ids=["fixed", "any_size"])
+def test_crops_of_unet_need_no_transposes(image_size, tmp_path):
+    model = build_unet(
+        image_size=image_size, hidden_dims=(5, 7), num_channels=3, num_classes=3
+    )
+    operators = operators_of(randomize(model), tmp_path, size=(18, 22))
+    assert operators["Transpose"] == 2

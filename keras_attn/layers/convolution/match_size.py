@@ -101,7 +101,8 @@ class CropLike(MatchSize):
 
     def call(self, inputs, reference):
         self._check(inputs.shape, reference.shape)
-        batch, _, _, channels = ops.shape(inputs)
+        top = left = self.offset
         rows, columns = ops.shape(reference)[1:3]
-        start = (0, self.offset, self.offset, 0)
-        return ops.slice(inputs, start, (batch, rows, columns, channels))
+        # Without the size of the batch, which would keep tf2onnx from moving
+        # transposes past the slice.
+        return inputs[:, top : top + rows, left : left + columns]
