@@ -243,7 +243,7 @@ def program(tmp_path, monkeypatch):
     path.write_text(
         "#!/bin/sh\n"
         f'echo "$CUDA_VISIBLE_DEVICES $*" >> {tmp_path}/started\n'
-        'case "$*" in *"fail"*"--process-id 1") exit 3;; *"fail"*) exec sleep 60;; esac\n'
+        'case "$*" in *fail*"--process-id 1") exit 3;; *fail*) exec sleep 60;; esac\n'
     )
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(processes.sys, "executable", str(path))
