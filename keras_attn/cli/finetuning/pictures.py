@@ -24,6 +24,12 @@ class PictureJob(Job):
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
         super().__init__(settings, kind, source)
+        if keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                "--processes is not for folders of images with a class each: their "
+                "preprocessing is a layer inside the data pipeline, which needs Keras "
+                f"on TensorFlow. Received: {str(settings.data)!r}"
+            )
         train = read_image_classes(settings.data)
         known = source.class_names
         if known and set(known) == set(train.class_names):
