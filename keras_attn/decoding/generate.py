@@ -118,10 +118,10 @@ def generate(
             `step` in ONNX Runtime or LiteRT, on the CPU, with the same tokens. With
             kernels of integers (`model.quantize`) ONNX Runtime multiplies in 8 bits,
             two to three times as fast as in float32, and single tokens may differ. They
-            are exported once for the values of the weights and the length of the caches,
-            which takes longer than many calls, and kept in `cache_dir` for later calls
-            and processes; each call reads all weights to see whether they have changed.
-            None = Keras.
+            are exported once for the values of the weights and the length of the
+            caches, which takes longer than many calls, and kept in `cache_dir` for
+            later calls and processes; each call reads all weights to see whether they
+            have changed. None = Keras.
         cache_dir: The folder of the exported files, of which the 8 used last are kept.
             None = the environment variable `KERAS_ATTN_CACHE`, or `keras_attn` in the
             user's folder for caches.
