@@ -185,7 +185,7 @@ def learned_bytes(text, steps, small):
         attention_dropout=0.0,
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(2e-3), loss)
+    model.compile(keras.optimizers.Adam(1e-3), loss)
     starts = np.random.default_rng(0).integers(0, len(text) - length - 1, (steps * 32,))
     pieces = text[starts[:, None] + np.arange(length + 1)].astype("int32")
     inputs = {

@@ -53,14 +53,14 @@ class _Job(NamedTuple):
     """A prompt that waits for a row.
 
     Attributes:
-        index: Its place among the prompts.
+        place: Its place among the prompts.
         inputs: The inputs of `prefill`, 1 row.
         padding: How many tokens of padding follow the prompt.
         limit: How many new tokens are wanted.
         uniform: The strategy's random numbers, (M,), or None.
     """
 
-    index: int
+    place: int
     inputs: dict[str, np.ndarray]
     padding: int
     limit: int
@@ -226,9 +226,9 @@ class _Batch:
                     self._job[row] = None
                     tokens = self._rows["token_ids"][row, : self._rows["count"][row]]
                     score = float(self._rows["scores"][row])
-                    answers[other.index] = Completion(tokens.copy(), score)
+                    answers[other.place] = Completion(tokens.copy(), score)
                     if on_completion is not None:
-                        on_completion(other.index, answers[other.index])
+                        on_completion(other.place, answers[other.place])
         return [answers[index] for index in range(count)]
 
     def _enter(self, job: _Job, row: int) -> None:

@@ -34,9 +34,8 @@ def random_prompts(vocabulary=7):
 
 def alone(model, prompt, limit, **options):
     """Tokens and score of `generate`, without what follows the end token."""
-    found = generate(
-        model, {"token_ids": [prompt]}, limit, jit_compile=False, **options
-    )
+    without_xla: Any = {"jit_compile": False, **options}
+    found = generate(model, {"token_ids": [prompt]}, limit, **without_xla)
     tokens = found.token_ids[0].tolist()
     end = options.get("end_token_id")
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens, found.scores[0]
