@@ -31,6 +31,7 @@ from keras_attn.export.formats import (
 from keras_attn.export.image_bytes import with_image_bytes
 from keras_attn.export.inference import (
     computes_in_half,
+    enlarged_by_products,
     inference_mode,
     is_discontinuous,
     unique_layers,
@@ -190,7 +191,8 @@ def export(
         while True:
             try:
                 with _integers_for(file_format, models) as integers:
-                    functions, specs = attempts.trace()
+                    with _forms_for(file_format):
+                        functions, specs = attempts.trace()
                     calibration = ()
                     if quantization == "int8" and verification.sample is not None:
                         calibration = samples.calibration(
@@ -382,6 +384,15 @@ def _integers_for(format: Format, models: list) -> Iterator[dict[int, QuantizedK
         return
     with as_variables(models) as pairs:
         yield {id(variable): kernel for variable, kernel in pairs}
+
+
+def _forms_for(format: Format) -> contextlib.AbstractContextManager[None]:
+    """Within this block models are traced in the forms that the format runs fastest."""
+    return (
+        enlarged_by_products()
+        if format.enlarges_by_products
+        else contextlib.nullcontext()
+    )
 
 
 def _notes_about_integers(

@@ -118,6 +118,51 @@ def dilated_in_one_operation() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def enlarged_by_products() -> Iterator[None]:
+    """Traces a transposed convolution without overlaps as a product.
+
+    If its strides are its kernel's size, each pixel of the result comes from one pixel:
+    its channels are a product, and `DepthToSpace` arranges them. LiteRT takes 2.4 to 3
+    times as long for its own operator (2 × 2, XNNPACK, AVX2).
+    """
+    convolution = tf.nn.conv_transpose
+
+    def as_product(
+        input: Any, filters: Any, output_shape: Any, strides: Any, **options: Any
+    ):
+        sizes, pair = tuple(filters.shape), keras.tree.flatten(strides)
+        step = pair[0]
+        # Paddings, dilations and rows of zeros give the output another size or order.
+        is_plain = (
+            len(sizes) == 4
+            and {step} == {*sizes[:2], *pair}
+            and step > 1
+            and options.get("data_format") == "NHWC"
+            and {*keras.tree.flatten(options.get("dilations", 1))} == {1}
+            and options.get("padding") in ("VALID", "SAME")
+            and _is_multiple(output_shape, input.shape, step)
+        )
+        if not is_plain:
+            return convolution(input, filters, output_shape, strides, **options)
+        # (r, r, O, I) -> (1, 1, I, r · r · O).
+        kernel = tf.transpose(filters, (3, 0, 1, 2))
+        kernel = tf.reshape(kernel, (1, 1, sizes[3], step * step * sizes[2]))
+        return tf.nn.depth_to_space(tf.nn.conv2d(input, kernel, 1, "VALID"), step)
+
+    with mock.patch.object(tf.nn, "conv_transpose", as_product):
+        yield
+
+
+def _is_multiple(output_shape, input_shape, factor: int) -> bool:
+    """Whether rows and columns are known, and `factor` times those of the input."""
+    pairs = zip(output_shape[1:3], input_shape[1:3], strict=True)
+    return all(
+        isinstance(enlarged, int) and size is not None and enlarged == factor * size
+        for enlarged, size in pairs
+    )
+
+
 def _declared_inputs(layer: keras.layers.Layer) -> list:
     inputs = getattr(layer, "inputs", ()) if isinstance(layer, keras.Model) else ()
     return [tensor for tensor in inputs or () if isinstance(tensor, keras.KerasTensor)]

@@ -39,7 +39,8 @@ class Runner:
 
     SavedModel and ONNX run calls from several threads in parallel. A LiteRT
     interpreter has one set of buffers, so its calls are serialized; for parallel calls,
-    load one runner per thread; the runners share the pages of the file.
+    load one runner per thread; the runners share the pages of the file. A call uses
+    every CPU on which the process may run.
 
     Args:
         engine: The artefact in its runtime; `load_runner` makes it.

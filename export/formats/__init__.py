@@ -32,6 +32,8 @@ class Format:
             not, the traced model has their numbers.
         may_need_fixed_shapes: Whether it supports some operators only at known sizes,
             see `attempts.py`.
+        enlarges_by_products: Whether its runtime computes a transposed convolution
+            without overlaps faster as a product, see `inference.enlarged_by_products`.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Format:
     takes_strings: bool = False
     takes_integers: bool = False
     may_need_fixed_shapes: bool = False
+    enlarges_by_products: bool = False
 
     def recognizes(self, path: Path) -> bool:
         """Whether a path holds an artefact of this format and nothing else.
@@ -94,6 +97,7 @@ FORMATS = {
             ".tflite",
             quantizations=("float16", "int8_dynamic", "int8"),
             may_need_fixed_shapes=True,
+            enlarges_by_products=True,
         ),
         Format(
             "onnx",

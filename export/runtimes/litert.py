@@ -1,5 +1,6 @@
 """LiteRT's interpreter, which runs `.tflite` files."""
 
+import os
 import threading
 import zipfile
 from collections.abc import Mapping
@@ -39,7 +40,8 @@ class Engine:
             from ai_edge_litert.interpreter import Interpreter
         try:
             with silence():
-                self._interpreter = Interpreter(model_path=str(path))
+                # By default it has one thread; ONNX Runtime and TensorFlow have all.
+                self._interpreter = Interpreter(str(path), num_threads=count_cpus())
                 names = list(self._interpreter.get_signature_list())
                 self._functions = {
                     name: self._interpreter.get_signature_runner(name) for name in names
@@ -72,6 +74,13 @@ class Engine:
                 f"LiteRT cannot run `{signature}` at {shapes}: {error}",
                 signatures=(signature,),
             ) from error
+
+
+def count_cpus() -> int:
+    """CPUs on which this process may run."""
+    if hasattr(os, "sched_getaffinity"):  # On Linux.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _tensor_infos(details: Mapping[str, Mapping]) -> dict[str, TensorInfo]:

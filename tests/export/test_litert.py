@@ -10,6 +10,7 @@ from keras import layers, ops
 
 from keras_attn.export import ExportError, export, load_runner
 from keras_attn.export.formats import litert, litert_rewrites
+from keras_attn.export.runtimes import litert as litert_runtime
 
 pytestmark = pytest.mark.shipped
 
@@ -70,6 +71,28 @@ def test_error_asks_for_lengths_that_must_be_known(build, tmp_path):
     with pytest.raises(ExportError, match=match):
         export(model, tmp_path / "m.tflite")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("affinity", [True, False])
+def test_a_runner_uses_every_cpu_of_the_process(affinity, artefact, monkeypatch):
+    package = pytest.importorskip("ai_edge_litert.interpreter")
+    path, _ = artefact("mlp", ".tflite")
+    original, threads = package.Interpreter, []
+
+    def spy(*args, **options):
+        threads.append(options["num_threads"])
+        return original(*args, **options)
+
+    monkeypatch.setattr(package, "Interpreter", spy)
+    monkeypatch.setattr(litert_runtime.os, "cpu_count", lambda: 5)
+    if affinity:
+        monkeypatch.setattr(
+            litert_runtime.os, "sched_getaffinity", lambda _: {2, 3, 5}, raising=False
+        )
+    else:
+        monkeypatch.delattr(litert_runtime.os, "sched_getaffinity", raising=False)
+    load_runner(path)
+    assert threads == [3 if affinity else 5]
 
 
 def test_unsupported_operator_is_refused(build, tmp_path):
@@ -221,3 +244,33 @@ def test_flatbuffer_equals_that_of_tensorflow(artefact):
         with litert.serialized_in_place():
             content = flatbuffer_utils.convert_object_to_bytearray(model, extra)
         assert content == expected and content.endswith(extra)
+
+
+@pytest.mark.parametrize(
+    ("options", "operator"),
+    [
+        ({"kernel_size": 2, "strides": 2}, "DEPTH_TO_SPACE"),
+        ({"kernel_size": 3, "strides": 3, "padding": "same"}, "DEPTH_TO_SPACE"),
+        # Copies of the kernel overlap, leave gaps, or are not squares.
+        ({"kernel_size": 3, "strides": 2}, "TRANSPOSE_CONV"),
+        ({"kernel_size": 2, "strides": 2, "output_padding": 1}, "TRANSPOSE_CONV"),
+        *(
+            pytest.param(
+                {"kernel_size": size, "strides": strides},
+                "TRANSPOSE_CONV",
+                marks=pytest.mark.variation,
+            )
+            for size, strides in ((2, 3), ((2, 3), (2, 3)))
+        ),
+    ],
+)
+def test_transposed_convolution_without_overlaps_is_a_product(
+    options, operator, tmp_path, normal
+):
+    images = layers.Input((5, 7, 11), name="images")
+    model = keras.Model(images, layers.Conv2DTranspose(3, **options)(images))
+    report = export(model, tmp_path / "m.tflite")
+    assert {"DEPTH_TO_SPACE", "TRANSPOSE_CONV"} & set(report.operators) == {operator}
+    x = normal(2, 5, 7, 11)
+    [found] = load_runner(tmp_path / "m.tflite")({"images": x}).values()
+    np.testing.assert_allclose(found, model(x), atol=1e-5)
