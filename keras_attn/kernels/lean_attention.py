@@ -106,7 +106,7 @@ def lean_attention(
     if not all(has_fixed_shape(tensor) for tensor in (query, key, value)):
         return None
     pairs = query.shape[2] * key.shape[2]
-    kind, is_random = platform(), isinstance(dropout, RandomDropout)
+    kind = platform()
     is_plain = bias is None and mask is None and dropout is None
     if kind != "cpu" and is_plain and not is_tensorflow():
         if not isinstance(query.shape[0], int):  # Keras infers shapes.
@@ -123,7 +123,12 @@ def lean_attention(
     least = _ACCELERATOR_PAIRS
     if kind == "cpu":
         least = _PAIRS[are_blocks_compiled(), bool(is_causal)]
-    if pairs < least or not (dropout is None or is_random):
+    if pairs < least:
+        return None
+    rate, seed = 0.0, None
+    if isinstance(dropout, RandomDropout):
+        rate, seed = dropout.rate, dropout.next_seed()
+    elif dropout is not None:
         return None
     return blocked_attention(
         query,
@@ -134,6 +139,6 @@ def lean_attention(
         mask=mask,
         padding_mask=padding_mask,
         is_causal=is_causal,
-        rate=dropout.rate if is_random else 0.0,
-        seed=dropout.next_seed() if is_random else None,
+        rate=rate,
+        seed=seed,
     )

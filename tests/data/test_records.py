@@ -54,7 +54,7 @@ def test_processes_have_their_rows_of_the_same_batches(folder, processes, shuffl
 
 
 def test_the_order_depends_on_seed_and_epoch(folder):
-    epoch = tf.Variable(0, dtype=tf.int64)
+    epoch = tf.Variable(tf.constant(0, tf.int64))
     dataset = record_dataset(
         folder / "*.tfrecord",
         lambda records: tf.strings.to_number(records, tf.int32),

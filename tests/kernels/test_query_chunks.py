@@ -161,8 +161,7 @@ def test_no_tensor_has_a_score_for_every_pair(monkeypatch):
     monkeypatch.setattr(query_chunks, "_CHUNK_SIZE", 8)
     length = 64
 
-    @tf.function(autograph=False)
-    def gradients(*inputs):
+    def gradients(*inputs) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             tensors = dict(zip(NAMES, inputs, strict=True))
@@ -170,9 +169,9 @@ def test_no_tensor_has_a_score_for_every_pair(monkeypatch):
         zero = tf.UnconnectedGradients.ZERO
         return tape.gradient(outputs, inputs, unconnected_gradients=zero)
 
-    graph = gradients.get_concrete_function(
-        *map(tf.constant, inputs_of(length, length))
-    ).graph
+    traced: Any = tf.function(gradients, autograph=False)
+    inputs = map(tf.constant, inputs_of(length, length))
+    graph = traced.get_concrete_function(*inputs).graph
     graphs = [graph]
     for each in graphs:  # Grows.
         graphs += [

@@ -194,7 +194,12 @@ def test_four_devices_train_like_one(case, mesh):
     check_parts(model, parallel, shape[1])
 
 
-GPT = {"vocabulary_size": 32, "num_layers": 1, "hidden_dim": 32, "num_heads": 4}
+GPT: dict[str, Any] = {
+    "vocabulary_size": 32,
+    "num_layers": 1,
+    "hidden_dim": 32,
+    "num_heads": 4,
+}
 GPT |= {"mlp_dim": 64, "max_sequence_length": 16, "dropout": 0.0}
 
 

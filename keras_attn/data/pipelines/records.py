@@ -153,7 +153,8 @@ def _stream(paths, number, seed, epoch, buffer):
         own = tf.cast(fold_in(epoch_seed, number), tf.int64)
         order = tf.random.experimental.stateless_shuffle(names, own)
         records = tf.data.TFRecordDataset(order)
-        return records.shuffle(buffer, seed=own[0], reshuffle_each_iteration=False)
+        random: Any = own[0]  # A tensor, which the stubs do not know of.
+        return records.shuffle(buffer, seed=random, reshuffle_each_iteration=False)
 
     return epoch_seeds(seed, epoch).take(1).flat_map(in_order)
 
@@ -162,7 +163,7 @@ def _find(files) -> list[str]:
     """The files that patterns match, sorted."""
     patterns = [files] if isinstance(files, str | os.PathLike) else list(files)
     found: set[str] = set()
-    for pattern in map(os.fspath, patterns):
+    for pattern in [os.fspath(each) for each in patterns]:
         matches = tf.io.gfile.glob(pattern)
         if not matches:
             raise FileNotFoundError(

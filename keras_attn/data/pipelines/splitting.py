@@ -5,6 +5,8 @@ own rows of them. So all have the same number of batches, without which the othe
 wait for one forever, and together they train on the batches of a single process.
 """
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -75,7 +77,7 @@ def split_batches(
         return dataset
 
     def part(*batch):
-        rows = tf.shape(tf.nest.flatten(batch)[0])[0]
+        rows: Any = tf.shape(tf.nest.flatten(batch)[0])[0]
         is_shared = rows % total == 0
         share = rows // count
 
@@ -118,13 +120,12 @@ def whole_batches(
     found = _numbers(1, 0, devices_per_process) if devices_per_process else _numbers()
     if found is None or found[2] == 1:
         return dataset
-    return dataset.map(
-        lambda *batch: tf.nest.map_structure(
-            lambda tensor: _repeat(tensor, found[2]),
-            batch if len(batch) > 1 else batch[0],
-        ),
-        num_parallel_calls=tf.data.AUTOTUNE,
-    )
+
+    def repeated(*batch: Any) -> Any:
+        several = tf.nest.map_structure(lambda x: _repeat(x, found[2]), batch)
+        return several if len(several) > 1 else several[0]
+
+    return dataset.map(repeated, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _repeat(tensor, times):
@@ -138,12 +139,14 @@ def _numbers(
     """Processes, this process, devices of a process; None without a distribution."""
     given = (count, number, devices)
     if given == (None, None, None):
-        distribution = keras.distribution.distribution()
+        distribution: Any = keras.distribution.distribution()
         if distribution is None:
             return None
-        count = distribution.num_processes
-        total = distribution.device_mesh.devices.size
-        return count, distribution.data_shard_id, total // count
+        size, processes = (
+            distribution.device_mesh.devices.size,
+            distribution.num_processes,
+        )
+        return processes, distribution.data_shard_id, size // processes
     if count is None or number is None:
         raise ValueError(
             "`num_processes` and `process_id` must be given together. Received: "
