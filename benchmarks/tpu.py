@@ -5,10 +5,10 @@
     python benchmarks/tpu.py --small --topologies v5e:1x1    tiny: checks that it runs
 
 One row per model and topology: mixed_bfloat16, AdamW, a fixed number of rows per chip.
-The memory is that of one chip, of the program that libtpu makes, beside the estimate of
-`models.plan`. FLOPs are the plan's, of the products of one chip, because the compiler
-counts the body of a loop once. Needs the extra `tpu` and up to 16 GB of memory, and
-takes one to ten minutes per row on two cores.
+Memory is per chip: that of the compiled program, beside the estimate of `models.plan`.
+FLOPs are the plan's, per chip, because the compiler counts the body of a loop once.
+Needs the extra `tpu` and up to 16 GB of memory, and takes one to ten minutes per row on
+two cores.
 
 Finished rows are kept in `--rows`, so an interrupted run continues. Results are in
 `RESULTS.md`.
@@ -140,7 +140,8 @@ def print_table(arguments, sizes):
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---" * len(COLUMNS) + "|", flush=True)
     for number, key in enumerate(work, 1):
-        if not {"seconds", "refused"} & {x for x in rows.get(key, {}) if rows[key][x]}:
+        found = rows.get(key, {})
+        if not (found.get("seconds") or found.get("refused")):
             began = time.strftime("%H:%M:%S")
             progress = f"{began} {number} of {len(work)}: {key[0]} for {key[1]}"
             print(progress, file=sys.stderr, flush=True)

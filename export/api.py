@@ -34,7 +34,11 @@ from keras_attn.export.inference import (
     enlarged_by_products,
     inference_mode,
     is_discontinuous,
-    unique_layers,
+)
+from keras_attn.export.integer_kernels import (
+    check_integers,
+    integers_for,
+    notes_about_integers,
 )
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
@@ -51,8 +55,6 @@ from keras_attn.export.verification import Measured, Verification
 from keras_attn.file_reading import size_of
 from keras_attn.file_writing import replacing
 from keras_attn.kernels.runtime import require_tensorflow
-from keras_attn.layers.adaptation.quantization import as_variables
-from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.options import described_as
 
 
@@ -173,7 +175,7 @@ def export(
     _check_generative(signatures, max_length=max_length, num_beams=num_beams)
     verification = Verification(signatures, sample_inputs, quantization, tolerance)
     models = [signature.model for signature in signatures]
-    _check_integers(file_format, quantization, models)
+    check_integers(file_format, quantization, models)
     shapes = RequestedShapes(
         batch_size,
         sequence_length,
@@ -190,7 +192,7 @@ def export(
     with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
         while True:
             try:
-                with _integers_for(file_format, models) as integers:
+                with integers_for(file_format, models) as integers:
                     with _forms_for(file_format):
                         functions, specs = attempts.trace()
                     calibration = ()
@@ -225,7 +227,7 @@ def export(
             artefact=partial,
             notes=(
                 *notes,
-                *_notes_about_integers(models, file_format, quantization),
+                *notes_about_integers(models, file_format, quantization),
                 *format_notes,
                 *attempts.notes,
             ),
@@ -360,32 +362,6 @@ def _notes_about(models: list) -> list[str]:
     return notes
 
 
-def _check_integers(format: Format, quantization: str | None, models: list) -> None:
-    """Raises if ONNX would quantize activations of a model whose kernels are floats."""
-    if quantization is None or format.name != "onnx":
-        return
-    if not any(isinstance(layer, QuantizedKernel) for layer in unique_layers(models)):
-        raise ValueError(
-            "`quantization` is for kernels of integers in ONNX, and this model has "
-            'none; make them first, by `training.quantize(model, "int8")`. '
-            f"Received: quantization={quantization!r}"
-        )
-
-
-@contextlib.contextmanager
-def _integers_for(format: Format, models: list) -> Iterator[dict[int, QuantizedKernel]]:
-    """Within this block the models have kernels that the format can write.
-
-    Yields:
-        See `TracedModel.integers`.
-    """
-    if format.takes_integers:
-        yield {}
-        return
-    with as_variables(models) as pairs:
-        yield {id(variable): kernel for variable, kernel in pairs}
-
-
 def _forms_for(format: Format) -> contextlib.AbstractContextManager[None]:
     """Within this block models are traced in the forms that the format runs fastest."""
     return (
@@ -393,33 +369,6 @@ def _forms_for(format: Format) -> contextlib.AbstractContextManager[None]:
         if format.enlarges_by_products
         else contextlib.nullcontext()
     )
-
-
-def _notes_about_integers(
-    models: list, format: Format, quantization: str | None
-) -> list[str]:
-    """What became of kernels of integers; `onnx_integers` says more."""
-    modes = [x.mode for x in unique_layers(models) if isinstance(x, QuantizedKernel)]
-    if not modes:
-        return []
-    kinds = " and ".join(f"{modes.count(mode)} of {mode}" for mode in sorted({*modes}))
-    if format.takes_integers:
-        return [f"kernels of integers, {kinds}: written as they are in Keras"]
-    if format.name == "onnx":
-        advice = '; `quantization="int8_dynamic"` also multiplies in integers'
-        return [
-            f"kernels of integers, {kinds}: written as integers, see below"
-            + (advice if quantization is None else "")
-        ]
-    if quantization is None:
-        return [
-            f"kernels of integers, {kinds}: written as the float32 numbers that they "
-            'stand for; `quantization="int8_dynamic"` stores 8 bits'
-        ]
-    return [
-        f"kernels of integers, {kinds}: their numbers are rounded again by "
-        f"{quantization} quantization"
-    ]
 
 
 def _input_lengths(

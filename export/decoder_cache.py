@@ -26,7 +26,6 @@ from keras_attn.export.runner import Runner, load_runner
 from keras_attn.extras import requires_extra
 from keras_attn.file_writing import remove_leftovers
 from keras_attn.kernels.runtime import require_tensorflow
-from keras_attn.layers.adaptation.quantized import QuantizedKernel
 
 # Package and name of the runtime, by the name of its format.
 _RUNTIMES = {"onnx": ("onnxruntime", "ONNX"), "litert": ("ai_edge_litert", "LiteRT")}
@@ -144,12 +143,10 @@ def cached_runner(
 
 def _quantization(pair: IncrementalPair, runtime: str) -> str | None:
     """The argument of `export`: ONNX Runtime multiplies by kernels of integers."""
-    from keras_attn.export.inference import unique_layers
+    from keras_attn.export.integer_kernels import has_integers
 
-    layers = unique_layers([pair.prefill, pair.step])
-    if runtime != "onnx" or not any(isinstance(x, QuantizedKernel) for x in layers):
-        return None
-    return "int8_dynamic"
+    is_taken = runtime == "onnx" and has_integers([pair.prefill, pair.step])
+    return "int8_dynamic" if is_taken else None
 
 
 def _graph(model: keras.Model) -> str:

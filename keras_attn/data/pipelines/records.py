@@ -76,8 +76,9 @@ def record_dataset(
 
     Raises:
         FileNotFoundError: If a pattern matches no file.
-        ValueError: If a file is no TFRecord file, is truncated or compressed; if the
-            numbers do not divide each other; or if there is no whole batch.
+        ValueError: If a file is not a TFRecord file, or is truncated or compressed; if
+            `num_streams` does not divide `batch_size`, or the number of processes does
+            not divide `num_streams`; or if the records do not fill one batch.
         tf.errors.DataLossError: While reading, if a checksum is wrong.
 
     Example:
