@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keras_attn.checks import check_choice
+from keras_attn.cli.finetuning.coco_images import image_folder_of
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.data.images.image_files import IMAGE_SUFFIXES
+from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, YoloLayout, find_yolo
 from keras_attn.data.text.tables import TABLE_SUFFIXES, column_names, is_table
 from keras_attn.file_reading import shown
 
@@ -20,7 +22,7 @@ TASKS = {
     "reward": "prompts, chosen and rejected completions: a model that scores them",
     "image_classification": "a folder of images per class",
     "segmentation": "images and masks",
-    "detection": "images and boxes, COCO's or VOC's",
+    "detection": "images and boxes, COCO's, VOC's or YOLO's",
     "instance_segmentation": "images and a mask of each object, COCO's",
 }
 TEXT_COLUMNS = (
@@ -58,6 +60,7 @@ class Kind:
         images: Folder of the images.
         masks: Folder of the masks.
         annotations: COCO's file.
+        layout: "coco", "voc" or "yolo", of boxes.
         why: What in the data says so, for the user.
     """
 
@@ -70,6 +73,7 @@ class Kind:
     images: Path = Path()
     masks: Path = Path()
     annotations: Path | None = None
+    layout: str = ""
 
 
 def find_kind(settings: Settings, path: Path) -> Kind:
@@ -86,9 +90,15 @@ def find_kind(settings: Settings, path: Path) -> Kind:
     """
     if settings.task is not None:
         check_choice("--task", settings.task, TASKS)
+    if settings.validation_images is not None and settings.validation is None:
+        raise ValueError(
+            "--validation-images needs --validation. Received: --validation-images "
+            f"{settings.validation_images}"
+        )
     if not path.exists():
         raise FileNotFoundError(f"There is no {path}. Received: {str(path)!r}")
     kind = _of_folder(settings, path) if path.is_dir() else _of_file(settings, path)
+    _check_folders(settings, kind, path)
     if settings.task is None:
         return kind
     if settings.task not in _FITTING[kind.task]:
@@ -97,6 +107,17 @@ def find_kind(settings: Settings, path: Path) -> Kind:
             f"{str(path)!r}, which is {TASKS[kind.task]} ({kind.why})"
         )
     return Kind(**{**vars(kind), "task": settings.task})
+
+
+def _check_folders(settings: Settings, kind: Kind, path: Path) -> None:
+    """Raises if a folder is given that such data do not have."""
+    for name in ("images", "masks"):
+        given = getattr(settings, name)
+        if given is not None and getattr(kind, name) != given:
+            raise ValueError(
+                f"--{name} has no meaning for this data. Received: --{name} {given} "
+                f"for {str(path)!r}, {TASKS[kind.task]} ({kind.why})"
+            )
 
 
 # What the data may be learned as.
@@ -121,16 +142,25 @@ def find_other_kind(settings: Settings, kind: Kind, path: Path) -> Kind:
     Raises:
         ValueError: If they are for another task.
     """
-    found = find_kind(settings, path)
+    there = replace(settings, images=settings.validation_images, masks=None)
+    found = find_kind(there, path)
     if not any({found.task, kind.task} <= set(tasks) for tasks in _FITTING.values()):
         raise ValueError(
             f"--validation must be data as DATA, {TASKS[kind.task]}. Received: "
             f"{str(path)!r}, {TASKS[found.task]} ({found.why})"
         )
+    if found.annotations is not None and there.images is None:
+        # Perhaps all images are in the folder that the user named.
+        images = image_folder_of(found.annotations, settings.images)
+        found = replace(found, images=images)
     return found
 
 
 def _of_file(settings: Settings, path: Path) -> Kind:
+    if path.suffix.lower() in YAML_SUFFIXES:
+        yolo = find_yolo(path)
+        if yolo is not None:
+            return _yolo(yolo)
     if not is_table(path):
         raise ValueError(
             f"DATA must be a table, {', '.join(TABLE_SUFFIXES)} or one of them with "
@@ -207,7 +237,12 @@ def _needed(names, given, usual, path: Path, option: str) -> str:
 def _of_folder(settings: Settings, path: Path) -> Kind:
     inside = {each.name for each in path.iterdir()}
     if {"Annotations", "JPEGImages"} <= inside:
-        return Kind("detection", "it has Annotations and JPEGImages, as VOC")
+        return Kind(
+            "detection", "it has Annotations and JPEGImages, as VOC", layout="voc"
+        )
+    yolo = find_yolo(path)
+    if yolo is not None:
+        return _yolo(yolo)
     images = settings.images or _first(path, _IMAGE_FOLDERS)
     masks = settings.masks or _first(path, _MASK_FOLDERS)
     if settings.masks is not None and settings.images is None:
@@ -250,9 +285,14 @@ def _first(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def _coco(settings: Settings, path: Path) -> Kind:
-    root = path.parent.parent if path.parent.name == "annotations" else path.parent
-    images = settings.images or _first(root, _IMAGE_FOLDERS) or root
-    return Kind("detection", f"{path.name} is COCO's", images=images, annotations=path)
+    images = settings.images or image_folder_of(path)
+    why = f"{path.name} is COCO's"
+    return Kind("detection", why, images=images, annotations=path, layout="coco")
+
+
+def _yolo(layout: YoloLayout) -> Kind:
+    where = "" if layout.path.is_file() else ", with images/ and labels/*.txt"
+    return Kind("detection", f"{layout.path.name} is YOLO's{where}", layout="yolo")
 
 
 def _is_coco(path: Path) -> bool:

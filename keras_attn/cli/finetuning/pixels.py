@@ -35,9 +35,7 @@ class PixelJob(Job):
         self.class_names, self.palette = _classes(settings, kind)
         train = self._read(kind)
         if settings.validation is not None:
-            # The folders inside it, not those of `--images` and `--masks`.
-            there = replace(settings, images=None, masks=None)
-            other = find_other_kind(there, kind, settings.validation)
+            other = find_other_kind(settings, kind, settings.validation)
             validation = self._read(other)
         else:
             fraction, seed = settings.validation_fraction, settings.seed
