@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from data.image_sets import write_image, write_mask
-from model_cases import build
 
 from keras_attn import models
 from keras_attn.cli.finetune import finetune
@@ -44,17 +43,6 @@ def write_csv(path, rows):
         writer = csv.writer(file)
         writer.writerows(rows)
     return path
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    """A tiny BERT with its tokenizer."""
-    folder = tmp_path_factory.mktemp("checkpoints") / "bert"
-    sizes = {"vocabulary_size": 61, "hidden_dim": 6, "num_heads": 2, "num_layers": 1}
-    models.save_checkpoint(build("bert_base", **sizes), folder)
-    texts = ["a good film", "a bad film", "very good", "so bad"]
-    WordPieceTokenizer.train(texts * 3, vocabulary_size=61).save(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from data.image_sets import (
     voc_object,
     voc_xml,
     write_image,
+    write_mask,
     write_voc,
     write_xml,
 )
@@ -21,6 +22,7 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.splits import check_apart
 
 PLAN = ["finetune", "faster_rcnn_resnet50"]
+CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
 
 
 @pytest.fixture
@@ -194,6 +196,95 @@ def test_yolo_folders_are_learned(command, planned, tmp_path):
     names = ["mask_rcnn_resnet50", path, "--task", "instance_segmentation", "--plan"]
     line = command.refuses("finetune", *names)
     assert "needs COCO's JSON" in line and "data.yaml is YOLO's" in line
+
+
+VIT = ["finetune", CHECKPOINTS / "vit_classifier"]
+
+
+def test_folders_of_splits_are_no_classes(command, tmp_path):
+    for folders in ("val/cat test/cat", "Train/cat Valid/cat", "test/a valid/b x/c"):
+        root = tmp_path / folders.replace("/", "_")
+        for number, folder in enumerate(folders.split()):
+            write_image(root / folder / "a.png", (9, 9), seed=number)
+        line = command.refuses(*VIT, root, "--plan")
+        assert "must be the training images: pass the folder inside" in line
+    # Flat folders have no classes; a train among cars is one.
+    for folders, is_class in (("train test", False), ("car train bus", True)):
+        root = tmp_path / folders
+        for number, folder in enumerate(folders.split()):
+            for name in "ab":
+                write_image(root / folder / f"{name}.png", (9, 9), seed=number)
+        assert command(*VIT, root, "--plan") == (0 if is_class else 2)
+    assert "3 folders, a class each" in command.out
+
+
+def test_classes_and_files_that_splits_lack(command, tmp_path, eager_runs):
+    for number, name in enumerate(["cat/a", "cat/b", "cat/c", "dog/a", "dog/b"]):
+        write_image(tmp_path / "train" / f"{name}.png", (9, 9), seed=number)
+    (tmp_path / "val" / "cat").mkdir(parents=True)
+    shutil.copy(tmp_path / "train/cat/b.png", tmp_path / "val/cat/new.png")
+    (tmp_path / "val" / "cat" / "a.avi").write_bytes(b"x")
+    given = [*VIT, tmp_path / "train", "--validation", tmp_path / "val", "--plan"]
+    assert command(*given) == 0
+    assert "no example to validate on of: dog" in command.out
+    assert "1 of 1 images to validate on are also training images" in command.out
+    assert f"not used in {tmp_path / 'val'}: 1 file of another kind" in command.out
+    (tmp_path / "val" / "cat" / "new.png").unlink()
+    link = tmp_path / "val" / "cat" / "link.png"
+    link.symlink_to(tmp_path / "train" / "cat" / "a.png")
+    line = command.refuses(*given)
+    assert "must not be those to train on" in line and "link.png" in line
+    assert "has no meaning" in command.refuses(*given, "--images", tmp_path / "val")
+    # A link inside of one folder repeats an example; what is held out has its content.
+    link.unlink()
+    for number in range(9):
+        link = tmp_path / "train" / "dog" / f"link{number}.png"
+        link.symlink_to(tmp_path / "train" / "dog" / "a.png")
+    assert command(*VIT, tmp_path / "train", "--plan") == 0
+    assert "images to validate on are also training images" in command.out
+
+
+def test_masks_are_validated_on_the_folders_beside(command, tmp_path, eager_runs):
+    """SegNet's layout, and splits in both folders."""
+    for root, places in (
+        ("camvid", ("train trainannot", "val valannot", "test testannot")),
+        ("split", ("images/train masks/train", "images/valid masks/valid")),
+    ):
+        for number, place in enumerate(places):
+            images, masks = place.split()
+            for name in ("a", "b"):
+                file = f"{name}.png"
+                write_image(tmp_path / root / images / file, (12, 20), seed=number)
+                labels = np.arange(240).reshape(12, 20) % 2
+                write_mask(tmp_path / root / masks / file, labels)
+        given = ["finetune", "unet", tmp_path / root, "--plan"]
+        assert command(*given) == 0
+        assert "2 images to train on, 2 to validate on" in command.out
+        images, masks = places[1].split()
+        assert f"images in {tmp_path / root / images}, masks in" in command.out
+    write_image(tmp_path / "split" / "masks" / "valid" / "c.png", (12, 20))
+    assert command(*given) == 0
+    assert f"{tmp_path / 'split/masks/valid'}: 1 image" in command.out
+
+
+def test_rows_of_both_splits_are_counted(command, tmp_path, bert, eager_runs):
+    train, val = tmp_path / "train.csv", tmp_path / "val.csv"
+    train.write_text("text,label\nbad,x\ngood,y\nmany,z\n")
+    val.write_text("text,label\ngood,y\ngreat,x\nbad,y\n")
+    given = ["finetune", bert, train, "--plan", "--validation"]
+    assert command(*given, val) == 0
+    assert "2 of 3 rows to validate on are also training rows" in command.out
+    assert "no example to validate on of: z" in command.out
+    assert command(*given, train) == 0
+    assert "3 of 3 rows to validate on are also training rows" in command.out
+    val.write_text("text,label\ngreat,x\n")
+    assert command(*given, val) == 0 and "also training" not in command.out
+    val.write_text("text,label\ngreat,X\n")
+    assert "must be one of" in command.refuses(*given, val)
+    train.write_text("text,label\nbad,xx\ngood,XX\nmany,z\n")
+    assert "one class in two ways" in command.refuses(*given[:-1])
+    line = command.refuses(*given[:-1], "--images", tmp_path)
+    assert "--images has no meaning for this data" in line
 
 
 def test_contents_are_compared_as_a_whole(tmp_path):

@@ -141,6 +141,17 @@ def test_objects_without_a_mask_are_counted(tmp_path):
     assert [len(each.boxes) for each in data.examples] == [2, 1]
 
 
+def test_categories_of_one_name(tmp_path):
+    """Two that differ in case; but one without objects, as Roboflow writes, may."""
+    content = coco_content()
+    content["categories"].append({"id": 3, "name": "Dog "})
+    data = read_coco(*write_coco(tmp_path, content))
+    assert data.class_names == ["Dog ", "cat", "dog"]
+    content["annotations"][1]["category_id"] = 3
+    with pytest.raises(ValueError, match="`categories` of instances.json must not"):
+        read_coco(*write_coco(tmp_path, content))
+
+
 def test_missing_images_are_counted(tmp_path):
     path, folder = write_coco(tmp_path)
     (folder / "eins 1.png").unlink()

@@ -181,3 +181,27 @@ def test_columns_without_names(tmp_path):
     path = write(tmp_path, "a.jsonl", '{"4": "a", "2": "b"}\n')
     with pytest.raises(ValueError, match=r"without a header must be .csv or .tsv"):
         read_labeled_texts(path, **given, header=False)
+
+
+@pytest.mark.parametrize(
+    "labels, pair",
+    [
+        (["cat", "Cat ", "dog"], "'Cat' and 'cat'"),
+        (["new  york", "New York"], "'New York' and 'new  york'"),
+        (["a\u0301b", "\u00e1b"], "and"),
+        (["1", "1.0", "2"], "'1' and '1.0'"),
+        (["01", "1"], "'01' and '1'"),
+    ],
+)
+def test_labels_of_one_class_in_two_ways(tmp_path, labels, pair):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "".join(f"x,{each}\n" for each in labels), "utf-8")
+    data = read_labeled_texts(path)
+    with pytest.raises(ValueError, match=f"`label` must not name one class .*{pair}"):
+        _ = data.class_names
+
+
+def test_letters_may_differ_in_case(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nx,a\ny,A\n")
+    assert read_labeled_texts(path).class_names == ["A", "a"]

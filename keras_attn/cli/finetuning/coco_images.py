@@ -5,16 +5,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from keras_attn.data.images.split_names import SPLITS, split_of
+
 _CHUNK = 2**20
 _MOST_NAMES = 10_000
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
-# How the parts of a data set are called, `_TRAIN` first.
-_SPLITS = (
-    ("train", "training"),
-    ("val", "valid", "validation", "dev"),
-    ("test", "testing"),
-)
-_TRAIN = _SPLITS[0]
 # Words of a file's name that say what is in it, not which images.
 _KINDS = {"instances", "annotations", "annotation", "coco", "captions", "labels"}
 _KINDS |= {"person", "keypoints", "panoptic", "stuff", "bbox", "boxes", "json"}
@@ -43,7 +38,7 @@ def image_folder_of(annotations: Path, other: Path | None = None) -> Path:
     named = list(_named(annotations.stem, root))
     shared = [root / name for name in _COMMON]
     if not _says_other_split(annotations.stem):
-        shared += [root / name for name in _TRAIN]
+        shared += [root / name for name in SPLITS["train"]]
     places = [*named, *shared, root, beside, *([other] if other is not None else [])]
     places = [place for place in dict.fromkeys(places) if place.is_dir()]
     names = _file_names(annotations)
@@ -73,19 +68,12 @@ def _names_of(stem: str) -> Iterator[str]:
     words = [word for word in words if word not in _KINDS]
     yield from words
     for word in words:
-        yield from _synonyms(word)
-
-
-def _synonyms(word: str) -> tuple[str, ...]:
-    """The names of the split that a word such as `val2017` stands for."""
-    word = word.rstrip("0123456789")
-    return next((names for names in _SPLITS if word in names), ())
+        yield from SPLITS.get(split_of(word) or "", ())
 
 
 def _says_other_split(stem: str) -> bool:
-    words = re.split(r"[\W_]+", stem.lower())
-    found = {_synonyms(word) for word in words} - {()}
-    return bool(found) and _TRAIN not in found
+    found = {split_of(word) for word in re.split(r"[\W_]+", stem)} - {None}
+    return bool(found) and "train" not in found
 
 
 def _file_names(path: Path) -> list[str]:

@@ -9,6 +9,7 @@ from keras_attn.checks import check_choice
 from keras_attn.cli.finetuning.coco_images import image_folder_of
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.data.images.image_files import IMAGE_SUFFIXES
+from keras_attn.data.images.split_names import SPLITS, split_of
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, YoloLayout, find_yolo
 from keras_attn.data.text.tables import TABLE_SUFFIXES, column_names, is_table
 from keras_attn.file_reading import shown
@@ -248,6 +249,8 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
     if settings.masks is not None and settings.images is None:
         images = images or path
     if images is not None and masks is not None:
+        if settings.images is None and settings.masks is None:
+            images, masks = _training_part(images, masks)
         why = f"images in {images.name}, masks in {masks.name}"
         return Kind("segmentation", why, images=images, masks=masks)
     files = [*path.glob("*.json"), *(path / "annotations").glob("*.json")]
@@ -260,16 +263,16 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
             "DATA must be one of COCO's files: pass its path, and another one as "
             f"--validation. Received: {str(path)!r} with {names}"
         )
-    if "train" in inside:
-        raise ValueError(
-            "DATA must be the training images: pass the folder inside, and the other "
-            f"one as --validation. Received: {str(path)!r} with {sorted(inside)}"
-        )
     folders = [
         each
         for each in path.iterdir()
         if each.is_dir() and not each.name.startswith(".")
     ]
+    if _are_splits(folders):
+        raise ValueError(
+            "DATA must be the training images: pass the folder inside, and the other "
+            f"one as --validation. Received: {str(path)!r} with {sorted(inside)}"
+        )
     if folders:
         return Kind("image_classification", f"{len(folders)} folders, a class each")
     pictures = sum(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in inside)
@@ -277,6 +280,29 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
         "DATA must be a folder with a subfolder of images per class; with images/ and "
         "masks/; with COCO's JSON; or with VOC's Annotations/ and JPEGImages/. "
         f"Received: {str(path)!r} with {pictures} images and no subfolder"
+    )
+
+
+def _training_part(images: Path, masks: Path) -> tuple[Path, Path]:
+    """`train` inside of both folders, if they have it."""
+    for name in SPLITS["train"]:
+        if (images / name).is_dir() and (masks / name).is_dir():
+            return images / name, masks / name
+    return images, masks
+
+
+def _are_splits(folders: Sequence[Path]) -> bool:
+    """Whether folders are parts of a data set, not classes.
+
+    `train` with pictures in it may be a class of vehicles.
+    """
+    splits = [each for each in folders if split_of(each.name) is not None]
+    if splits and len(splits) == len(folders):
+        return True
+    return any(
+        any(x.is_dir() for x in each.iterdir())
+        and not any(x.suffix.lower() in IMAGE_SUFFIXES for x in each.iterdir())
+        for each in splits
     )
 
 

@@ -5,6 +5,9 @@ import os
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from keras_attn.cli.finetuning.job import shortened_names
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.file_reading import read_bytes
 
@@ -62,6 +65,20 @@ def repeated_rows(
     """
     known = set(train)
     return _repeated(sum(row in known for row in validation), len(validation), what)
+
+
+def without_examples(names: Sequence[str], classes: np.ndarray) -> list[str]:
+    """A note on the classes that are not among the validation data.
+
+    Args:
+        names: Name of each class.
+        classes: The classes of the validation data.
+    """
+    counts = np.bincount(classes, minlength=len(names))
+    missing = [name for name, count in zip(names, counts, strict=True) if not count]
+    if not missing:
+        return []
+    return [f"no example to validate on of: {shortened_names(missing)}"]
 
 
 def _is_same_data(settings: Settings) -> bool:

@@ -15,6 +15,7 @@ from keras_attn.data.images.detection import (
 from keras_attn.data.images.image_files import check_folder, check_names
 from keras_attn.data.images.instance_masks import check_segmentation
 from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.file_reading import MIB, read_json, shown
 
 # `instances_train2017.json` has 449 MB and about 60 million numbers.
@@ -123,6 +124,10 @@ def read_coco(
         for number, found in objects.items()
     ]
     names = [categories[number] for number in class_of]
+    used = sorted({number for each in examples for number in each.classes.tolist()})
+    check_class_names(
+        [names[number] for number in used], f"`categories` of {path.name}"
+    )
     return DetectionData(examples, names, skipped, list(class_of))
 
 

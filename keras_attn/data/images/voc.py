@@ -22,6 +22,7 @@ from keras_attn.data.images.image_files import (
     read_names,
 )
 from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.file_reading import MIB, read_bytes, shown
 
 _MAX_XML_BYTES = 4 * MIB
@@ -93,6 +94,7 @@ def read_voc(
         objects = (each for tree in parsed.values() for each in tree.findall("object"))
         found = {_text(each, "name") for each in objects}
         class_names = sorted(name for name in found if name is not None)
+        check_class_names(class_names, f"The objects in {str(root)!r}")
     numbers = {name: number for number, name in enumerate(class_names)}
     pictures = _list_images(images)
     examples = []

@@ -15,8 +15,10 @@ from keras_attn.data.images.detection import (
     check_boxes,
 )
 from keras_attn.data.images.image_files import list_pictures
-from keras_attn.data.images.yolo_layout import SPLITS, find_yolo, label_file_of
+from keras_attn.data.images.split_names import SPLITS
+from keras_attn.data.images.yolo_layout import find_yolo, label_file_of
 from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.file_reading import MIB, read_text, shown
 
 _MAX_BYTES = 16 * MIB
@@ -97,6 +99,7 @@ def read_yolo(
             "one a line in the order of their numbers, or pass `class_names`. "
             f"Received: {str(source)!r} without"
         )
+    check_class_names(names, f"The classes of {layout.path.name}")
     examples: list[DetectionExample] = []
     used: set[Path] = set()
     unlabeled = 0

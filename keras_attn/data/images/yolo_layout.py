@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from keras_attn.data.images.split_names import SPLITS
 from keras_attn.file_reading import MIB, read_text, shown
 
-SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
 YAML_SUFFIXES = (".yaml", ".yml")
 _IMAGES, _LABELS = "images", "labels"
 _NAME_FILES = ("classes.txt", "obj.names", "labels/classes.txt")

@@ -2,11 +2,12 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from keras_attn.data.pipelines.class_names import check_class_names, same_but_for_case
 from keras_attn.data.text.tables import check_text, read_columns
 from keras_attn.file_reading import shown
 
@@ -33,9 +34,21 @@ class LabeledTexts:
         return len(self.texts)
 
     @property
+    def rows_of_texts(self) -> list[tuple[str, ...]]:
+        """The text, or the two texts, of each row."""
+        second = [] if self.second_texts is None else [self.second_texts]
+        return list(zip(self.texts, *second, strict=True))
+
+    @property
     def class_names(self) -> list[str]:
-        """The different labels: in the order of their numbers, or of the alphabet."""
+        """The different labels: in the order of their numbers, or of the alphabet.
+
+        Raises:
+            ValueError: If two of them differ only in upper case, blanks or the form of
+                a number, as 1 and 1.0.
+        """
         names = set(self.labels)
+        check_class_names(sorted(names), f"`{self.label_column}`", _key)
         if all(name.isascii() and name.isdigit() for name in names):
             return sorted(names, key=int)
         return sorted(names)
@@ -151,6 +164,12 @@ def read_labeled_texts(
     return LabeledTexts(
         first, second[0] if second else None, labels, places, label_column
     )
+
+
+def _key(label: str) -> Hashable:
+    """What labels of one class have in common."""
+    number = _number(label)
+    return same_but_for_case(label) if number is None else number
 
 
 def _number(label: str) -> float | None:
