@@ -283,6 +283,10 @@ def test_rows_of_both_splits_are_counted(command, tmp_path, bert, eager_runs):
     assert "must be one of" in command.refuses(*given, val)
     train.write_text("text,label\nbad,xx\ngood,XX\nmany,z\n")
     assert "one class in two ways" in command.refuses(*given[:-1])
+    train.write_text("text;label\nbad;1,5\n;\ngood;2\n\nso;3\n")
+    assert command(*given[:-1]) == 0
+    assert "text_regression, because train.csv, separated by ;, has" in command.out
+    assert "left out: 2 empty rows, first train.csv, line 3" in command.out
     line = command.refuses(*given[:-1], "--images", tmp_path)
     assert "--images has no meaning for this data" in line
 

@@ -11,7 +11,7 @@ from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
-from keras_attn.cli.finetuning.splits import repeated_rows
+from keras_attn.cli.finetuning.splits import left_out_rows, repeated_rows
 from keras_attn.cli.finetuning.token_batches import longest_of
 from keras_attn.cli.terminal import working
 from keras_attn.data import (
@@ -62,6 +62,7 @@ class CompletionJob(TextJob):
             [tuple(map(tuple, row)) for row in zip(*part, strict=True)]
             for part in self.parts
         ]
+        self.notes += left_out_rows(settings)
         self.notes += repeated_rows(*rows)
 
     def _texts(self, path: Path, kind: Kind) -> Sequence[list[str]]:

@@ -11,7 +11,12 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.data.images.image_files import IMAGE_SUFFIXES
 from keras_attn.data.images.split_names import SPLITS, split_of
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, YoloLayout, find_yolo
-from keras_attn.data.text.tables import TABLE_SUFFIXES, column_names, is_table
+from keras_attn.data.text.tables import (
+    TABLE_SUFFIXES,
+    column_names,
+    delimiter_of,
+    is_table,
+)
 from keras_attn.file_reading import shown
 
 # What a model learns, and from which data.
@@ -170,17 +175,20 @@ def _of_file(settings: Settings, path: Path) -> Kind:
     if path.suffix.lower() == ".json" and _is_coco(path):
         return _coco(settings, path)
     names = column_names(path, header=settings.header)
+    delimiter = delimiter_of(path)
+    fields = "" if delimiter in (None, ",", "\t") else f", separated by {delimiter},"
+    has = f"{path.name}{fields} has the column"
     given = (settings.text_column, settings.label_column)
     if {"chosen", "rejected"} <= set(names) and given == (None, None):
         return Kind(
             "preference",
-            f"{path.name} has the columns chosen and rejected",
+            f"{has}s chosen and rejected",
             prompt=_column(names, settings.prompt_column, ("prompt",), path, "prompt"),
         )
     if "completion" in names and given == (None, None):
         return Kind(
             "completion",
-            f"{path.name} has the column completion",
+            f"{has} completion",
             text="completion",
             prompt=_needed(names, settings.prompt_column, ("prompt",), path, "prompt"),
         )
@@ -199,7 +207,7 @@ def _of_file(settings: Settings, path: Path) -> Kind:
     columns = f"{text}, {second}" if second else text
     return Kind(
         "text_classification",
-        f"{path.name} has the columns {columns} and {label}",
+        f"{has}s {columns} and {label}",
         text=text,
         second=second,
         label=label,

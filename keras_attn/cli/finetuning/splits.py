@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_attn.cli.finetuning.job import shortened_names
 from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.data.text.tables import empty_rows
 from keras_attn.file_reading import read_bytes
 
 _END = 4096
@@ -65,6 +66,21 @@ def repeated_rows(
     """
     known = set(train)
     return _repeated(sum(row in known for row in validation), len(validation), what)
+
+
+def left_out_rows(settings: Settings) -> list[str]:
+    """Notes on the empty rows of the tables.
+
+    Args:
+        settings: The command line.
+    """
+    notes = []
+    for path in dict.fromkeys((settings.data, settings.validation)):
+        found = [] if path is None else empty_rows(path, header=settings.header)
+        if found:
+            what = "empty row" if len(found) == 1 else "empty rows"
+            notes.append(f"left out: {len(found):,} {what}, first {found[0]}")
+    return notes
 
 
 def without_examples(names: Sequence[str], classes: np.ndarray) -> list[str]:
