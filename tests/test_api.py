@@ -30,13 +30,14 @@ PUBLIC = {
         "load_multi30k load_text_tokenizer load_tokenizer make_dates "
         "next_sentence_dataset next_sentence_pairs normalize_answer pack_documents "
         "pad_waveforms parallel_dataset path_choice_dataset path_pair_dataset "
-        "preference_dataset prompt_dataset random_words ranking_dataset read_building "
+        "preference_dataset prompt_dataset random_words ranking_dataset read_audio "
+        "read_building "
         "read_coco read_coco_captions read_completions read_glue read_image_classes "
         "read_image_texts read_labeled_texts read_named_pictures read_parallel "
         "read_preferences read_r2r read_rankings read_regions read_segmentation "
         "read_voc read_vqa read_wav read_waveforms read_yolo record_dataset "
-        "region_dataset sample_languages segmentation_dataset shuffled_dataset split_batches "
-        "split_dates three_augment_dataset to_keras_cv translation_lm_dataset "
+        "region_dataset sample_languages segmentation_dataset shuffled_dataset "
+        "split_batches split_dates three_augment_dataset to_keras_cv translation_lm_dataset "
         "vqa_dataset walk_dataset way_regions whole_batches"
     ),
     "keras_attn.decoding": (

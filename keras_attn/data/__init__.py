@@ -3,6 +3,7 @@
 from keras_attn.data.audio.waveforms import (
     Waveforms,
     pad_waveforms,
+    read_audio,
     read_wav,
     read_waveforms,
 )
@@ -197,6 +198,7 @@ __all__ = [
     "prompt_dataset",
     "random_words",
     "ranking_dataset",
+    "read_audio",
     "read_building",
     "read_coco",
     "read_coco_captions",

@@ -1,4 +1,4 @@
-"""WAV files: every kind of sample, other rates, damaged files."""
+"""WAV files of every kind of sample, other audio files, other rates, damaged files."""
 
 import builtins
 import io
@@ -9,7 +9,7 @@ import wave
 import numpy as np
 import pytest
 
-from keras_attn.data import pad_waveforms, read_wav, read_waveforms
+from keras_attn.data import pad_waveforms, read_audio, read_wav, read_waveforms
 
 RATE = 8000
 RNG = np.random.default_rng(0)
@@ -168,6 +168,113 @@ def test_missing_files_and_bad_rates_are_refused(tmp_path):
         read_wav(tmp_path / "gone.wav")
     with pytest.raises(ValueError, match="`sampling_rate` must be a positive integer"):
         read_wav(tmp_path / "gone.wav", sampling_rate=0)
+
+
+# From the tables of ITU-T G.711: bytes and samples of 16 bits.
+G711 = {
+    7: {0x80: 32124, 0x00: -32124, 0xFF: 0, 0x7F: 0, 0xAA: 5372, 0xFE: 8, 0x70: -120},
+    6: {0xD5: 8, 0x55: -8, 0xAA: 32256, 0x2A: -32256, 0xC5: 264, 0x80: 5504},
+}
+
+
+@pytest.mark.parametrize("kind", G711)
+@pytest.mark.parametrize("extensible", [False, True])
+def test_telephones(tmp_path, kind, extensible):
+    codes, samples = zip(*G711[kind].items(), strict=True)
+    content = wav(bytes(codes), 8, kind=kind, extensible=extensible)
+    found, _ = read_wav(written(tmp_path, content))
+    np.testing.assert_array_equal(found * 2**15, samples)
+
+
+def test_files_of_a_pipe_and_of_more_than_4_gb(tmp_path):
+    samples = encoded(RNG.uniform(-1, 1, 37), 1, 16)
+    plain = wav(samples)
+    expected = read_wav(written(tmp_path, plain))[0]
+    place = plain.index(b"data") + 4
+    for size in (0xFFFFFFFF, 0x7FFFF000):
+        unknown = struct.pack("<I", size)
+        content = plain[:4] + unknown + plain[8:place] + unknown + plain[place + 4 :]
+        np.testing.assert_array_equal(read_wav(written(tmp_path, content))[0], expected)
+    with pytest.raises(ValueError, match="73 bytes of samples of 2 bytes"):
+        read_wav(written(tmp_path, content[:-1]))
+    unknown = struct.pack("<I", 0xFFFFFFFF)
+    sizes = b"ds64" + struct.pack("<IQQQI", 28, len(plain), len(samples), 37, 0)
+    for name in (b"RF64", b"BW64"):
+        content = name + unknown + b"WAVE" + sizes + plain[12:place] + unknown
+        content += samples + b"LIST" + struct.pack("<I", 2) + b"ab"
+        np.testing.assert_array_equal(read_wav(written(tmp_path, content))[0], expected)
+    with pytest.raises(ValueError, match="74 of 75 bytes of its chunk b'data'"):
+        content = name + unknown + b"WAVE" + sizes.replace(b"\x4a", b"\x4b", 1)
+        read_wav(written(tmp_path, content + plain[12:place] + unknown + samples))
+    content = name + unknown + b"WAVE" + plain[12:place] + unknown + samples
+    with pytest.raises(ValueError, match="74 of 4294967295 bytes"):
+        read_wav(written(tmp_path, content))
+
+
+def test_other_kinds_need_soundfile(tmp_path, monkeypatch):
+    real_import = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("soundfile"):
+            raise ImportError("no soundfile", name=name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    path = written(tmp_path, b"fLaC" + bytes(100), "a.flac")
+    message = r"Reading a.flac, .* needs `soundfile`, .*keras-attn\[audio\]"
+    for read in (read_audio, lambda x: read_waveforms([x], RATE, on_error="skip")):
+        with pytest.raises(ImportError, match=message):
+            read(path)
+    with pytest.raises(ValueError, match="a.wav must .*`read_audio` reads it"):
+        read_wav(written(tmp_path, DAMAGED["mp3"][0], "a.wav"))
+    path = written(tmp_path, wav(bytes(100)), "b.wav")
+    np.testing.assert_array_equal(read_audio(path)[0], read_wav(path)[0])
+    assert read_audio(path, RATE)[1] == RATE
+
+
+REASON = "the extra `audio` has no soundfile"
+
+
+@pytest.mark.parametrize(
+    "name, subtype",
+    [
+        ("a.flac", "PCM_16"),
+        ("a.ogg", "VORBIS"),
+        ("a.mp3", "MPEG_LAYER_III"),
+        ("a.aiff", "PCM_24"),
+        ("a.wav", "IMA_ADPCM"),
+        ("a.wav", "ULAW"),
+        ("a.wav", "ALAW"),
+        ("a.rf64", "FLOAT"),
+        ("a.rifx", "PCM_16"),
+    ],
+)
+def test_other_files_are_those_of_soundfile(tmp_path, name, subtype):
+    soundfile = pytest.importorskip("soundfile", reason=REASON)
+    time = np.arange(4000) / RATE
+    both = np.stack([np.sin(2 * np.pi * 440 * time), np.sin(2 * np.pi * 300 * time)], 1)
+    path, options = tmp_path / name, {"subtype": subtype}
+    if name == "a.rifx":
+        options |= {"format": "WAV", "endian": "BIG"}
+    soundfile.write(path, both / 2, RATE, **options)
+    samples, rate = read_audio(path)
+    expected = soundfile.read(path, always_2d=True)[0].mean(1)
+    assert rate == RATE and samples.dtype == np.float32
+    np.testing.assert_allclose(samples, expected, atol=1e-7)
+    error = np.abs(samples[100:3900] - both.mean(1)[100:3900] / 2).max()
+    assert len(samples) >= 4000 and error < 0.1
+    assert read_waveforms([path], 2 * RATE).sampling_rate == 2 * RATE
+    if name == "a.flac":
+        path.write_bytes(path.read_bytes()[:-300])
+        with pytest.raises(ValueError, match=f"{name} must be a complete audio file"):
+            read_audio(path)
+
+
+def test_files_without_sound_are_refused(tmp_path):
+    pytest.importorskip("soundfile", reason=REASON)
+    for content in (b"", b"hello, this is no sound", b"fLaC" + bytes(60)):
+        with pytest.raises(ValueError, match="a.flac must be a complete audio file"):
+            read_audio(written(tmp_path, content, "a.flac"))
 
 
 def test_many_files_are_read_or_skipped(tmp_path):

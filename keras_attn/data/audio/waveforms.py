@@ -1,14 +1,12 @@
-"""Reads WAV files of unknown origin, with errors that name the file.
+"""Reads audio files of unknown origin, with errors that name the file.
 
-Parsed here because `soundfile` reads a truncated file as a shorter one, without an
-error.
+WAV files are read here, by `wav_format.py`; all others by `soundfile`.
 
 Legend: B batch, N samples.
 """
 
 import math
 import os
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,23 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from keras_attn.checks import check_positive
+from keras_attn.data.audio.wav_format import decode_samples, is_wav, parse_wav
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.extras import requires_extra
-from keras_attn.file_reading import MIB, read_bytes
+from keras_attn.file_reading import MIB, check_file, read_bytes
 
 _MAX_BYTES = 1024 * MIB
-_MAX_RATE = 768_000
-_MAX_CHANNELS = 64
-_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-# Sample types by kind and bits; 24-bit samples have no dtype and are read as bytes.
-_TYPES = {
-    (_PCM, 8): "u1",
-    (_PCM, 16): "<i2",
-    (_PCM, 24): "u1",
-    (_PCM, 32): "<i4",
-    (_FLOAT, 32): "<f4",
-    (_FLOAT, 64): "<f8",
-}
+_MAX_SAMPLES = _MAX_BYTES // 4
 
 
 @dataclass(frozen=True)
@@ -58,9 +46,10 @@ class Waveforms:
 def read_wav(
     path: str | os.PathLike, sampling_rate: int | None = None
 ) -> tuple[np.ndarray, int]:
-    """Reads a WAV file: integers of 8, 16, 24 or 32 bits, or floats of 32 or 64.
+    """Reads a WAV file: integers of 8 to 32 bits, floats of 32 or 64, μ-law or A-law.
 
-    Channels are averaged.
+    Also those of more than 4 GB (RF64, BW64), and those of a pipe, whose header does
+    not know their size. Channels are averaged. `read_audio` reads other files.
 
     Args:
         path: The file.
@@ -83,26 +72,51 @@ def read_wav(
         ```
     """
     path = Path(path)
-    if sampling_rate is not None:
-        check_positive("sampling_rate", sampling_rate)
-    kind, bits, channels, rate, content = _parse(path, read_bytes(path, _MAX_BYTES))
-    frame = channels * bits // 8
-    if not content or len(content) % frame:
+    _check_rate(sampling_rate)
+    wav = parse_wav(path, read_bytes(path, _MAX_BYTES))
+    if not wav.is_supported:
         raise ValueError(
-            f"{path.name} must have at least one sample, and the same number in every "
-            f"channel. Received: {str(path)!r} with {len(content)} bytes of samples of "
-            f"{frame} bytes"
+            f"{path.name} must have samples of integers, floats, μ-law or A-law; "
+            f"`read_audio` reads it. Received: {str(path)!r}, {wav.kind_of_samples}"
         )
-    samples = _decode(kind, bits, content).reshape(-1, channels)
-    if not np.isfinite(samples).all():
-        raise ValueError(
-            f"{path.name} must have finite samples. Received: {str(path)!r} with "
-            f"{np.count_nonzero(~np.isfinite(samples))} that are NaN or infinite"
-        )
-    waveform = samples.mean(axis=1)
-    if sampling_rate is not None and sampling_rate != rate:
-        waveform, rate = _resample(waveform, rate, sampling_rate), sampling_rate
-    return waveform.astype(np.float32), rate
+    return _finished(path, decode_samples(path, wav), wav.rate, sampling_rate)
+
+
+def read_audio(
+    path: str | os.PathLike, sampling_rate: int | None = None
+) -> tuple[np.ndarray, int]:
+    """Reads an audio file: WAV as `read_wav`, and FLAC, Ogg, MP3, AIFF and the like.
+
+    The others are read by `soundfile` (the extra `audio`), and so are WAV files of
+    further kinds, such as ADPCM. It finds out that the end of a FLAC file is missing,
+    but reads a shorter sound from other truncated files. Channels are averaged.
+
+    Args:
+        path: The file.
+        sampling_rate: See `read_wav`.
+
+    Returns:
+        The samples, float32 (N,), and their rate, in samples per second.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is no audio file, or as in `read_wav`.
+        ImportError: If soundfile is needed, or SciPy, and not installed.
+
+    Example:
+        ```python
+        waveform, rate = read_audio("speech.flac")
+        ```
+    """
+    path = Path(path)
+    _check_rate(sampling_rate)
+    content = read_bytes(path, _MAX_BYTES)
+    if is_wav(content):
+        wav = parse_wav(path, content)
+        if wav.is_supported:
+            return _finished(path, decode_samples(path, wav), wav.rate, sampling_rate)
+    del content
+    return _finished(path, *_read_by_soundfile(path), sampling_rate)
 
 
 def read_waveforms(
@@ -112,10 +126,10 @@ def read_waveforms(
     min_seconds: float = 0.025,
     on_error: str = "raise",
 ) -> Waveforms:
-    """Reads many WAV files at one sampling rate.
+    """Reads many audio files at one sampling rate.
 
     Args:
-        paths: The files.
+        paths: The files, of any kind that `read_audio` reads.
         sampling_rate: The rate that all samples are converted to; see `read_wav`.
         min_seconds: The minimum duration of a recording, such as one window of a
             spectrogram.
@@ -134,7 +148,7 @@ def read_waveforms(
     kept, waveforms = [], []
     for path in map(Path, paths):
         try:
-            waveform, rate = read_wav(path, sampling_rate)
+            waveform, rate = read_audio(path, sampling_rate)
             if len(waveform) < min_seconds * rate:
                 raise ValueError(
                     f"{path.name} must last at least {min_seconds} s (`min_seconds`). "
@@ -150,10 +164,10 @@ def read_waveforms(
             f", the first because: {next(iter(skipped.values()))}" if skipped else ""
         )
         raise ValueError(
-            "`paths` must have a WAV file that can be read. "
+            "`paths` must have an audio file that can be read. "
             f"Received: {len(paths)} paths{first}"
         )
-    skipped.report("WAV files")
+    skipped.report("Audio files")
     return Waveforms(kept, waveforms, sampling_rate, skipped)
 
 
@@ -189,61 +203,49 @@ def pad_waveforms(
     return {"waveform": padded, "padding_mask": mask.astype(np.int32)}
 
 
-def _parse(path: Path, content: bytes) -> tuple[int, int, int, int, bytes]:
-    """Kind, bits, channels and rate of the samples, and their bytes."""
+def _check_rate(sampling_rate: int | None) -> None:
+    if sampling_rate is not None:
+        check_positive("sampling_rate", sampling_rate)
 
-    def bad(reason: str) -> ValueError:
-        return ValueError(
-            f"{path.name} must be a WAV file; is it complete? Received: {str(path)!r}, "
-            f"{reason}"
+
+def _finished(
+    path: Path, samples: np.ndarray, rate: int, wanted: int | None
+) -> tuple[np.ndarray, int]:
+    """Samples (N, channels) as one channel at the wanted rate, and the rate."""
+    if not np.isfinite(samples).all():
+        raise ValueError(
+            f"{path.name} must have finite samples. Received: {str(path)!r} with "
+            f"{np.count_nonzero(~np.isfinite(samples))} that are NaN or infinite"
         )
-
-    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
-        raise bad(f"which begins with {content[:12]!r}")
-    layout, place = None, 12
-    while place + 8 <= len(content):
-        name, size = struct.unpack_from("<4sI", content, place)
-        chunk = content[place + 8 : place + 8 + size]
-        if len(chunk) < size:
-            raise bad(f"{len(chunk)} of {size} bytes of its chunk {name!r}")
-        if name == b"fmt ":
-            layout = _parse_format(chunk, bad)
-        elif name == b"data":
-            if layout is None:
-                raise bad("samples before their format")
-            return *layout, chunk
-        place += 8 + size + size % 2  # Chunks begin at even offsets.
-    raise bad("without samples")
+    waveform = samples.mean(axis=1)
+    if wanted is not None and wanted != rate:
+        waveform, rate = _resample(waveform, rate, wanted), wanted
+    return waveform.astype(np.float32), rate
 
 
-def _parse_format(chunk: bytes, bad) -> tuple[int, int, int, int]:
-    if len(chunk) < 16:
-        raise bad(f"a format of {len(chunk)} bytes")
-    kind, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
-    if kind == _EXTENSIBLE and len(chunk) >= 26:
-        (kind,) = struct.unpack_from("<H", chunk, 24)
-    if (kind, bits) not in _TYPES:
-        raise bad(
-            f"samples of kind {kind} with {bits} bits, neither integers (1) of 8, 16, "
-            "24 or 32 bits nor floats (3) of 32 or 64"
+def _read_by_soundfile(path: Path) -> tuple[np.ndarray, int]:
+    """The samples of a file, float64 (N, channels), and their rate."""
+    check_file(path, _MAX_BYTES)
+    with requires_extra("audio", f"Reading {path.name}, which is no plain WAV file,"):
+        import soundfile
+    try:
+        with soundfile.SoundFile(path) as file:
+            count, rate = file.frames, file.samplerate
+            if count * file.channels > _MAX_SAMPLES:
+                raise ValueError(f"more than {_MAX_SAMPLES} samples")
+            samples = file.read(dtype="float64", always_2d=True)
+    # What libsndfile says is a RuntimeError; a kind that it does not know, a TypeError.
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path.name} must be a complete audio file. Received: {str(path)!r}, "
+            f"{error}"
+        ) from error
+    if not count or len(samples) != count:
+        raise ValueError(
+            f"{path.name} must be a complete audio file. Received: {str(path)!r} with "
+            f"{len(samples)} of {count} samples"
         )
-    if not 1 <= channels <= _MAX_CHANNELS or not 1 <= rate <= _MAX_RATE:
-        raise bad(f"{channels} channels of {rate} samples per second")
-    return kind, bits, channels, rate
-
-
-def _decode(kind: int, bits: int, content: bytes) -> np.ndarray:
-    """The samples of all channels in turn, float64, integers in [-1, 1)."""
-    samples = np.frombuffer(content, _TYPES[kind, bits])
-    if kind == _FLOAT:
-        return samples.astype(np.float64)
-    if bits == 8:  # Unsigned, unlike the others.
-        return samples / 128 - 1
-    if bits == 24:
-        wide = np.zeros((len(samples) // 3, 4), np.uint8)
-        wide[:, 1:] = samples.reshape(-1, 3)
-        samples, bits = wide.view("<i4")[:, 0], 32
-    return samples / 2 ** (bits - 1)
+    return samples, rate
 
 
 def _resample(waveform: np.ndarray, old: int, new: int) -> np.ndarray:
