@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from data.image_sets import write_coco, write_voc
+from extras import NEEDS_JAX
 from walk_cases import write_r2r
 
 from keras_attn import data, decoding, export, models
@@ -317,11 +318,11 @@ def losses_of(script, count, axis):
 
 
 @pytest.mark.runs
+@NEEDS_JAX
 @pytest.mark.parametrize(
     "axis", ["model", pytest.param("batch", marks=pytest.mark.variation)]
 )
 def test_two_processes_train_like_one(axis, tmp_path):
-    pytest.importorskip("jax")
     text = (DOCS / "distribution.md").read_text("utf-8")
     (recipe,) = re.findall(r"```python\n(.*?)```", text, re.S)
     (tmp_path / "train.py").write_text(recipe, "utf-8")
