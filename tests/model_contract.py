@@ -22,7 +22,7 @@ every_case = pytest.mark.parametrize("case", CASES)
 # One head of each model that has some.
 FIRST_HEADS = {made.name: case for case, made in reversed(CASES.items()) if made.head}
 # What options and further heads change is tested with `every_case`; what they hardly
-# can, only in `make test VARIATIONS=1`.
+# can, only in `make test-variations`.
 every_model_and_head = pytest.mark.parametrize(
     "case",
     [

@@ -66,7 +66,7 @@ def fits_of(cases):
 
 
 def few_of(cases):
-    """Cases as parameters; most of them only in `make test-compiled VARIATIONS=1`.
+    """Cases as parameters; most of them only in `make test-compiled VARIATIONS=all`.
 
     The contract of layers tests the same, and on JAX a fit takes many seconds.
     """

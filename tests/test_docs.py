@@ -48,7 +48,7 @@ def test_images(tmp_path, monkeypatch):
             for index in range(8):
                 picture = RNG.integers(0, 256, (32, 32, 3))
                 keras.utils.save_img(folder / f"{index}.png", picture, scale=False)
-    names = run_recipes("images.md")
+    names = run_recipes("image_models.md")
     for picture in ("heads", "rollout", "positions", "mae"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 1000
     assert names["maps"]["stage_0"].shape == (1, 24, 16, 16)
@@ -79,7 +79,7 @@ def test_sentences(tmp_path, monkeypatch, capsys):
         "said",
     ]
     data.WordPieceTokenizer(pieces).save(tmp_path / "checkpoint")
-    names = run_recipes("sentences.md")
+    names = run_recipes("glue.md")
     assert len(names["train"]) == len(names["dev"]) == 10
     assert set(names["scores"].metrics["MRPC"]) == {"f1_score", "accuracy"}
     logged = names["model"].history.history["val_f1_score"][-1]
@@ -90,7 +90,7 @@ def test_sentences(tmp_path, monkeypatch, capsys):
 @pytest.mark.runs
 def test_finetuning(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("finetuning.md")
+    names = run_recipes("fine_tune.md")
     printed = capsys.readouterr().out
     assert "2 × block_*/attention/query" in printed
     assert "int4 in blocks of 32" in printed
@@ -104,7 +104,7 @@ def test_finetuning(tmp_path, monkeypatch, capsys):
 @pytest.mark.runs
 def test_captions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("captions.md")
+    names = run_recipes("image_captioning.md")
     assert len(names["captions"]) == 16
     assert (tmp_path / "captioner.onnx" / "step.onnx").is_file()
 
@@ -112,7 +112,7 @@ def test_captions(tmp_path, monkeypatch):
 @pytest.mark.runs
 def test_generation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("generation.md", until="# Text, faster")
+    names = run_recipes("images_from_captions.md")
     assert names["found"].images.shape == (4, 32, 32, 3)
     expected = decoding.generate(
         names["dalle"], names["prompt"], 64, strategy=decoding.Sample(seed=0)
@@ -126,7 +126,7 @@ def test_generation(tmp_path, monkeypatch):
 @pytest.mark.shipped
 def test_faster_generation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("generation.md", "# Text, faster")
+    names = run_recipes("generate.md")
     plain = names["plain"].token_ids
     np.testing.assert_array_equal(names["shipped"].token_ids, plain)
     np.testing.assert_array_equal(names["quoted"].token_ids, plain)
@@ -149,7 +149,7 @@ def test_dense(tmp_path, monkeypatch):
     (tmp_path / "COCO").mkdir()
     images.rename(tmp_path / "COCO" / "images")
     (tmp_path / "COCO" / "images" / path.name).rename(tmp_path / "COCO" / path.name)
-    names = run_recipes("dense.md")
+    names = run_recipes("detection_and_segmentation.md")
     for picture in ("segmentation", "field", "detections"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 1000
     assert len(names["history"]["iou_membrane"]) == 2
@@ -171,7 +171,7 @@ def test_speech(tmp_path, monkeypatch):
     cut = tmp_path / "speech" / "cut.wav"
     cut.write_bytes(cut.read_bytes()[:-1])
     with pytest.warns(UserWarning, match=r"left out 1 files.*cut.wav"):
-        names = run_recipes("speech.md")
+        names = run_recipes("speech_recognition.md")
     assert names["texts"] == ["no", "yes"]
     assert names["frames"]["frame_lengths"].tolist() == [52, 25]
     assert names["shipped"].token_ids.shape == (2, 20)
@@ -198,7 +198,7 @@ def write_vqa(folder):
 @pytest.mark.runs
 def test_interaction(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("interaction.md")
+    names = run_recipes("robot_interaction.md")
     assert len(names["history"].history["val_reward"]) == 2
     assert (tmp_path / "interaction.png").stat().st_size > 1000
     assert (tmp_path / "robot.tflite").stat().st_size > 1000
@@ -214,7 +214,7 @@ def test_feedback(tmp_path, monkeypatch):
     # What is compiled runs too few steps to be worth it.
     tf.config.run_functions_eagerly(True)
     try:
-        names = run_recipes("feedback.md")
+        names = run_recipes("human_feedback.md")
     finally:
         tf.config.run_functions_eagerly(False)
     assert len(names["history"]["val_reward"]) == 2
@@ -227,7 +227,7 @@ def test_feedback(tmp_path, monkeypatch):
 def test_questions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_vqa(tmp_path / "vqa")
-    names = run_recipes("questions.md")
+    names = run_recipes("visual_questions.md")
     assert names["train"].answers == ["yes", "no"]
     assert names["maps"].shape == (2, 8, 8)
     assert (tmp_path / "glimpses.png").stat().st_size > 1000
@@ -267,7 +267,7 @@ def test_vision_language(tmp_path, monkeypatch):
     for name in ("a.jpg", "b.png"):
         picture = RNG.integers(0, 256, (50, 70, 3))
         keras.utils.save_img(tmp_path / "photos" / name, picture, scale=False)
-    names = run_recipes("vision_language.md", until="## Seeing what matters")
+    names = run_recipes("images_and_texts.md", until="## Seeing what matters")
     assert sorted(names["index"].names) == ["a.jpg", "b.png"]
     assert (tmp_path / "photos.npz").is_file()
     assert names["served"](picture[None].astype("uint8")).shape == (1, 3)
@@ -282,7 +282,7 @@ def test_vision_language(tmp_path, monkeypatch):
 @pytest.mark.runs
 def test_seeing_what_matters(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("vision_language.md", "## Seeing what matters")
+    names = run_recipes("images_and_texts.md", "## Seeing what matters")
     for picture in ("similarity", "relevance", "words", "regions"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 1000
     assert names["maps"].shape == (1, 5, 8, 8)
@@ -323,7 +323,7 @@ def losses_of(script, count, axis):
     "axis", ["model", pytest.param("batch", marks=pytest.mark.variation)]
 )
 def test_two_processes_train_like_one(axis, tmp_path):
-    text = (DOCS / "distribution.md").read_text("utf-8")
+    text = (DOCS / "many_devices.md").read_text("utf-8")
     (recipe,) = re.findall(r"```python\n(.*?)```", text, re.S)
     (tmp_path / "train.py").write_text(recipe, "utf-8")
     one, two = (losses_of(tmp_path / "train.py", count, axis) for count in (1, 2))

@@ -33,7 +33,7 @@ def programs_of(cases):
     """The tests of models: a forward pass in float32, a training step in bfloat16.
 
     The first model of each family is always compiled, the others and the other
-    precision with `VARIATIONS=1`.
+    precision with `VARIATIONS=all`.
 
     Args:
         cases: Names of `CASES`.

@@ -57,7 +57,7 @@ LARGE_GRADIENTS = {
 
 
 def of_each_layer(cases, variations=()):
-    """The first case of each layer; the others only in `make test VARIATIONS=1`.
+    """The first case of each layer; the others only in `make test-variations`.
 
     Args:
         cases: Their names, "Layer-case", and the cases.

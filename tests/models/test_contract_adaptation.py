@@ -1,6 +1,6 @@
 """Every model and head with low-rank updates, kernels of integers, and both.
 
-These tests run in `make test VARIATIONS=1`; where a model is loaded,
+These tests run in `make test-variations`; where a model is loaded,
 `test_contract.py` gives the first model of each family updates and integers, and
 `test_adaptation.py` tests both in every layer. What takes neither is listed in
 `adaptation_cases.py`.
