@@ -18,7 +18,7 @@ from data.image_sets import write_coco, write_voc
 from extras import NEEDS_JAX
 from walk_cases import write_r2r
 
-from keras_attn import data, decoding, export, models
+from keras_attn import data, decoding, export, models, viz
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
@@ -55,6 +55,35 @@ def test_images(tmp_path, monkeypatch):
     assert names["maps"]["stage_1"].shape == (1, 12, 8, 32)
     for artefact in ("vit.tflite", "vit.onnx", "vit/saved_model.pb"):
         assert (tmp_path / artefact).is_file()
+
+
+@pytest.mark.runs
+def test_the_pages_for_beginners(tmp_path, monkeypatch, capsys):
+    """Each page alone, as a reader may begin with any."""
+    monkeypatch.chdir(tmp_path)
+    run_recipes("build.md")
+    assert "vit_base_patch16" in capsys.readouterr().out
+    run_recipes("fit.md")
+    run_recipes("see.md")
+    assert (tmp_path / "heads.png").stat().st_size > 1000
+    assert "<html" in (tmp_path / "attention.html").read_text("utf-8")
+    assert [*(tmp_path / "logs").rglob("events*")]
+    names = run_recipes("own_layers.md")
+    assert names["scores"]["location"].shape == (1, 1, 5, 7)
+    images = RNG.uniform(size=(1, 32, 32, 3))
+    assert {*viz.capture_attention(names["model"], images)} == {
+        "block_0/attention",
+        "block_1/attention",
+    }
+
+
+@pytest.mark.shipped
+def test_ship(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("ship.md")
+    assert names["logits"].shape == (8, 10)
+    for artefact in ("vit.tflite", "vit.onnx", "vit/saved_model.pb", "gpt.onnx"):
+        assert (tmp_path / artefact).exists()
 
 
 @pytest.mark.runs
