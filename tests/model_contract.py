@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from model_cases import (
     CASES,
+    ONE_OF_EACH,
     B,
     given,
     has_own_loss,
@@ -23,15 +24,28 @@ every_case = pytest.mark.parametrize("case", CASES)
 FIRST_HEADS = {made.name: case for case, made in reversed(CASES.items()) if made.head}
 # What options and further heads change is tested with `every_case`; what they hardly
 # can, only in `make test-variations`.
-every_model_and_head = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=pytest.mark.variation)
-        if made.options or (made.head and case not in FIRST_HEADS.values())
-        else case
-        for case, made in CASES.items()
-    ],
+
+
+def _each_case(is_variation):
+    """All cases as parameters, with those for which a function holds as variations."""
+    return pytest.mark.parametrize(
+        "case",
+        [
+            pytest.param(case, marks=pytest.mark.variation)
+            if is_variation(case, made)
+            else case
+            for case, made in CASES.items()
+        ],
+    )
+
+
+every_model_and_head = _each_case(
+    lambda case, made: made.options or (made.head and case not in FIRST_HEADS.values())
 )
+# What a head, whose layers are its encoder's and a product, hardly can change.
+every_model = _each_case(lambda case, made: made.options or made.head)
+# What does not depend on the model, but for the kinds of layers that it has.
+every_family = _each_case(lambda case, made: case not in ONE_OF_EACH)
 
 
 def close(actual, expected, atol, rtol=0.0):

@@ -126,5 +126,7 @@ def test_the_readme_is_read_in_three_minutes():
 
 def test_links_lead_to_files():
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")):
-        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        for link in re.findall(
+            r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8")
+        ):
             assert (page.parent / link).exists(), f"{page.name}: {link}"

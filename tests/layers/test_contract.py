@@ -203,7 +203,7 @@ def test_saving_and_loading_keeps_outputs_and_paths(case, tmp_path):
     assert [w.path for w in loaded.weights] == [w.path for w in model.weights]
 
 
-@every_case
+@every_layer
 @pytest.mark.parametrize(
     "known",
     [
@@ -314,7 +314,12 @@ def test_compiled_outputs_match_eager_ones(case):
 
 @every_layer
 @pytest.mark.parametrize(
-    "policy", ["mixed_bfloat16", "mixed_float16"], indirect=True, ids=["bf16", "f16"]
+    "policy",
+    [
+        pytest.param("mixed_bfloat16", id="bf16"),
+        pytest.param("mixed_float16", id="f16", marks=pytest.mark.variation),
+    ],
+    indirect=True,
 )
 def test_half_precision(case, policy):
     layer = built(case)
