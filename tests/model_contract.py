@@ -20,6 +20,10 @@ from model_cases import (
 from keras_attn.layers import GumbelSoftmax
 
 every_case = pytest.mark.parametrize("case", CASES)
+# One model of each kind of inputs and of decoder: where the property is one of the
+# layers, whose contract tests it, and a case takes seconds to compile.
+FEW = ("bert_base", "rnnsearch_50", "swin_tiny", "gpt_117m", "unet")
+FEW += ("faster_rcnn_resnet50", "clip_vit_base_patch32")
 # One head of each model that has some.
 FIRST_HEADS = {made.name: case for case, made in reversed(CASES.items()) if made.head}
 # What options and further heads change is tested with `every_case`; what they hardly
@@ -46,6 +50,14 @@ every_model_and_head = _each_case(
 every_model = _each_case(lambda case, made: made.options or made.head)
 # What does not depend on the model, but for the kinds of layers that it has.
 every_family = _each_case(lambda case, made: case not in ONE_OF_EACH)
+
+
+def few_of(cases):
+    """Cases as parameters, of which all but `FEW` are variations."""
+    return [
+        case if case in FEW else pytest.param(case, marks=pytest.mark.variation)
+        for case in cases
+    ]
 
 
 def close(actual, expected, atol, rtol=0.0):

@@ -87,6 +87,7 @@ def test_ship(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_sentences(tmp_path, monkeypatch, capsys):
     pytest.importorskip("tensorflow_text")
     monkeypatch.chdir(tmp_path)
@@ -131,6 +132,7 @@ def test_finetuning(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_captions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_recipes("image_captioning.md")
@@ -139,6 +141,7 @@ def test_captions(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_generation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_recipes("images_from_captions.md")
@@ -164,6 +167,7 @@ def test_faster_generation(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_dense(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for index in range(6):
@@ -188,6 +192,7 @@ def test_dense(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_speech(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "speech").mkdir()
@@ -225,6 +230,7 @@ def write_vqa(folder):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_interaction(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_recipes("robot_interaction.md")
@@ -238,6 +244,7 @@ def test_interaction(tmp_path, monkeypatch):
 # `tf.data` stays a graph.
 @pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_f")
 @pytest.mark.runs
+@pytest.mark.variation
 def test_feedback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # What is compiled runs too few steps to be worth it.
@@ -253,6 +260,7 @@ def test_feedback(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_questions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_vqa(tmp_path / "vqa")
@@ -265,6 +273,7 @@ def test_questions(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_navigation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for split in ("train", "val_unseen"):
@@ -279,6 +288,7 @@ def test_navigation(tmp_path, monkeypatch):
 
 @pytest.mark.runs
 @pytest.mark.shipped
+@pytest.mark.variation
 def test_vision_language(tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     pytest.importorskip("tensorflow_text")
@@ -309,6 +319,7 @@ def test_vision_language(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_seeing_what_matters(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_recipes("images_and_texts.md", "## Seeing what matters")

@@ -9,8 +9,8 @@ import re
 
 import keras
 import pytest
-from model_cases import CASES, build, first_of_families, given, inputs_for
-from model_contract import objective_of
+from model_cases import CASES, build, given, inputs_for
+from model_contract import few_of, objective_of
 from model_fits import ONE_OF_EACH_BLOCK
 
 from keras_attn.models.parts import tpu
@@ -19,8 +19,6 @@ from keras_attn.models.parts.keras_state import undone, without_allocating
 TOPOLOGY, ROWS = "v5e:2x2", 4
 # Their loss compares each image with the texts of all devices.
 COMPARES_ALL_ROWS = ("clip", "siglip")
-# A minute of the compiler for layers that DeconvNet has, too.
-_SLOWEST = "fcn8s_vgg16"
 _COLLECTIVE = re.compile(
     r"= (.*) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"
     r"|collective-broadcast)(?:-start)?\("
@@ -32,16 +30,12 @@ _FOREIGN = re.compile(r"callback|\bsend\(|\brecv\(|outfeed|\bf64\b|X64|\b[su]64\
 def programs_of(cases):
     """The tests of models: a forward pass in float32, a training step in bfloat16.
 
-    The first model of each family is always compiled, the others and the other
-    precision with `VARIATIONS=all`.
+    A few models are always compiled, the others and the other precision in turn.
 
     Args:
         cases: Names of `CASES`.
     """
-    cases = [
-        pytest.param(case, marks=pytest.mark.variation) if case == _SLOWEST else case
-        for case in first_of_families(cases)
-    ]
+    cases = few_of(cases)
 
     @pytest.mark.tpu
     @pytest.mark.parametrize("case", cases)

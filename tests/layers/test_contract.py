@@ -56,8 +56,24 @@ LARGE_GRADIENTS = {
 }
 
 
+# On JAX, which compiles each operation of a call by itself, a case takes a second.
+ON_EACH_BACKEND = {
+    "AdditiveAttention",
+    "AttentionRNN",
+    "MultiHeadAttention",
+    "PatchEmbedding",
+    "RelativeMultiHeadAttention",
+    "SinusoidalPositionEmbedding",
+    "SwinBlock",
+    "TransformerDecoderBlock",
+    "TransformerEncoderBlock",
+    "TransposedConv2D",
+    "WindowAttention",
+}
+
+
 def of_each_layer(cases, variations=()):
-    """The first case of each layer; the others only in `make test-variations`.
+    """The first case of each layer; the others are variations, on JAX most layers.
 
     Args:
         cases: Their names, "Layer-case", and the cases.
@@ -65,7 +81,9 @@ def of_each_layer(cases, variations=()):
     """
 
     def is_variation(name):
-        return name not in FIRST or name.split("-")[0] in variations
+        layer = name.split("-")[0]
+        is_elsewhere = ON_JAX and layer not in ON_EACH_BACKEND
+        return name not in FIRST or layer in variations or is_elsewhere
 
     return pytest.mark.parametrize(
         "case",
@@ -80,7 +98,6 @@ def of_each_layer(cases, variations=()):
 
 
 every_layer = of_each_layer(ALL)
-# On JAX, which compiles each operation of a call by itself, a case takes a second.
 every_case = (
     every_layer
     if ON_JAX
