@@ -136,7 +136,8 @@ $(VENV)/.parity: EXTRAS = dev,parity
 $(VENV)/.parity: INCLUDED = .demo .test .dev
 
 $(addprefix $(VENV)/,.demo .test .dev .parity): $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) --editable ".[$(EXTRAS)]"
+# Each editable install has setuptools warn that folders may hide the package.
+	PYTHONWARNINGS=ignore $(PIP) --editable ".[$(EXTRAS)]"
 	touch $@ $(addprefix $(VENV)/,$(INCLUDED))
 
 # Where only tests/parity/torchvision_shim.py finds it, which says why. Of the package of
