@@ -184,7 +184,7 @@ def build_gpt(
     Positions count the real tokens, so a prompt may be padded on either side.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V.
         hidden_dim: D.
         key_dim: H. Default: D / N, rounded down.

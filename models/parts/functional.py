@@ -45,6 +45,7 @@ from keras_attn.layers.adaptation.quantization import (
     quantize,
 )
 from keras_attn.models.parts.label_ranges import check_labels
+from keras_attn.models.parts.weighted_positions import weights_of_means
 
 
 def sequence_inputs(*names: str) -> dict[str, Any]:
@@ -286,6 +287,21 @@ class Functional(keras.Model):
         """Checks arrays, then evaluates as `keras.Model.test_on_batch` does."""
         self._check_examples(x, y)
         return super().test_on_batch(x, y, *args, **kwargs)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss of `compile`, of Keras' own a mean over the positions that count.
+
+        Args:
+            x: As in Keras.
+            y: As in Keras.
+            y_pred: As in Keras.
+            sample_weight: As in Keras; see `weights_of_means`.
+            training: As in Keras.
+        """
+        sample_weight = weights_of_means(self.loss, sample_weight)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     @functools.cached_property
     def _ranges(self) -> dict[str, IndexRange]:

@@ -33,6 +33,7 @@ from keras_attn import layers
 from keras_attn.indices import index_ranges
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks import output_specs
+from keras_attn.ops import gelu_tanh
 
 FIRST = {f"{layer}-{[*cases][0]}" for layer, cases in CASES.items()}
 ON_JAX = keras.backend.backend() == "jax"
@@ -97,6 +98,11 @@ def of_each_layer(cases, variations=()):
     )
 
 
+def _own_arguments(name):
+    """Arguments that a layer's constructor names, and does not leave to Keras."""
+    return inspect.signature(getattr(layers, name)).parameters
+
+
 every_layer = of_each_layer(ALL)
 every_case = (
     every_layer
@@ -148,6 +154,15 @@ def test_the_config_is_complete_and_recreates_the_layer(case):
     assert type(layer).from_config(config).get_config() == config
     from_file = type(layer).from_config(json.loads(json.dumps(config)))
     assert from_file.get_config() == config
+
+
+@pytest.mark.parametrize(
+    "layer", [name for name in CASES if "activation" in _own_arguments(name)]
+)
+def test_an_activation_has_the_names_of_the_library_too(layer):
+    made = next(iter(CASES[layer].values())).make()
+    named = type(made).from_config({**made.get_config(), "activation": "gelu_tanh"})
+    assert named.activation is gelu_tanh
 
 
 @every_layer

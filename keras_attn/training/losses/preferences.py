@@ -21,6 +21,7 @@ from keras_attn.checks import (
     fits,
 )
 from keras_attn.precision import at_least_float32
+from keras_attn.training.losses.weighted_mean import WeightedMeanLoss
 
 DPOKind = Literal["sigmoid", "ipo", "hinge", "robust"]
 
@@ -80,7 +81,7 @@ def ranking_loss(
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RankingLoss(keras.losses.Loss):
+class RankingLoss(WeightedMeanLoss):
     """Mean of `ranking_loss` over rankings whose answers are scored one by one.
 
     The answers of a ranking are consecutive rows of a batch, as the options of a
@@ -129,7 +130,7 @@ class RankingLoss(keras.losses.Loss):
         name="ranking_loss",
         dtype=None,
     ):
-        super().__init__(name=name, reduction=reduction, dtype=dtype or "float32")
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.num_answers = _check_num_answers(num_answers)
         self.margin = check_at_least_zero("margin", margin)
         self.center_weight = check_at_least_zero("center_weight", center_weight)
@@ -160,7 +161,6 @@ class RankingLoss(keras.losses.Loss):
             "num_answers": self.num_answers,
             "margin": self.margin,
             "center_weight": self.center_weight,
-            "dtype": self.dtype,
         }
 
 
