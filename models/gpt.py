@@ -293,7 +293,7 @@ class GPT(Functional):
         Args:
             max_length: L, the maximum number of tokens in the prompt and its
                 continuation. Default: the number of positions.
-            extend: Whether to make the model that reads several tokens at once, which
+            extend: Whether the pair reads several tokens at once too, which
                 `speculation` needs.
 
         Raises:
