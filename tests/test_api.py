@@ -34,8 +34,8 @@ PUBLIC = {
         "read_coco read_coco_captions read_completions read_glue read_image_classes "
         "read_image_texts read_labeled_texts read_named_pictures read_parallel "
         "read_preferences read_r2r read_rankings read_regions read_segmentation "
-        "read_voc read_vqa read_wav read_waveforms record_dataset region_dataset "
-        "sample_languages segmentation_dataset shuffled_dataset split_batches "
+        "read_voc read_vqa read_wav read_waveforms read_yolo record_dataset "
+        "region_dataset sample_languages segmentation_dataset shuffled_dataset split_batches "
         "split_dates three_augment_dataset to_keras_cv translation_lm_dataset "
         "vqa_dataset walk_dataset way_regions whole_batches"
     ),

@@ -130,7 +130,17 @@ def finetune(
     ] = 128,
     images: Annotated[
         Path | None,
-        _IMAGES.folder("Folder of the images, if it is not images/ beside the rest."),
+        _IMAGES.folder(
+            "Folder of the images, if it is not images/ beside the rest, nor for "
+            "COCO's train.json train/."
+        ),
+    ] = None,
+    validation_images: Annotated[
+        Path | None,
+        _IMAGES.folder(
+            "Folder of the images of --validation, if they are not images/ in it, nor "
+            "for COCO's val.json in val/."
+        ),
     ] = None,
     masks: Annotated[
         Path | None,
@@ -265,6 +275,7 @@ def finetune(
         tokenizer=tokenizer,
         max_length=max_length,
         images=images,
+        validation_images=validation_images,
         masks=masks,
         classes=classes,
         image_size=image_size,

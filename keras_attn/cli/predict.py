@@ -103,10 +103,12 @@ def predict(
 ) -> None:
     """Classify, score, segment, detect or continue what is in files.
 
-    Writes a line per text or image, or per object in CSV: what was read, the label and
-    its probability; a score; a continuation; the share of each class of pixels; or the
-    box of an object in pixels of the image, left, top, right, bottom, and of a Mask
-    R-CNN its pixels, the run lengths of COCO's results.
+    Writes a line per text or image, or per object in CSV: what was read, and the label
+    and its probability; a score; a continuation; the share of each class of pixels; or
+    the box of an object in pixels of the image, left, top, right, bottom, and of a Mask
+    R-CNN its pixels, the run lengths of COCO's results. All columns of a table are
+    written, one that is called label as input_label; a line without a text has no
+    prediction.
 
     Example: keras-attn predict runs/reviews new.csv --output labels.csv
 

@@ -55,6 +55,7 @@ from keras_attn.data.images.segmentation import (
 from keras_attn.data.images.voc import read_voc
 from keras_attn.data.images.vqa import VQAData, VQAExample, read_vqa
 from keras_attn.data.images.vqa_dataset import vqa_dataset
+from keras_attn.data.images.yolo import read_yolo
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.navigation.path_choices import (
     path_choice_dataset,
@@ -215,6 +216,7 @@ __all__ = [
     "read_vqa",
     "read_wav",
     "read_waveforms",
+    "read_yolo",
     "record_dataset",
     "region_dataset",
     "sample_languages",

@@ -83,6 +83,22 @@ def run_dir(corpus, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    """A tiny BERT with its tokenizer."""
+    pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
+    from model_cases import build
+
+    from keras_attn.data import WordPieceTokenizer
+
+    folder = tmp_path_factory.mktemp("checkpoints") / "bert"
+    sizes = {"vocabulary_size": 61, "hidden_dim": 6, "num_heads": 2, "num_layers": 1}
+    models.save_checkpoint(build("bert_base", **sizes), folder)
+    texts = ["a good film", "a bad film", "very good", "so bad"]
+    WordPieceTokenizer.train(texts * 3, vocabulary_size=61).save(folder)
+    return folder
+
+
 @pytest.fixture
 def eager_runs(monkeypatch):
     """Fine-tunes step by step: tracing and compiling a few steps takes far longer.

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from data.image_sets import write_image, write_mask
-from model_cases import build
 
 from keras_attn import models
 from keras_attn.cli.finetune import finetune
@@ -44,17 +43,6 @@ def write_csv(path, rows):
         writer = csv.writer(file)
         writer.writerows(rows)
     return path
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    """A tiny BERT with its tokenizer."""
-    folder = tmp_path_factory.mktemp("checkpoints") / "bert"
-    sizes = {"vocabulary_size": 61, "hidden_dim": 6, "num_heads": 2, "num_layers": 1}
-    models.save_checkpoint(build("bert_base", **sizes), folder)
-    texts = ["a good film", "a bad film", "very good", "so bad"]
-    WordPieceTokenizer.train(texts * 3, vocabulary_size=61).save(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -155,8 +143,10 @@ def test_texts_are_learned_resumed_and_predicted(
     monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffa good film\n\nvery bad\n"))
     assert command("predict", moved, "--finetuned", whole) == 0
     found = list(csv.DictReader(command.out.splitlines()))
-    assert [row["review"] for row in found] == ["a good film", "very bad"]
-    assert [row["label"] for row in found] == [row["label"] for row in rows[:2]]
+    assert [row["review"] for row in found] == ["a good film", "", "very bad"]
+    labels = [row["label"] for row in rows[:2]]
+    assert [row["label"] for row in found] == [labels[0], "", labels[1]]
+    assert "1 of 3 rows have no text" in command.err
 
 
 @pytest.mark.runs
@@ -171,7 +161,9 @@ def test_numbers_of_pairs_are_learned(command, bert, tmp_path):
     assert keras.config.dtype_policy().name == "float32"
     assert command("predict", folder, data, "--format", "jsonl") == 0
     rows = [json.loads(line) for line in command.out.splitlines()]
-    assert len(rows) == 6 and set(rows[0]) == {"sentence1", "sentence2", "score"}
+    names = ["sentence1", "sentence2", "input_score", "score"]
+    assert len(rows) == 6 and list(rows[0]) == names
+    assert rows[1]["input_score"] == "1.5"
     rows = [["a film", "so bad"], ["good", 'very "good"']]
     path = tmp_path / "unnamed.tsv"
     path.write_text("".join("\t".join(row) + "\n" for row in rows))

@@ -9,7 +9,7 @@ from data.image_sets import truncate, write_coco, write_image, write_mask, write
 
 from keras_attn.cli.finetuning.job import hold_out
 from keras_attn.cli.finetuning.kinds import find_kind, find_other_kind
-from keras_attn.cli.finetuning.objects import _voc_splits
+from keras_attn.cli.finetuning.object_data import find_splits
 from keras_attn.cli.finetuning.pixels import _classes
 from keras_attn.cli.finetuning.result import NAME, Result, read_result
 from keras_attn.cli.finetuning.settings import Settings
@@ -92,10 +92,11 @@ def test_folders_say_the_task(tmp_path):
     voc = write_voc(tmp_path / "voc")
     kind = kind_of(voc)
     assert kind.task == "detection" and kind.annotations is None
-    assert _voc_splits(settings_for(voc), kind) == (None, None)
+    assert find_splits(settings_for(voc), kind) == ("train", None)
     (voc / "ImageSets" / "Main" / "val.txt").write_text("eins 1\n")
-    assert _voc_splits(settings_for(voc), kind) == ("train", "val")
-    assert _voc_splits(settings_for(voc, validation=voc), kind) == (None, None)
+    for given in (None, voc):
+        settings = settings_for(voc, validation=given)
+        assert find_splits(settings, kind) == ("train", "val")
     path, folder = write_coco(tmp_path / "coco")
     for data in (path, folder):
         kind = kind_of(data)

@@ -77,15 +77,19 @@ BAD = {
     "outside": (changed(bbox=[50, 5, 3, 4]), "31 x 43 pixels"),
     "huge": (changed(bbox=[10**400, 5, 3, 4]), "too large"),
     "no mask": (changed(segmentation=None), "`masks=False` to read boxes only"),
-    "empty mask": (changed(segmentation=[]), "list of polygons"),
+    "flag": (changed(iscrowd="yes"), "`iscrowd` of 0 or 1"),
+    "number": (changed(iscrowd=2), "`iscrowd` of 0 or 1.*iscrowd=2"),
     "line": (changed(segmentation=[[1, 2, 3, 4]]), "three pairs of x and y"),
     "odd": (changed(segmentation=[[1, 2, 3, 4, 5, 6, 7]]), "three pairs"),
     "flat": (changed(segmentation=[1, 2, 3, 4, 5, 6]), "three pairs"),
     "words": (changed(segmentation=[[1, 2, 3, 4, 5, "a"]]), "consist of numbers"),
-    "far": (changed(segmentation=[[1, 2, 3, 4, 5, 1e9]]), "must lie in its image"),
+    "far": (
+        changed(segmentation=[[1, 2, 3, 4, 5, 1e9]]),
+        "must lie in or near its image",
+    ),
     "nan polygon": (
         changed(segmentation=[[1, 2, 3, 4, 5, float("nan")]]),
-        "must lie in its image",
+        "must lie in or near its image",
     ),
     "other size": (changed(segmentation=runs([1], (1, 1))), "`size` of run lengths"),
     "short runs": (changed(segmentation=runs([7, 11])), "fill the image, 1333 pixels"),
@@ -114,6 +118,49 @@ def test_bad_annotations(tmp_path, kind):
     assert [len(each.boxes) for each in data.examples] == [2, 1]
 
 
+@pytest.mark.parametrize(
+    "flag, is_crowd",
+    [("1", True), ("0", False), (True, True), (0, False), (1.0, True), (None, False)],
+)
+def test_crowds_are_those_of_the_flag(tmp_path, flag, is_crowd):
+    content = coco_content()
+    content["annotations"][0]["iscrowd"] = flag
+    data = read_coco(*write_coco(tmp_path, content))
+    assert data.examples[0].is_crowd.tolist() == [is_crowd, True]
+
+
+def test_objects_without_a_mask_are_counted(tmp_path):
+    content = coco_content()
+    content["annotations"][0]["segmentation"] = []
+    files = write_coco(tmp_path, content)
+    with pytest.warns(UserWarning, match="left out 1 .*annotation 0 has a box and no"):
+        data = read_coco(*files)
+    assert [len(each.boxes) for each in data.examples] == [1, 1]
+    assert list(data.skipped) == ["instances.json, annotation 0"]
+    data = read_coco(*files, masks=False)
+    assert [len(each.boxes) for each in data.examples] == [2, 1]
+
+
+def test_categories_of_one_name(tmp_path):
+    """Two that differ in case; but one without objects, as Roboflow writes, may."""
+    content = coco_content()
+    content["categories"].append({"id": 3, "name": "Dog "})
+    data = read_coco(*write_coco(tmp_path, content))
+    assert data.class_names == ["Dog ", "cat", "dog"]
+    content["annotations"][1]["category_id"] = 3
+    with pytest.raises(ValueError, match="`categories` of instances.json must not"):
+        read_coco(*write_coco(tmp_path, content))
+
+
+def test_missing_images_are_counted(tmp_path):
+    path, folder = write_coco(tmp_path)
+    (folder / "eins 1.png").unlink()
+    with pytest.raises(FileNotFoundError, match="image 0: .*lacks 1 of 2 images"):
+        read_coco(path, folder)
+    with pytest.warns(UserWarning, match="left out 1 files"):
+        assert len(read_coco(path, folder, on_error="skip")) == 1
+
+
 BAD_IMAGES = {
     "no id": ({"id": None}, "an integer `id`"),
     "no name": ({"file_name": 3}, "a `file_name`"),
@@ -123,6 +170,7 @@ BAD_IMAGES = {
     "long": ({"file_name": "x" * 5000}, r"image 2: .* has no file 'xxx"),
     "elsewhere": ({"file_name": "../x.png"}, "a path inside the folder"),
     "twice": ({"id": 5}, "a unique `id`. Received: id=5"),
+    "again": ({}, "image 2 must have another `file_name` than image 0"),
 }
 
 

@@ -41,6 +41,28 @@ def test_folders_are_classes(folder):
     assert data.classes.tolist() == [2, 0, 0]
 
 
+def test_files_that_are_not_used_are_counted(folder):
+    write_image(folder / "over.PNG", (3, 3))
+    (folder / "cat" / "Thumbs.db").write_bytes(b"x")
+    (folder / ".cache" / "a.txt").write_text("x")
+    unused, deeper = read_image_classes(folder).notes
+    assert unused == (
+        f"not used in {folder}: 1 image, 2 files of other kinds (.db 1, .txt 1), "
+        "2 hidden files"
+    )
+    assert deeper == "in subfolders of their class: 1 images"
+
+
+@pytest.mark.parametrize("name", ["Dog", "dog ", "DOG"])
+def test_classes_that_differ_in_case_or_blanks(folder, name):
+    write_image(folder / name / "a.png", (3, 3))
+    with pytest.raises(ValueError, match="one class in two ways.*' and 'dog|'dog' and"):
+        read_image_classes(folder)
+    for letter in "aA":
+        write_image(folder.parent / "letters" / letter / "a.png", (3, 3))
+    assert read_image_classes(folder.parent / "letters").class_names == ["A", "a"]
+
+
 def test_batches(folder):
     data = read_image_classes(folder)
     layer = ImagePreprocessing((5, 3), scale=1 / 255)

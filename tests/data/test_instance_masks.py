@@ -26,3 +26,25 @@ def test_polygons_are_joined():
     expected = np.zeros((7, 11), bool)
     expected[1:5, 1:4] = expected[2:4, 6:9] = True
     np.testing.assert_array_equal(decode_mask(polygons, 7, 11), expected)
+
+
+def test_polygons_are_clipped_as_pycocotools_does():
+    """They may leave the image on any side, or lie outside of it."""
+    height, width = 13, 17
+    for number in range(200):
+        rng = np.random.default_rng(number)
+        points = rng.uniform(-30, 45, (int(rng.integers(3, 9)), 2)).round(2)
+        polygon = points.ravel().tolist()
+        runs = coco_mask.frPyObjects([polygon], height, width)
+        expected = coco_mask.decode(coco_mask.merge(runs)).astype(bool)
+        np.testing.assert_array_equal(decode_mask([polygon], height, width), expected)
+    large = [[-4000, -3000, 9000, -3000, 9000, 8000, -4000, 8000]]
+    assert decode_mask(large, height, width).all()
+    assert not decode_mask([[100, 1, 120, 1, 120, 9]], height, width).any()
+
+
+def test_outlines_of_too_many_pixels_are_refused():
+    zigzag = [[0, 0, 1e6, 1e6] * 8]
+    for polygon in (zigzag, [[0, 0, 1e7, 0, 3, 3]]):
+        with pytest.raises(ValueError, match="in or near its image of 13 x 17 pixels"):
+            decode_mask(polygon, 13, 17)

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from keras_attn.data import read_labeled_texts
-from keras_attn.data.text.tables import column_names, read_columns
+from keras_attn.data.text.tables import (
+    column_names,
+    delimiter_of,
+    empty_rows,
+    read_all_columns,
+    read_columns,
+)
 
 
 def write(folder, name, content):
@@ -181,3 +187,103 @@ def test_columns_without_names(tmp_path):
     path = write(tmp_path, "a.jsonl", '{"4": "a", "2": "b"}\n')
     with pytest.raises(ValueError, match=r"without a header must be .csv or .tsv"):
         read_labeled_texts(path, **given, header=False)
+
+
+DELIMITERS = {
+    "semicolon": ("text;label\ngut, ja;x\nschlecht;y\n", ";"),
+    "header with both": ("text, german;label\ngut, ja, so;x\nschlecht;y\n", ";"),
+    "tab": ('text\tlabel\n"gut; ja"\tx\nno\ty\n', "\t"),
+    "bar": ("text|label\na,b|x\nno|y\n", "|"),
+    "comma": ("text,label;\na;b,x\nno,y\n", ","),
+    "quoted": ('"te;xt","label"\n"a;b",x\nno,y\n', ","),
+    "excel": ("sep=;\r\ntext;label\r\ngut;x\r\nno;y\r\n", ";"),
+    "excel's comma": ("sep=,\ntext;a,label\ngut;b,x\nno,y\n", ","),
+    "line break": ('text;label\n"a;\nb";x\nno;y\n', ";"),
+    "one column": ("text\na;b\nc,d\n", ","),
+}
+
+
+@pytest.mark.parametrize("kind", DELIMITERS)
+def test_what_is_between_fields(tmp_path, kind):
+    text, delimiter = DELIMITERS[kind]
+    path = write(tmp_path, "a.csv", "\ufeff" + text)
+    assert delimiter_of(path) == delimiter
+    if kind == "one column":
+        # Commas in a text need quotation marks.
+        with pytest.raises(ValueError, match="must have 1 fields.*line 3 with 2"):
+            list(read_columns(path, ["text"]))
+        return
+    names = column_names(path)
+    data = read_labeled_texts(path, text_column=names[0], label_column=names[-1])
+    assert data.labels == ["x", "y"] and data.texts[1][:1] in "sn"
+    assert delimiter_of(write(tmp_path, "a.jsonl", "{}")) is None
+    assert delimiter_of(write(tmp_path, "a.tsv", "a;b\n1;2\n")) == "\t"
+
+
+def test_lines_of_a_file_with_a_separator_line_are_counted(tmp_path):
+    path = write(tmp_path, "a.csv", 'sep=;\ntext;label\n"a\nb";x\n\nno;y\n')
+    rows = ["a.csv, line 3", "a.csv, line 6"]
+    assert read_labeled_texts(path).rows == rows
+    assert empty_rows(path) == ["a.csv, line 5"]
+
+
+@pytest.mark.parametrize(
+    "name, text, empty",
+    [
+        ("a.csv", "\ntext,label\na,x\n,\n \t,\n\nb,y\n\n", [1, 4, 5, 6, 8]),
+        ("a.csv", "text;label\n;;;;\na;x\nb;y\n", [2]),
+        ("a.tsv", 'text\tlabel\n\n"\tx\n\t\nb\ty\n', [2, 4]),
+        ("a.jsonl", '{"text": "a", "label": "x"}\n \n{"text": "b", "label": "y"}', [2]),
+    ],
+)
+def test_empty_rows_are_left_out(tmp_path, name, text, empty):
+    path = write(tmp_path, name, text)
+    assert read_labeled_texts(path).labels == ["x", "y"]
+    assert empty_rows(path) == [f"{name}, line {number}" for number in empty]
+    rows = list(read_all_columns(path))
+    after = [row for row in empty if row > 1]
+    assert [label for label, row in rows if not row] == [
+        f"{name}, line {number}" for number in after
+    ]
+    assert [row["label"] for _, row in rows if row] == ["x", "y"]
+
+
+def test_decimal_commas(tmp_path):
+    text = "text;label\na;3,5\nb;-1.250,75\nc;4\nd;0,125\n"
+    data = read_labeled_texts(write(tmp_path, "a.csv", text))
+    assert data.are_scores
+    np.testing.assert_allclose(data.scores(), [3.5, -1250.75, 4, 0.125])
+    data = read_labeled_texts(write(tmp_path, "a.csv", "text;label\na;1,250\nb;3\n"))
+    for read in (data.scores, lambda: data.are_scores):
+        with pytest.raises(
+            ValueError, match="commas mean one .*'1,250' in a.csv, line 2"
+        ):
+            read()
+    # Names of classes, not numbers.
+    text = 'text,label\na,"1,250"\nb,other\n'
+    data = read_labeled_texts(write(tmp_path, "a.csv", text))
+    assert data.class_names == ["1,250", "other"] and not data.are_scores
+
+
+@pytest.mark.parametrize(
+    "labels, pair",
+    [
+        (["cat", "Cat ", "dog"], "'Cat' and 'cat'"),
+        (["new  york", "New York"], "'New York' and 'new  york'"),
+        (["a\u0301b", "\u00e1b"], "and"),
+        (["1", "1.0", "2"], "'1' and '1.0'"),
+        (["01", "1"], "'01' and '1'"),
+    ],
+)
+def test_labels_of_one_class_in_two_ways(tmp_path, labels, pair):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "".join(f"x,{each}\n" for each in labels), "utf-8")
+    data = read_labeled_texts(path)
+    with pytest.raises(ValueError, match=f"`label` must not name one class .*{pair}"):
+        _ = data.class_names
+
+
+def test_letters_may_differ_in_case(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nx,a\ny,A\n")
+    assert read_labeled_texts(path).class_names == ["A", "a"]

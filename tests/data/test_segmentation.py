@@ -254,6 +254,18 @@ def test_a_file_that_vanishes_and_sixteen_bits(tmp_path):
         data.read(0)
 
 
+def test_files_that_are_not_used_are_counted(tmp_path):
+    images, masks = tmp_path / "images", tmp_path / "masks"
+    for folder, names in ((images, "a .b"), (masks, "a b c/d")):
+        for name in names.split():
+            write_mask(folder / f"{name}.png", np.zeros((3, 5)))
+    write_mask(images / "deep" / "a.png", np.zeros((3, 5)))
+    ours, theirs = read_segmentation(images, masks, ["x", "y"]).notes
+    assert ours == f"not used in {images}: 1 image, 1 hidden file"
+    assert theirs == f"not used in {masks}: 2 images"
+    assert not read_segmentation(images, masks, ["x", "y"], names=["a"]).notes
+
+
 def test_folders_that_do_not_match(tmp_path):
     images, masks = write_set(tmp_path)
     (masks / "zwei.png").unlink()

@@ -122,7 +122,10 @@ BAD_FILES = {
     "external": (EXTERNAL, "must not declare a DOCTYPE"),
     "unknown entity": ("<annotation>&x;</annotation>", "undefined entity"),
     "deep": ("<a>" * 40 + "</a>" * 40, "at most 16 deep"),
-    "encoding": ('<?xml version="1.0" encoding="x-no"?><a/>', "well-formed XML"),
+    "encoding": (
+        '<?xml version="1.0" encoding="x-no"?><a/>',
+        "that its first line declares",
+    ),
     "size": (voc_xml((31, "wide")), "number in <width>.*width='wide'"),
     "fraction": (voc_xml((31, 4.5)), "whole pixels.*width=4.5"),
     "infinite": (voc_xml((31, "inf")), "whole pixels.*width=inf"),
@@ -271,6 +274,58 @@ def test_boxes_of_an_image_of_unknown_size_are_checked_when_it_is_read(tmp_path)
     message = "zwei: A box must be finite.*29 x 23 pixels"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(dataset)
+
+
+ENCODINGS = {
+    "gb2312": "细胞",
+    "GBK": "細胞鎔",
+    "shift_jis": "細胞",
+    "Big5": "細胞",
+    "euc-kr": "세포",
+    "utf-16": "細胞",
+    "windows-1251": "клетка",
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_other_encodings(tmp_path, encoding):
+    root, name = write_voc(tmp_path), ENCODINGS[encoding]
+    text = voc_xml(SIZES["zwei"], voc_object(name, (1, 1, 9, 9)))
+    content = f'<?xml version="1.0" encoding="{encoding}"?>\n{text}'.encode(encoding)
+    (root / "Annotations" / "zwei.xml").write_bytes(content)
+    assert read_voc(root, ["zwei"]).class_names == [name]
+    if encoding != "utf-16":
+        (root / "Annotations" / "zwei.xml").write_bytes(content[:-9] + b"\xff\xff<")
+        with pytest.raises(ValueError, match="zwei.xml must be"):
+            read_voc(root, ["zwei"])
+
+
+def test_a_mark_of_utf_8_is_stronger_than_a_declaration(tmp_path):
+    root = write_voc(tmp_path)
+    text = voc_xml(SIZES["zwei"], voc_object("細胞", (1, 1, 9, 9)))
+    content = f'\ufeff<?xml version="1.0" encoding="gbk"?>{text}'
+    write_xml(root, "zwei", content)
+    assert read_voc(root, ["zwei"]).class_names == ["細胞"]
+
+
+def test_two_images_of_a_name(tmp_path):
+    root = write_voc(tmp_path)
+    write_image(root / "JPEGImages" / "zwei.Bmp", SIZES["zwei"])
+    with pytest.raises(ValueError, match="one image of each name.*zwei.Bmp, zwei.png"):
+        read_voc(root)
+
+
+def test_difficult_is_0_or_1(tmp_path):
+    root = write_voc(tmp_path)
+    for text, count in (("true", 0), ("false", 1), ("", 1)):
+        box = voc_object("cat", (1, 1, 9, 9), difficult=text)
+        write_xml(root, "zwei", voc_xml(SIZES["zwei"], box))
+        (example,) = read_voc(root, ["zwei"], ["cat"], difficult=False).examples
+        assert len(example.boxes) == count
+    box = voc_object("cat", (1, 1, 9, 9), difficult="maybe")
+    write_xml(root, "zwei", voc_xml(SIZES["zwei"], box))
+    with pytest.raises(ValueError, match="zwei.xml, object 0 must have <difficult>"):
+        read_voc(root, ["zwei"], difficult=False)
 
 
 @pytest.mark.data

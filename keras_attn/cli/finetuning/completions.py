@@ -11,6 +11,7 @@ from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
+from keras_attn.cli.finetuning.splits import left_out_rows, repeated_rows
 from keras_attn.cli.finetuning.token_batches import longest_of
 from keras_attn.cli.terminal import working
 from keras_attn.data import (
@@ -57,6 +58,12 @@ class CompletionJob(TextJob):
                 for rows in (kept, held)
             )
         self.parts = [train, validation]
+        rows = [
+            [tuple(map(tuple, row)) for row in zip(*part, strict=True)]
+            for part in self.parts
+        ]
+        self.notes += left_out_rows(settings)
+        self.notes += repeated_rows(*rows)
 
     def _texts(self, path: Path, kind: Kind) -> Sequence[list[str]]:
         """The columns of texts, prompts first."""

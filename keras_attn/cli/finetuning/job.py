@@ -35,6 +35,7 @@ class Job(abc.ABC):
         lora_rate: The same for low-rank updates.
         rows: Rows of a batch per example.
         tokenizer: The tokenizer; None for images.
+        notes: What was found in the data and is not used, or not apart, for the user.
     """
 
     head: str
@@ -47,6 +48,7 @@ class Job(abc.ABC):
         self.settings = settings
         self.kind = kind
         self.source = source
+        self.notes: list[str] = []
 
     @property
     def learning_rate(self) -> float:

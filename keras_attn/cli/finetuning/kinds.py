@@ -2,13 +2,21 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keras_attn.checks import check_choice
+from keras_attn.cli.finetuning.coco_images import image_folder_of
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.data.images.image_files import IMAGE_SUFFIXES
-from keras_attn.data.text.tables import TABLE_SUFFIXES, column_names, is_table
+from keras_attn.data.images.split_names import SPLITS, split_of
+from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, YoloLayout, find_yolo
+from keras_attn.data.text.tables import (
+    TABLE_SUFFIXES,
+    column_names,
+    delimiter_of,
+    is_table,
+)
 from keras_attn.file_reading import shown
 
 # What a model learns, and from which data.
@@ -20,7 +28,7 @@ TASKS = {
     "reward": "prompts, chosen and rejected completions: a model that scores them",
     "image_classification": "a folder of images per class",
     "segmentation": "images and masks",
-    "detection": "images and boxes, COCO's or VOC's",
+    "detection": "images and boxes, COCO's, VOC's or YOLO's",
     "instance_segmentation": "images and a mask of each object, COCO's",
 }
 TEXT_COLUMNS = (
@@ -58,6 +66,7 @@ class Kind:
         images: Folder of the images.
         masks: Folder of the masks.
         annotations: COCO's file.
+        layout: "coco", "voc" or "yolo", of boxes.
         why: What in the data says so, for the user.
     """
 
@@ -70,6 +79,7 @@ class Kind:
     images: Path = Path()
     masks: Path = Path()
     annotations: Path | None = None
+    layout: str = ""
 
 
 def find_kind(settings: Settings, path: Path) -> Kind:
@@ -86,9 +96,15 @@ def find_kind(settings: Settings, path: Path) -> Kind:
     """
     if settings.task is not None:
         check_choice("--task", settings.task, TASKS)
+    if settings.validation_images is not None and settings.validation is None:
+        raise ValueError(
+            "--validation-images needs --validation. Received: --validation-images "
+            f"{settings.validation_images}"
+        )
     if not path.exists():
         raise FileNotFoundError(f"There is no {path}. Received: {str(path)!r}")
     kind = _of_folder(settings, path) if path.is_dir() else _of_file(settings, path)
+    _check_folders(settings, kind, path)
     if settings.task is None:
         return kind
     if settings.task not in _FITTING[kind.task]:
@@ -97,6 +113,17 @@ def find_kind(settings: Settings, path: Path) -> Kind:
             f"{str(path)!r}, which is {TASKS[kind.task]} ({kind.why})"
         )
     return Kind(**{**vars(kind), "task": settings.task})
+
+
+def _check_folders(settings: Settings, kind: Kind, path: Path) -> None:
+    """Raises if a folder is given that such data do not have."""
+    for name in ("images", "masks"):
+        given = getattr(settings, name)
+        if given is not None and getattr(kind, name) != given:
+            raise ValueError(
+                f"--{name} has no meaning for this data. Received: --{name} {given} "
+                f"for {str(path)!r}, {TASKS[kind.task]} ({kind.why})"
+            )
 
 
 # What the data may be learned as.
@@ -121,16 +148,25 @@ def find_other_kind(settings: Settings, kind: Kind, path: Path) -> Kind:
     Raises:
         ValueError: If they are for another task.
     """
-    found = find_kind(settings, path)
+    there = replace(settings, images=settings.validation_images, masks=None)
+    found = find_kind(there, path)
     if not any({found.task, kind.task} <= set(tasks) for tasks in _FITTING.values()):
         raise ValueError(
             f"--validation must be data as DATA, {TASKS[kind.task]}. Received: "
             f"{str(path)!r}, {TASKS[found.task]} ({found.why})"
         )
+    if found.annotations is not None and there.images is None:
+        # Perhaps all images are in the folder that the user named.
+        images = image_folder_of(found.annotations, settings.images)
+        found = replace(found, images=images)
     return found
 
 
 def _of_file(settings: Settings, path: Path) -> Kind:
+    if path.suffix.lower() in YAML_SUFFIXES:
+        yolo = find_yolo(path)
+        if yolo is not None:
+            return _yolo(yolo)
     if not is_table(path):
         raise ValueError(
             f"DATA must be a table, {', '.join(TABLE_SUFFIXES)} or one of them with "
@@ -139,17 +175,20 @@ def _of_file(settings: Settings, path: Path) -> Kind:
     if path.suffix.lower() == ".json" and _is_coco(path):
         return _coco(settings, path)
     names = column_names(path, header=settings.header)
+    delimiter = delimiter_of(path)
+    fields = "" if delimiter in (None, ",", "\t") else f", separated by {delimiter},"
+    has = f"{path.name}{fields} has the column"
     given = (settings.text_column, settings.label_column)
     if {"chosen", "rejected"} <= set(names) and given == (None, None):
         return Kind(
             "preference",
-            f"{path.name} has the columns chosen and rejected",
+            f"{has}s chosen and rejected",
             prompt=_column(names, settings.prompt_column, ("prompt",), path, "prompt"),
         )
     if "completion" in names and given == (None, None):
         return Kind(
             "completion",
-            f"{path.name} has the column completion",
+            f"{has} completion",
             text="completion",
             prompt=_needed(names, settings.prompt_column, ("prompt",), path, "prompt"),
         )
@@ -168,7 +207,7 @@ def _of_file(settings: Settings, path: Path) -> Kind:
     columns = f"{text}, {second}" if second else text
     return Kind(
         "text_classification",
-        f"{path.name} has the columns {columns} and {label}",
+        f"{has}s {columns} and {label}",
         text=text,
         second=second,
         label=label,
@@ -207,12 +246,19 @@ def _needed(names, given, usual, path: Path, option: str) -> str:
 def _of_folder(settings: Settings, path: Path) -> Kind:
     inside = {each.name for each in path.iterdir()}
     if {"Annotations", "JPEGImages"} <= inside:
-        return Kind("detection", "it has Annotations and JPEGImages, as VOC")
+        return Kind(
+            "detection", "it has Annotations and JPEGImages, as VOC", layout="voc"
+        )
+    yolo = find_yolo(path)
+    if yolo is not None:
+        return _yolo(yolo)
     images = settings.images or _first(path, _IMAGE_FOLDERS)
     masks = settings.masks or _first(path, _MASK_FOLDERS)
     if settings.masks is not None and settings.images is None:
         images = images or path
     if images is not None and masks is not None:
+        if settings.images is None and settings.masks is None:
+            images, masks = _training_part(images, masks)
         why = f"images in {images.name}, masks in {masks.name}"
         return Kind("segmentation", why, images=images, masks=masks)
     files = [*path.glob("*.json"), *(path / "annotations").glob("*.json")]
@@ -225,16 +271,16 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
             "DATA must be one of COCO's files: pass its path, and another one as "
             f"--validation. Received: {str(path)!r} with {names}"
         )
-    if "train" in inside:
-        raise ValueError(
-            "DATA must be the training images: pass the folder inside, and the other "
-            f"one as --validation. Received: {str(path)!r} with {sorted(inside)}"
-        )
     folders = [
         each
         for each in path.iterdir()
         if each.is_dir() and not each.name.startswith(".")
     ]
+    if _are_splits(folders):
+        raise ValueError(
+            "DATA must be the training images: pass the folder inside, and the other "
+            f"one as --validation. Received: {str(path)!r} with {sorted(inside)}"
+        )
     if folders:
         return Kind("image_classification", f"{len(folders)} folders, a class each")
     pictures = sum(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in inside)
@@ -245,14 +291,42 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
     )
 
 
+def _training_part(images: Path, masks: Path) -> tuple[Path, Path]:
+    """`train` inside of both folders, if they have it."""
+    for name in SPLITS["train"]:
+        if (images / name).is_dir() and (masks / name).is_dir():
+            return images / name, masks / name
+    return images, masks
+
+
+def _are_splits(folders: Sequence[Path]) -> bool:
+    """Whether folders are parts of a data set, not classes.
+
+    `train` with pictures in it may be a class of vehicles.
+    """
+    splits = [each for each in folders if split_of(each.name) is not None]
+    if splits and len(splits) == len(folders):
+        return True
+    return any(
+        any(x.is_dir() for x in each.iterdir())
+        and not any(x.suffix.lower() in IMAGE_SUFFIXES for x in each.iterdir())
+        for each in splits
+    )
+
+
 def _first(folder: Path, names: Sequence[str]) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_dir()), None)
 
 
 def _coco(settings: Settings, path: Path) -> Kind:
-    root = path.parent.parent if path.parent.name == "annotations" else path.parent
-    images = settings.images or _first(root, _IMAGE_FOLDERS) or root
-    return Kind("detection", f"{path.name} is COCO's", images=images, annotations=path)
+    images = settings.images or image_folder_of(path)
+    why = f"{path.name} is COCO's"
+    return Kind("detection", why, images=images, annotations=path, layout="coco")
+
+
+def _yolo(layout: YoloLayout) -> Kind:
+    where = "" if layout.path.is_file() else ", with images/ and labels/*.txt"
+    return Kind("detection", f"{layout.path.name} is YOLO's{where}", layout="yolo")
 
 
 def _is_coco(path: Path) -> bool:

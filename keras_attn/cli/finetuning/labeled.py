@@ -19,6 +19,11 @@ from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
+from keras_attn.cli.finetuning.splits import (
+    left_out_rows,
+    repeated_rows,
+    without_examples,
+)
 from keras_attn.cli.finetuning.token_batches import longest_of, token_batches
 from keras_attn.cli.terminal import working
 from keras_attn.data import LabeledTexts, read_labeled_texts, read_preferences
@@ -166,6 +171,11 @@ class LabeledTextJob(EncodedTextJob):
             kept, held = hold_out(len(train), fraction, seed, chosen)
             train, validation = train.subset(kept), train.subset(held)
         self.num_outputs = len(self.class_names) or 1
+        self.notes += left_out_rows(settings)
+        self.notes += repeated_rows(train.rows_of_texts, validation.rows_of_texts)
+        if self.class_names:
+            found = validation.classes(self.class_names)
+            self.notes += without_examples(self.class_names, found)
         self.encode([train, validation], [self._labels(x) for x in (train, validation)])
 
     def _labels(self, texts: LabeledTexts) -> np.ndarray:
@@ -259,6 +269,10 @@ class RewardJob(EncodedTextJob):
                 train.subset([2 * pair + place for pair in part for place in (0, 1)])
                 for part in parts
             )
+        pairs = [x.rows_of_texts for x in (train, validation)]
+        pairs = [list(zip(x[::2], x[1::2], strict=True)) for x in pairs]
+        self.notes += left_out_rows(settings)
+        self.notes += repeated_rows(*pairs, what="pairs")
         self.encode([train, validation], [x.scores() for x in (train, validation)])
 
     def _read(self, path: Path, kind: Kind) -> LabeledTexts:

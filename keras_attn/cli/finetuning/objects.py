@@ -1,9 +1,8 @@
-"""Images and boxes, COCO's or VOC's, and COCO's masks of objects."""
+"""Images and boxes of objects, and COCO's masks of them."""
 
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
@@ -11,18 +10,22 @@ import keras
 from keras_attn.cli.finetuning import images
 from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
+from keras_attn.cli.finetuning.object_data import (
+    MASKS,
+    find_splits,
+    folder_of,
+    learns_masks,
+    read_objects,
+    unused,
+)
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
+from keras_attn.cli.finetuning.splits import check_apart
 from keras_attn.cli.terminal import say
-from keras_attn.data import DetectionData, detection_dataset, read_coco, read_voc
-from keras_attn.data.images.coco import MAX_COCO_BYTES, MAX_COCO_ENTRIES, entries_of
-from keras_attn.extras import requires_extra
-from keras_attn.file_reading import read_json
+from keras_attn.data import DetectionData, detection_dataset
 from keras_attn.models.parts.detection.detector import Detector
 from keras_attn.training import DetectionScoreLogger, DetectionScores
-
-_MASKS = "instance_segmentation"
 
 
 class ObjectJob(Job):
@@ -31,13 +34,13 @@ class ObjectJob(Job):
     rate: ClassVar[float] = 1e-4
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
-        self.has_masks = _learns_masks(settings, kind, source)
-        task = _MASKS if self.has_masks else "detection"
+        self.has_masks = learns_masks(settings, kind, source)
+        task = MASKS if self.has_masks else "detection"
         kind = replace(kind, task=task)
         super().__init__(settings, kind, source)
         self.head = "instance_segmenter" if self.has_masks else "detector"
-        splits = _voc_splits(settings, kind)
-        train = _read(settings.data, kind, splits[0], None)
+        splits = find_splits(settings, kind)
+        train = read_objects(settings.data, kind, splits[0], None)
         self.class_names = train.class_names
         if not any(len(example.boxes) for example in train.examples):
             raise ValueError(
@@ -45,19 +48,25 @@ class ObjectJob(Job):
                 f"{len(train)} images and none"
             )
         if settings.validation is not None:
-            there = replace(settings, images=None)
-            other = find_other_kind(there, kind, settings.validation)
+            other = find_other_kind(settings, kind, settings.validation)
             other = replace(other, task=task)
-            validation = _read(settings.validation, other, None, self.class_names)
+            validation = read_objects(
+                settings.validation, other, splits[1], self.class_names
+            )
         elif splits[1] is not None:
-            validation = _read(settings.data, kind, splits[1], self.class_names)
+            validation = read_objects(settings.data, kind, splits[1], self.class_names)
         else:
             fraction, seed = settings.validation_fraction, settings.seed
-            train, validation = (
-                replace(train, examples=[train.examples[index] for index in rows])
-                for rows in hold_out(len(train), fraction, seed)
-            )
+            rows = hold_out(len(train), fraction, seed)
+            examples = [[train.examples[row] for row in part] for part in rows]
+            validation = replace(train, examples=examples[1], notes=())
+            train = replace(train, examples=examples[0])
         self.parts: list[DetectionData] = [train, validation]
+        held_out = settings.validation is None and splits[1] is None
+        files = [[each.image_path for each in part.examples] for part in self.parts]
+        self.notes += [*train.notes, *validation.notes]
+        self.notes += unused(settings, kind, self.parts, splits)
+        self.notes += check_apart(settings, *files, are_held_out=held_out)
         self.size = (0, 0)
         self.normalize: str | None = "imagenet"
         self.aligned_masks = True
@@ -76,6 +85,8 @@ class ObjectJob(Job):
         return [
             f"{len(train):,} images with {boxes:,} {what} to train on, "
             f"{len(validation):,} images to validate on",
+            f"images to train on in {folder_of(train)}, to validate on in "
+            f"{folder_of(validation)}",
             f"{len(self.class_names)} classes: {shortened_names(self.class_names)}",
         ]
 
@@ -196,61 +207,3 @@ class ObjectJob(Job):
             normalize=self.normalize,
             aligned_masks=self.aligned_masks,
         )
-
-
-def _learns_masks(settings: Settings, kind: Kind, source: Source) -> bool:
-    """Whether masks are learned: `--task`, or else if MODEL and DATA have them."""
-    if settings.task is not None:
-        wanted = settings.task == _MASKS
-        if wanted and kind.annotations is None:
-            raise ValueError(
-                f"--task {_MASKS} needs COCO's JSON with a `segmentation` of each "
-                f"object. Received: {str(settings.data)!r}, {kind.why}"
-            )
-        return wanted
-    if kind.annotations is None or not source.has_masks:
-        return False
-    content = read_json(kind.annotations, MAX_COCO_BYTES, MAX_COCO_ENTRIES)
-    entries = entries_of(content, "annotations", kind.annotations)
-    return any(entry.get("segmentation") for entry in entries)
-
-
-def _read(path: Path, kind: Kind, split: str | None, names) -> DetectionData:
-    """A data set whose classes are those of the training images.
-
-    Raises:
-        ImportError: If there are polygons, and what fills them is not installed.
-    """
-    if kind.annotations is None:
-        return read_voc(path, split, names)
-    has_masks = kind.task == _MASKS
-    try:
-        data = read_coco(kind.annotations, kind.images, masks=has_masks)
-    except ValueError as error:
-        if has_masks:
-            hint = "`--task detection` learns from boxes alone."
-            raise ValueError(f"{error}. {hint}") from error
-        raise
-    shapes = [each for x in data.examples for each in x.segmentations or ()]
-    if any(isinstance(each, list) for each in shapes):
-        with requires_extra("vision", "Filling polygons"):
-            import pycocotools.mask  # noqa: F401
-    if names is not None and data.class_names != names:
-        raise ValueError(
-            "--validation must have the categories of DATA. "
-            f"Received: {data.class_names} instead of {names}"
-        )
-    return data
-
-
-def _voc_splits(settings: Settings, kind: Kind) -> tuple[str | None, str | None]:
-    """The splits of a VOC folder that are for training and validation, if it has both.
-
-    Without `--validation`, `train` and `val` of `ImageSets` are used.
-    """
-    if kind.annotations is not None or settings.validation is not None:
-        return None, None
-    for folder in (settings.data / "ImageSets", settings.data / "ImageSets" / "Main"):
-        if all((folder / f"{name}.txt").is_file() for name in ("train", "val")):
-            return "train", "val"
-    return None, None

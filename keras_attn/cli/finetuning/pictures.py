@@ -1,6 +1,7 @@
 """A folder of images per class."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -12,6 +13,7 @@ from keras_attn.cli.finetuning.kinds import Kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
+from keras_attn.cli.finetuning.splits import check_apart, without_examples
 from keras_attn.data import ImageClassData, image_class_dataset, read_image_classes
 from keras_attn.models import image_preprocessing
 
@@ -46,7 +48,14 @@ class PictureJob(Job):
             fraction, seed = settings.validation_fraction, settings.seed
             kept, held = hold_out(len(train), fraction, seed, train.classes.tolist())
             train, validation = train.subset(kept), train.subset(held)
+            validation = replace(validation, notes=())
         self.parts: list[ImageClassData] = [train, validation]
+        self.notes += [*train.notes, *validation.notes]
+        self.notes += without_examples(self.class_names, validation.classes)
+        held_out = settings.validation is None
+        self.notes += check_apart(
+            settings, train.paths, validation.paths, are_held_out=held_out
+        )
         self.fields: dict[str, Any] = {}
         self.channels = 3
 

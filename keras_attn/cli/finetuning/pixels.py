@@ -14,10 +14,12 @@ from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
+from keras_attn.cli.finetuning.splits import check_apart
 from keras_attn.cli.terminal import working
 from keras_attn.data import SegmentationData, read_segmentation, segmentation_dataset
 from keras_attn.data.images.geometry import IGNORED_LABEL
 from keras_attn.data.images.image_files import list_images, read_label_image
+from keras_attn.data.images.split_names import SPLITS, split_of
 from keras_attn.file_reading import read_text
 from keras_attn.training import SegmentationCrossEntropy, SegmentationScores
 
@@ -34,17 +36,20 @@ class PixelJob(Job):
         super().__init__(settings, kind, source)
         self.class_names, self.palette = _classes(settings, kind)
         train = self._read(kind)
-        if settings.validation is not None:
-            # The folders inside it, not those of `--images` and `--masks`.
-            there = replace(settings, images=None, masks=None)
-            other = find_other_kind(there, kind, settings.validation)
+        other = _validation_kind(settings, kind)
+        if other is not None:
             validation = self._read(other)
         else:
             fraction, seed = settings.validation_fraction, settings.seed
-            train, validation = (
-                replace(train, pairs=[train.pairs[index] for index in rows])
-                for rows in hold_out(len(train), fraction, seed)
-            )
+            rows = hold_out(len(train), fraction, seed)
+            pairs = [[train.pairs[index] for index in part] for part in rows]
+            validation = replace(train, pairs=pairs[1], notes=())
+            train = replace(train, pairs=pairs[0])
+        files = [[path for path, _ in part.pairs] for part in (train, validation)]
+        self.notes += [*train.notes, *validation.notes]
+        self.notes += check_apart(settings, *files, are_held_out=other is None)
+        if other is not None and settings.validation is None:
+            self.notes.append(f"to validate on: {other.why}")
         self.parts: list[SegmentationData] = [train, validation]
         self.size: tuple[int, int] | None = None
         self.normalize: str | None = None
@@ -199,6 +204,26 @@ class PixelJob(Job):
             channels=self.parts[0].channels,
             normalize=self.normalize,
         )
+
+
+def _validation_kind(settings: Settings, kind: Kind) -> Kind | None:
+    """Where the images to validate on are: `--validation`, or beside those of DATA.
+
+    SegNet's folders are `train`, `trainannot`, `val` and `valannot`; others have
+    `train` and `val` in both `images` and `masks`.
+    """
+    if settings.validation is not None:
+        return find_other_kind(settings, kind, settings.validation)
+    ours = kind.images.name
+    if split_of(ours) != "train" or ours not in kind.masks.name:
+        return None
+    for name in SPLITS["val"]:
+        images = kind.images.with_name(name)
+        masks = kind.masks.with_name(kind.masks.name.replace(ours, name))
+        if images.is_dir() and masks.is_dir():
+            why = f"images in {images}, masks in {masks}"
+            return replace(kind, images=images, masks=masks, why=why)
+    return None
 
 
 def _outputs(model: Any) -> dict[str, Any]:

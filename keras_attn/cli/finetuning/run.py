@@ -77,6 +77,8 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
         say(f"{settings.model}: {job.kind.task}, because {kind.why}", "bold")
         for line in job.lines():
             say(f"  {line}")
+        for note in job.notes:
+            say(f"  {note}", "yellow")
         if only_plan:
             _say_cost(job)
             return settings.run_dir
@@ -132,7 +134,14 @@ def _decided(kind: Kind, settings: Settings, source: Source) -> Kind:
 def _identity(settings: Settings, source: Source) -> dict[str, Any]:
     """The settings of a run, with what identifies its model and data."""
     found = {"command": "finetune", **settings.identity(), "model_bytes": source.size}
-    for name in ("data", "validation", "images", "masks", "classes"):
+    for name in (
+        "data",
+        "validation",
+        "images",
+        "validation_images",
+        "masks",
+        "classes",
+    ):
         path = getattr(settings, name)
         if path is not None:
             found[f"{name}_digest"] = _digest(path)

@@ -25,6 +25,7 @@ class Settings:
         tokenizer: Folder of the tokenizer, if MODEL has none.
         max_length: Tokens per row.
         images: Folder of the images.
+        validation_images: Folder of the images of `validation`.
         masks: Folder of the masks.
         classes: File with the names of the classes.
         image_size: Rows and columns of the model's images.
@@ -56,6 +57,7 @@ class Settings:
     tokenizer: Path | None = None
     max_length: int = 128
     images: Path | None = None
+    validation_images: Path | None = None
     masks: Path | None = None
     classes: Path | None = None
     image_size: str | None = None

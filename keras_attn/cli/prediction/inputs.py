@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from keras_attn.data.images.image_files import IMAGE_SUFFIXES, list_pictures
 from keras_attn.data.text.tables import (
@@ -11,7 +12,7 @@ from keras_attn.data.text.tables import (
     check_text,
     column_names,
     is_table,
-    read_columns,
+    read_all_columns,
 )
 from keras_attn.file_reading import read_text, shown
 
@@ -25,10 +26,18 @@ class TextRow:
     Attributes:
         label: File and line, for messages.
         texts: The texts by the names of their columns, in order.
+        fields: Everything that the row has, by the names of its columns: what is
+            written before the prediction.
     """
 
     label: str
     texts: dict[str, str]
+    fields: dict[str, Any]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no text to predict from, as in an empty line."""
+        return not any(text.strip() for text in self.texts.values())
 
 
 def read_rows(
@@ -47,10 +56,14 @@ def read_rows(
         usual: Other names of the first column, if there is one column alone.
         header: Whether the first line of a table names its columns.
 
+    Returns:
+        A row for each line, also for an empty one.
+
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If a file is of another kind, not UTF-8, lacks a column, or has an
-            empty text; or if there is no text at all. File and line are named.
+        ValueError: If a file is of another kind, not UTF-8, lacks a column, or has
+            something else than a text; or if there is no text at all. File and line are
+            named.
     """
     rows: list[TextRow] = []
     for source in sources:
@@ -67,25 +80,27 @@ def read_rows(
                     f"Received: {source!r}"
                 )
             rows += _lines(read_text(path), path.name, columns)
-    if not rows:
+    if all(row.is_empty for row in rows):
         raise ValueError(f"INPUT must have a text. Received: {list(sources)}")
     return rows
 
 
 def _lines(text: str, name: str, columns: Sequence[str]) -> Iterator[TextRow]:
     # Editors and spreadsheets write a byte-order mark.
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+    lines = text.removeprefix("\ufeff").split("\n")
+    for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         line = line.removesuffix("\r")
-        if not line.strip():
-            continue
         parts = line.split("\t") if len(columns) > 1 else [line]
         label = f"{name}, line {number}"
+        if not line.strip() and len(columns) > 1:
+            parts = [""] * len(columns)
         if len(parts) != len(columns):
             raise ValueError(
                 f"Every line must have {len(columns)} texts with tabs between them, "
                 f"{', '.join(columns)}. Received: {label} with {len(parts)}"
             )
-        yield TextRow(label, dict(zip(columns, parts, strict=True)))
+        texts = dict(zip(columns, parts, strict=True))
+        yield TextRow(label, texts, texts)
 
 
 def _table(
@@ -101,10 +116,22 @@ def _table(
             "--columns, and --no-header if the first line is a row. "
             f"Received: {str(path)!r} without {missing}, with {shown(names)}"
         )
-    for label, texts in read_columns(path, columns, header=header):
-        for name, text in zip(columns, texts, strict=True):
-            check_text(text, name, label, may_be_empty=len(columns) > 1)
-        yield TextRow(label, dict(zip(columns, texts, strict=True)))
+    double = [name for name in columns if names.count(name) > 1]
+    if double:
+        raise ValueError(
+            f"{path.name} must have each of the columns {list(columns)} once. "
+            f"Received: {str(path)!r} with {shown(names)}"
+        )
+    for label, fields in read_all_columns(path, header=header):
+        if fields and not set(columns) <= set(fields):
+            raise ValueError(
+                f"Every object must have {list(columns)}. Received: {label} with "
+                f"{shown(list(fields))}"
+            )
+        texts = {name: fields.get(name, "") for name in columns}
+        for name, text in texts.items():
+            check_text(text, name, label, may_be_empty=True)
+        yield TextRow(label, texts, fields)
 
 
 def list_files(sources: Sequence[str]) -> list[Path]:

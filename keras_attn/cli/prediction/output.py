@@ -45,6 +45,13 @@ def writing(output: Path | None, kind: str) -> Iterator[Callable[[Row], None]]:
         yield _writer(lambda text: binary.write(text.encode()), kind)
 
 
+def _field(value: Any) -> Any:
+    """A value of a CSV: lists and the like are JSON, as they were in the input."""
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return value
+
+
 def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -61,7 +68,7 @@ def _writer(write: Callable[[str], Any], kind: str) -> Callable[[Row], None]:
         if not names:
             names.extend(row)
             writer.writerow(names)
-        writer.writerow([row[name] for name in names])
+        writer.writerow([_field(row[name]) for name in names])
         write(text.getvalue())
 
     return write_line

@@ -3,7 +3,7 @@
 Legend: B rows of a batch, T tokens, C classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from keras_attn.cli.finetuning.kinds import TEXT_COLUMNS
 from keras_attn.cli.prediction.inputs import TextRow, read_rows
 from keras_attn.cli.prediction.network import Network
-from keras_attn.cli.terminal import in_parts
+from keras_attn.cli.terminal import in_parts, note
 from keras_attn.decoding import generate
 from keras_attn.export.text import TEXT, TEXT_PAIR
 
@@ -29,7 +29,10 @@ def predict_texts(
     max_new_tokens: int | None,
     header: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of the output: the texts, and what is predicted of each.
+    """The rows of the output: those of the input, and what is predicted of each.
+
+    A row without a text has a prediction of nothing. A column of the input that is
+    called as one of the predictions becomes `input_…`.
 
     Args:
         network: The model.
@@ -54,14 +57,63 @@ def predict_texts(
     names = list(columns) or known or ["prompt" if is_continued else "text"]
     usual = ("prompt", *TEXT_COLUMNS) if is_continued else TEXT_COLUMNS
     rows = read_rows(sources, names, usual, header=header)
+    given = [row for row in rows if not row.is_empty]
+    if len(given) < len(rows):
+        missing = next(row.label for row in rows if row.is_empty)
+        note(
+            f"{len(rows) - len(given):,} of {len(rows):,} rows have no text, and no "
+            f"prediction; the first is {missing}"
+        )
     if is_continued:
-        yield from _continued(network, rows, batch_size, max_new_tokens)
-        return
+        found = _continued(network, given, batch_size, max_new_tokens)
+    else:
+        found = _predictions(network, given, batch_size, all_scores)
+    yield from _beside(rows, found)
+
+
+def _predictions(
+    network: Network, rows: Sequence[TextRow], batch_size: int, all_scores: bool
+) -> Iterator[dict[str, Any]]:
+    """Classes or scores."""
     tokenizer = None if network.takes_strings else network.tokenizer()
     for part in in_parts(rows, network.rows_of(batch_size), "Predicting"):
-        outputs = network(_encoded(network, tokenizer, part))
-        for row, output in zip(part, outputs, strict=True):
-            yield {**row.texts, **predicted(result, output, all_scores)}
+        for output in network(_encoded(network, tokenizer, part)):
+            yield predicted(network.result, output, all_scores)
+
+
+def _beside(
+    rows: Sequence[TextRow], found: Iterator[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Each row of the input with its prediction, as soon as that is known."""
+    columns = dict.fromkeys(name for row in rows for name in row.fields)
+    names: dict[str, str] = {}
+    nothing: dict[str, Any] = {}
+    waiting: list[TextRow] = []  # Empty rows, before the predictions have names.
+    for row in rows:
+        waiting.append(row)
+        if row.is_empty and not nothing:
+            continue
+        prediction = nothing if row.is_empty else next(found)
+        if not nothing:
+            nothing = dict.fromkeys(prediction)
+            names = _input_names(columns, prediction)
+        for each in waiting:
+            fields = {names[x]: each.fields.get(x) for x in columns}
+            yield {**fields, **(prediction if each is row else nothing)}
+        waiting.clear()
+
+
+def _input_names(columns: Iterable[str], prediction: Iterable[str]) -> dict[str, str]:
+    """The names in the output of the columns of the input."""
+    taken = {*columns, *prediction}
+    names = {}
+    for column in columns:
+        name = column
+        while name in prediction or (name != column and name in taken):
+            name = f"input_{name}"
+        taken.add(name)
+        names[column] = name
+    return names
 
 
 def predicted(result: Any, output: np.ndarray, all_scores: bool) -> dict[str, Any]:
@@ -136,7 +188,7 @@ def _continued(
     batch_size: int,
     max_new_tokens: int | None,
 ) -> Iterator[dict[str, Any]]:
-    """Prompts and their most probable continuations."""
+    """The most probable continuations of prompts."""
     tokenizer = network.tokenizer()
     limit = getattr(network.model, "max_length", None)
     count = max_new_tokens or _MAX_NEW_TOKENS
@@ -164,7 +216,7 @@ def _continued(
             end_token_id=tokenizer.end_token_id,
             pad_token_id=tokenizer.pad_token_id,
         )
-        for row, ids in zip(part, answer.token_ids.tolist(), strict=True):
+        for ids in answer.token_ids.tolist():
             if tokenizer.end_token_id in ids:
                 ids = ids[: ids.index(tokenizer.end_token_id)]
-            yield {**row.texts, "completion": tokenizer.decode(ids)}
+            yield {"completion": tokenizer.decode(ids)}

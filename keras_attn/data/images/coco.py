@@ -15,6 +15,7 @@ from keras_attn.data.images.detection import (
 from keras_attn.data.images.image_files import check_folder, check_names
 from keras_attn.data.images.instance_masks import check_segmentation
 from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.file_reading import MIB, read_json, shown
 
 # `instances_train2017.json` has 449 MB and about 60 million numbers.
@@ -38,6 +39,8 @@ def read_coco(
         annotations: The JSON file, such as `instances_val2017.json`.
         image_folder: The folder with the images that the file names.
         masks: Whether to keep the segmentations, for `detection_dataset(masks=True)`.
+            Objects whose segmentation is empty, `[]`, are then left out; a warning
+            counts them, `data.skipped` lists them.
         on_error: "raise" refuses a bad file or object. "skip" leaves it out: the
             object if it has an unknown category or image, a damaged mask or no area in
             the image, otherwise the image. A warning counts them, `data.skipped` lists
@@ -62,6 +65,7 @@ def read_coco(
     categories = dict(_categories(content, path))
     class_of = {number: index for index, number in enumerate(sorted(categories))}
     images = {}
+    files: dict[str, int] = {}
     for index, image in enumerate(entries_of(content, "images", path)):
         label = f"{path.name}, image {index}"
         try:
@@ -70,7 +74,14 @@ def read_coco(
                 raise ValueError(
                     f"{label} must have a unique `id`. Received: id={number}"
                 )
+            if files.setdefault(checked[0], index) != index:
+                raise ValueError(
+                    f"{label} must have another `file_name` than image "
+                    f"{files[checked[0]]}. Received: file_name={shown(checked[0])}"
+                )
         except (ValueError, OSError) as error:
+            if isinstance(error, FileNotFoundError) and on_error == "raise":
+                error = FileNotFoundError(f"{error}, {_missing(content, folder, path)}")
             skipped.add(label, error)
         else:
             images[number] = checked
@@ -92,9 +103,16 @@ def read_coco(
                     f"{label} must name an image. Received: image_id={shown(number)}"
                 )
             *_, size = images[number]
-            objects[number].append(_check_object(entry, class_of, size, masks, label))
+            found = _check_object(entry, class_of, size, masks, label)
         except ValueError as error:
             skipped.add(label, error)
+            continue
+        if masks and found[3] == []:
+            skipped.leave_out(
+                label, f"{label} has a box and no mask: `segmentation`=[]"
+            )
+        else:
+            objects[number].append(found)
     if not images:
         raise ValueError(
             "`annotations` must name images that are in `image_folder`. Received: "
@@ -106,6 +124,10 @@ def read_coco(
         for number, found in objects.items()
     ]
     names = [categories[number] for number in class_of]
+    used = sorted({number for each in examples for number in each.classes.tolist()})
+    check_class_names(
+        [names[number] for number in used], f"`categories` of {path.name}"
+    )
     return DetectionData(examples, names, skipped, list(class_of))
 
 
@@ -121,6 +143,20 @@ def _example(number: int, image: tuple, found: list, masks: bool) -> DetectionEx
         size=size,
         image_id=number,
     )
+
+
+def _missing(content: dict, folder: Path, path: Path) -> str:
+    """How many of the named images are not there, for a message."""
+    names = [image.get("file_name") for image in entries_of(content, "images", path)]
+    missing = sum(not _is_file(folder / str(name)) for name in names)
+    return f"which lacks {missing:,} of {len(names):,} images"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # A name that is too long, or has a zero byte.
+        return False
 
 
 def entries_of(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
@@ -165,11 +201,7 @@ def check_image(image: dict, folder: Path, label: str):
             f"{label} must have a height and width in pixels. Received: {shown(image)}"
         )
     check_names([name], label)
-    try:
-        is_file = (folder / name).is_file()
-    except OSError:  # A name that is too long, for example.
-        is_file = False
-    if not is_file:
+    if not _is_file(folder / name):
         raise FileNotFoundError(
             f"{label}: `image_folder` has no file {shown(name)}. "
             f"Received: image_folder={str(folder)!r}"
@@ -200,9 +232,20 @@ def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
                 "`segmentation` must be given: pass `masks=False` to read boxes only. "
                 "Received: segmentation=None"
             )
-        if masks:
+        if masks and entry["segmentation"] != []:
             check_segmentation(entry["segmentation"], *size)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{label}: {error}") from error
-    is_crowd = entry.get("iscrowd", 0) == 1
+    is_crowd = _is_crowd(entry.get("iscrowd"), label)
     return box, class_of[category], is_crowd, entry.get("segmentation")
+
+
+def _is_crowd(value: Any, label: str) -> bool:
+    """The flag of an annotation, which some tools write as a string."""
+    if isinstance(value, str):
+        value = {"0": 0, "1": 1}.get(value.strip(), value)
+    if value is None or (isinstance(value, int | float) and value in (0, 1)):
+        return bool(value)
+    raise ValueError(
+        f"{label} must have an `iscrowd` of 0 or 1. Received: iscrowd={shown(value)}"
+    )

@@ -66,12 +66,14 @@ class DetectionData:
         skipped: What was left out, with reasons. Corrupt images are added when they
             are first read.
         category_ids: The data set's own number of each class.
+        notes: What is in the folders and not in the data set, counted.
     """
 
     examples: list[DetectionExample]
     class_names: list[str]
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
     category_ids: list[int] | None = None
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -155,7 +157,7 @@ def detection_dataset(
     epoch and the number of the image, whatever the number of threads.
 
     Args:
-        data: From `read_voc` or `read_coco`.
+        data: From `read_voc`, `read_coco` or `read_yolo`.
         image_size: H and W of the batches, one number or two. An image is resized to
             fit (with antialiasing), and boxes and masks with it.
         batch_size: B.

@@ -20,7 +20,9 @@ from keras_attn.data.images.image_files import (
     list_pictures,
     read_image,
 )
+from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
 from keras_attn.file_reading import shown
@@ -36,12 +38,14 @@ class ImageClassData:
         class_names: Name of each class.
         skipped: What was left out, with reasons. Corrupt files are added when they are
             first read.
+        notes: What is in the folder and not in the data set, counted.
     """
 
     paths: list[Path]
     classes: np.ndarray
     class_names: list[str]
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -89,7 +93,8 @@ def read_image_classes(
     """Finds the images in a folder that has a subfolder per class.
 
     Files are read later, by `image_class_dataset`. Folders inside those of the classes
-    are searched, too; names that begin with a dot are left out.
+    are searched, too; names that begin with a dot are left out. `data.notes` counts the
+    files that are not used.
 
     Args:
         folder: The folder, such as one with `cat/1.jpg` and `dog/a.png`.
@@ -103,7 +108,8 @@ def read_image_classes(
 
     Raises:
         ValueError: If the folder does not exist or has no subfolders, a class has no
-            image, or a subfolder is not a class. The message names the folder.
+            image, a subfolder is not a class, or two differ only in upper case or
+            blanks. The message names the folder.
 
     Example:
         ```python
@@ -137,7 +143,13 @@ def read_image_classes(
         ]
         paths += found
         classes += [names.index(each.name)] * len(found)
-    return ImageClassData(paths, np.array(classes, np.int32), names, Skipped(on_error))
+    check_class_names(names, f"The subfolders of {str(root)!r}")
+    notes = unused_files(root, paths)
+    deeper = sum(len(path.relative_to(root).parts) > 2 for path in paths)
+    if deeper:
+        notes.append(f"in subfolders of their class: {deeper:,} images")
+    numbers = np.array(classes, np.int32)
+    return ImageClassData(paths, numbers, names, Skipped(on_error), notes)
 
 
 def image_class_dataset(

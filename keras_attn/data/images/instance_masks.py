@@ -9,8 +9,9 @@ import numpy as np
 
 from keras_attn.extras import requires_extra
 
-# A polygon may extend slightly beyond its image.
-_MARGIN = 1.0
+# pycocotools clips a polygon to its image, with memory for each pixel of its outline.
+_MAX_OUTLINE = 10_000_000
+_MAX_COORDINATE = 1_000_000
 # The compressed form writes five bits of a number in each character, from this one on.
 _FIRST_CHARACTER = 48
 
@@ -102,11 +103,12 @@ def _check_polygons(polygons, height: int, width: int) -> list[list[float]]:
                 f"A polygon must consist of numbers. Received: {str(polygon)[:100]}"
             )
         points = np.array(polygon, np.float64).reshape(-1, 2)
-        limit = np.array([width, height]) + _MARGIN
-        if not ((points >= -_MARGIN) & (points <= limit)).all():
+        is_near = (np.abs(points) <= _MAX_COORDINATE).all()
+        sides = np.abs(points - np.roll(points, 1, axis=0)).max(axis=1)
+        if not is_near or sides.sum() > _MAX_OUTLINE:
             raise ValueError(
-                f"A polygon must lie in its image of {height} x {width} pixels. "
-                f"Received: points from {points.min(0).tolist()} to "
+                f"A polygon must lie in or near its image of {height} x {width} "
+                f"pixels. Received: points from {points.min(0).tolist()} to "
                 f"{points.max(0).tolist()}"
             )
     return polygons

@@ -26,6 +26,7 @@ from keras_attn.data.images.image_files import (
     read_image,
     read_label_image,
 )
+from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.pipelines.bad_files import Skipped, check_readable
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
@@ -46,6 +47,7 @@ class SegmentationData:
         channels: 3, or 1 for gray images.
         skipped: What was left out, with reasons. Corrupt files are added when they are
             first read.
+        notes: What is in the folders and not in the data set, counted.
     """
 
     pairs: list[tuple[Path, Path]]
@@ -54,6 +56,7 @@ class SegmentationData:
     void: tuple[int | Color, ...] = ()
     channels: int = 3
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -225,7 +228,14 @@ def read_segmentation(
             f"mask_folder={str(mask_folder)!r}"
         )
     skipped.report(f"Masks in {str(mask_folder)!r}")
-    return SegmentationData(pairs, class_names, values, tuple(void), channels, skipped)
+    notes = []
+    if names is None:
+        used = [path for pair in pairs for path in pair]
+        for folder in dict.fromkeys((Path(image_folder), Path(mask_folder))):
+            notes += unused_files(folder, used)
+    return SegmentationData(
+        pairs, class_names, values, tuple(void), channels, skipped, notes
+    )
 
 
 def segmentation_dataset(

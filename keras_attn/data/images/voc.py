@@ -1,6 +1,8 @@
 """Reads data sets in the layout of Pascal VOC: one XML file of boxes per image."""
 
+import codecs
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, TreeBuilder
@@ -20,10 +22,15 @@ from keras_attn.data.images.image_files import (
     read_names,
 )
 from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.file_reading import MIB, read_bytes, shown
 
 _MAX_XML_BYTES = 4 * MIB
 _MAX_XML_DEPTH = 16
+_DECLARATION = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)["']""")
+# What tools write under the name of an older standard, as browsers read it.
+_SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "shift-jis": "cp932"}
+_SUPERSETS |= {"windows-31j": "cp932", "x-sjis": "cp932"}
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
@@ -87,21 +94,23 @@ def read_voc(
         objects = (each for tree in parsed.values() for each in tree.findall("object"))
         found = {_text(each, "name") for each in objects}
         class_names = sorted(name for name in found if name is not None)
+        check_class_names(class_names, f"The objects in {str(root)!r}")
     numbers = {name: number for number, name in enumerate(class_names)}
+    pictures = _list_images(images)
     examples = []
     for name, tree in parsed.items():
         try:
-            image = _find_image(images, name)
+            image = _find_image(pictures, name, images)
             size = _size(tree, annotations / f"{name}.xml")
         except (ValueError, OSError) as error:
             skipped.add(name, error)
             continue
         boxes, classes = [], []
         for index, element in enumerate(tree.findall("object")):
-            if not difficult and _text(element, "difficult") == "1":
-                continue
             label = f"{name}.xml, object {index}"
             try:
+                if not difficult and _is_difficult(element, label):
+                    continue
                 classes.append(_class_of(element, numbers, label))
             except ValueError as error:
                 skipped.add(label, error)
@@ -149,9 +158,30 @@ def _names(root: Path, annotations: Path, split) -> list[str]:
     return list(split)
 
 
+def _decoded(content: bytes, path: Path) -> bytes | str:
+    """A file as expat reads it, which knows no encodings of several bytes but Unicode.
+
+    Raises:
+        ValueError: If the file is not in the encoding that it declares.
+    """
+    declared = _DECLARATION.match(content)
+    name = declared[1].decode().lower() if declared else ""
+    if content.startswith(codecs.BOM_UTF8):
+        name = "utf-8-sig"  # Whatever it declares.
+    if name in ("", "utf-8", "utf-16", "us-ascii", "iso-8859-1"):
+        return content
+    try:
+        return content.decode(_SUPERSETS.get(name.replace("_", "-"), name))
+    except (UnicodeDecodeError, LookupError) as error:
+        raise ValueError(
+            f"{path.name} must be in the encoding that its first line declares. "
+            f"Received: {str(path)!r}, encoding={name!r}, {error}"
+        ) from error
+
+
 def _read_xml(path: Path) -> Element:
     """Parses a file, refusing declarations of types or entities."""
-    content = read_bytes(path, _MAX_XML_BYTES)
+    content = _decoded(read_bytes(path, _MAX_XML_BYTES), path)
     builder, parser = TreeBuilder(), expat.ParserCreate()
     depth = 0
 
@@ -182,12 +212,21 @@ def _read_xml(path: Path) -> Element:
     parser.CharacterDataHandler = builder.data
     try:
         parser.Parse(content, True)
-    except (expat.ExpatError, LookupError) as error:
+    except (expat.ExpatError, LookupError, UnicodeError) as error:
         raise ValueError(
             f"{path.name} must be complete, well-formed XML. Received: {str(path)!r}, "
             f"{error}"
         ) from error
     return builder.close()
+
+
+def _is_difficult(element: Element, label: str) -> bool:
+    text = (_text(element, "difficult") or "0").lower()
+    if text not in ("0", "1", "false", "true"):
+        raise ValueError(
+            f"{label} must have <difficult> 0 or 1. Received: difficult={shown(text)}"
+        )
+    return text in ("1", "true")
 
 
 def _text(element: Element, tag: str) -> str | None:
@@ -219,14 +258,27 @@ def _size(tree: Element, path: Path) -> tuple[int, int] | None:
     return (int(height), int(width)) if height and width else None
 
 
-def _find_image(images: Path, name: str) -> Path:
-    for suffix in IMAGE_SUFFIXES:
-        for path in (images / f"{name}{suffix}", images / f"{name}{suffix.upper()}"):
-            if path.is_file():
-                return path
-    raise FileNotFoundError(
-        f"`folder` has no image {name}.jpg. Received: {str(images / name)!r}"
-    )
+def _list_images(folder: Path) -> dict[str, list[Path]]:
+    """The images of a folder by their names without suffix."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith("."):
+            found.setdefault(path.stem, []).append(path)
+    return found
+
+
+def _find_image(images: dict[str, list[Path]], name: str, folder: Path) -> Path:
+    found = images.get(name, [])
+    if not found:
+        raise FileNotFoundError(
+            f"`folder` has no image {name}.jpg. Received: {str(folder / name)!r}"
+        )
+    if len(found) > 1:
+        raise ValueError(
+            "`folder` must have one image of each name. Received: "
+            f"{', '.join(path.name for path in found)} in {str(folder)!r}"
+        )
+    return found[0]
 
 
 def _class_of(element: Element, numbers: dict[str, int], label: str) -> int:

@@ -44,6 +44,11 @@ class Skipped(dict[str, str]):
         with self._lock:
             self[name] = str(error)
 
+    def leave_out(self, name: str, reason: str) -> None:
+        """Notes what is no error but cannot be used, whatever `on_error` is."""
+        with self._lock:
+            self[name] = reason
+
     def add_while_reading(self, name: str, error: Exception, count: int) -> None:
         """As `add`, called by the threads of a pipeline; warns of the first error.
 

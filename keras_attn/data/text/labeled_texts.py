@@ -2,13 +2,19 @@
 
 import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from keras_attn.data.pipelines.class_names import check_class_names, same_but_for_case
 from keras_attn.data.text.tables import check_text, read_columns
 from keras_attn.file_reading import shown
+
+# 3,5 and 1.250,75; and 1,250, which is 1250 or 1.25.
+_DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+_MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 @dataclass(frozen=True)
@@ -33,17 +39,35 @@ class LabeledTexts:
         return len(self.texts)
 
     @property
+    def rows_of_texts(self) -> list[tuple[str, ...]]:
+        """The text, or the two texts, of each row."""
+        second = [] if self.second_texts is None else [self.second_texts]
+        return list(zip(self.texts, *second, strict=True))
+
+    @property
     def class_names(self) -> list[str]:
-        """The different labels: in the order of their numbers, or of the alphabet."""
+        """The different labels: in the order of their numbers, or of the alphabet.
+
+        Raises:
+            ValueError: If two of them differ only in upper case, blanks or the form of
+                a number, as 1 and 1.0.
+        """
         names = set(self.labels)
+        check_class_names(sorted(names), f"`{self.label_column}`", _key)
         if all(name.isascii() and name.isdigit() for name in names):
             return sorted(names, key=int)
         return sorted(names)
 
     @property
     def are_scores(self) -> bool:
-        """Whether all labels are numbers, and not all of them whole."""
+        """Whether all labels are numbers, and not all of them whole.
+
+        Raises:
+            ValueError: As `scores`, if a comma is in all of them.
+        """
         numbers = [_number(label) for label in self.labels]
+        if None not in numbers:
+            self._check_commas()
         return None not in numbers and not all(
             number is not None and number.is_integer() for number in numbers
         )
@@ -69,9 +93,13 @@ class LabeledTexts:
     def scores(self) -> np.ndarray:
         """The labels as numbers, float32 (N,).
 
+        A comma may stand for the decimal point, as in many countries.
+
         Raises:
-            ValueError: If a label is not a finite number; its row is named.
+            ValueError: If a label is not a finite number; its row is named. Or if all
+                commas are where they might separate thousands: 1,250.
         """
+        self._check_commas()
         numbers = [_number(label) for label in self.labels]
         if None in numbers:
             place = numbers.index(None)
@@ -80,6 +108,15 @@ class LabeledTexts:
                 f"Received: {shown(self.labels[place])} in {self.rows[place]}"
             )
         return np.array(numbers, np.float32)
+
+    def _check_commas(self) -> None:
+        commas = [label for label in self.labels if "," in label]
+        if commas and all(_MAYBE_THOUSANDS.fullmatch(label) for label in commas):
+            raise ValueError(
+                f"`{self.label_column}` must be numbers whose commas mean one thing; "
+                "write 1250 or 1.250. Received: "
+                f"{shown(commas[0])} in {self.rows[self.labels.index(commas[0])]}"
+            )
 
     def subset(self, indices: Sequence[int]) -> "LabeledTexts":
         """Some of the rows.
@@ -108,10 +145,11 @@ def read_labeled_texts(
     """Reads texts with their labels.
 
     Args:
-        path: A UTF-8 file: `.csv`; `.tsv`, quoted, or not, as the files of GLUE; or
-            `.jsonl` with one JSON object per line. `.gz` may follow. A `.tsv` without
-            quoting has as many tabs in every line, and a quotation mark in a field that
-            is not in quotation marks as a whole.
+        path: A UTF-8 file: `.csv`, with commas or `;` between fields; `.tsv`, quoted,
+            or not, as the files of GLUE; or `.jsonl` with one JSON object per line.
+            `.gz` may follow. A `.tsv` without quoting has as many tabs in every line,
+            and a quotation mark in a field that is not in quotation marks as a whole.
+            Empty rows are left out.
         text_column: Column, or key, of the texts, or of the first text of each pair.
         second_column: Column, or key, of the second texts. None for single texts.
         label_column: Column, or key, of the labels: names of classes, or numbers.
@@ -153,8 +191,16 @@ def read_labeled_texts(
     )
 
 
+def _key(label: str) -> Hashable:
+    """What labels of one class have in common."""
+    number = _number(label)
+    return same_but_for_case(label) if number is None else number
+
+
 def _number(label: str) -> float | None:
     """A label as a finite number; None if it is not one."""
+    if _DECIMAL_COMMA.fullmatch(label):
+        label = label.replace(".", "").replace(",", ".")
     try:
         number = float(label)
     except ValueError:

@@ -25,9 +25,13 @@ _MAX_BYTES = 4096 * MIB
 # Of a field in a `.csv`; Python's limit is 131,072.
 _MAX_CHARACTERS = 2**31 - 1
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+# What spreadsheets write between fields where a comma belongs to numbers.
+_OTHER_DELIMITERS = (";", "\t", "|")
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLE_SUFFIXES = (*_DELIMITERS, *_JSON_LINES)
 _GZIP = ".gz"
+# Excel's first line, which says what is between the fields.
+_SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 # A whole field in quotation marks, in which a quotation mark is doubled.
 _QUOTED_FIELD = re.compile(r'(?:(?<=[\t\n])|\A)"[^"]*(?:""[^"]*)*"(?=[\t\r\n]|\Z)')
 
@@ -42,7 +46,9 @@ def read_columns(
 ) -> Iterator[tuple[str, list[Any]]]:
     """The given columns of a table, line by line.
 
-    A `.csv` is quoted as in RFC 4180. So is a `.tsv` in which each field that has a
+    The fields of a `.csv` have commas between them; or `;`, tabs or `|`, if with commas
+    its first line is one field, or if only they give all lines as many fields. It is
+    quoted as in RFC 4180. So is a `.tsv` in which each field that has a
     quotation mark is in quotation marks as a whole, with those inside doubled, as
     pandas writes it. If one is not, and all lines have the same number of tabs, a
     quotation mark is a letter, as in the files of GLUE: each line is a row. It is a
@@ -50,7 +56,8 @@ def read_columns(
 
     Args:
         path: A UTF-8 file: `.csv` or `.tsv`; or `.jsonl`, `.ndjson` or `.json` with one
-            JSON object per line. `.gz` may follow. Empty lines are left out.
+            JSON object per line. `.gz` may follow. Empty rows, of blanks and
+            delimiters, are left out: see `empty_rows`.
         columns: Names of the columns, or keys of the objects. Others are left out.
         header: Whether the first line of a `.csv` or `.tsv` names the columns.
             Otherwise their names are "1", "2", ….
@@ -83,12 +90,68 @@ def column_names(path: str | os.PathLike, *, header: bool = True) -> list[str]:
         ValueError: As `read_columns`; or if the file is empty.
     """
     path = Path(path)
-    for found in _names_by_line(path, header):
-        return found if header else _numbered(found)
+    for _, found in _lines_with_names(path, header):
+        if found:
+            return list(found) if header else _numbered(found)
     raise ValueError(
         f"{path.name} must name its columns in its first line. "
         f"Received: {str(path)!r}, which is empty"
     )
+
+
+def read_all_columns(
+    path: str | os.PathLike, *, header: bool = True
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All columns of a table, line by line, empty rows included.
+
+    Args:
+        path: As of `read_columns`.
+        header: As of `read_columns`.
+
+    Yields:
+        A label, which names the file and the line, and the values by the names of their
+        columns; none for an empty row. A name that is there twice gets a number.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: As `read_columns`.
+    """
+    path = Path(path)
+    if _delimiter(path, header) is None:
+        for label, found in _json_objects(path):
+            yield label, found or {}
+        return
+    names: list[str] | None = None
+    for label, row in _csv_lines(path):
+        if names is None and row:
+            names = _unique_names(row) if header else _numbered(row)
+            if header:
+                continue
+        if names is not None:
+            yield label, dict(zip(names, _checked(row, names, label), strict=False))
+        elif not header:
+            yield label, {}
+
+
+def empty_rows(path: str | os.PathLike, *, header: bool = True) -> list[str]:
+    """The rows that `read_columns` leaves out: file and line of each.
+
+    Args:
+        path: As of `read_columns`.
+        header: As of `read_columns`.
+    """
+    return [label for label, row in _lines_with_names(Path(path), header) if not row]
+
+
+def delimiter_of(path: str | os.PathLike) -> str | None:
+    """What is between the fields of a table; None for lines of JSON.
+
+    Args:
+        path: As of `read_columns`.
+    """
+    path = Path(path)
+    found = _delimiter(path, True)
+    return found if found is None else _delimiter_in(_read(path), found)[0]
 
 
 def check_text(value: Any, name: str, label: str, *, may_be_empty=False) -> str:
@@ -146,22 +209,34 @@ def _numbered(fields: Sequence[str]) -> list[str]:
     return [str(number) for number in range(1, len(fields) + 1)]
 
 
-def _names_by_line(path: Path, header: bool):
-    """The columns of each line of a table."""
+def _unique_names(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        number, unique = 1, name
+        while unique in found:
+            unique, number = f"{name}.{number}", number + 1
+        found.append(unique)
+    return found
+
+
+def _lines_with_names(path: Path, header: bool) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Each line of a table with its fields, or its keys; none in an empty one."""
     if _delimiter(path, header) is None:
-        for _, found in _json_objects(path):
-            yield list(found)
+        for label, found in _json_objects(path):
+            yield label, list(found or ())
     else:
-        for _, fields in _csv_lines(path):
-            yield fields
+        yield from _csv_lines(path)
 
 
-def _json_objects(path):
+def _json_objects(path) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """The object of each line; None for an empty line."""
     # Not `splitlines`: a text may have a Unicode line separator.
-    for number, line in enumerate(_read(path).split("\n"), 1):
-        if not line.strip():
-            continue
+    lines = _read(path).split("\n")
+    for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         label = f"{path.name}, line {number}"
+        if not line.strip():
+            yield label, None
+            continue
         try:
             yield label, parse_json(line.encode(), path, unique_keys=True)
         except ValueError as error:
@@ -172,6 +247,8 @@ def _json_objects(path):
 
 def _json_lines(path, columns):
     for label, found in _json_objects(path):
+        if found is None:
+            continue
         missing = [name for name in columns if name not in found]
         if missing:
             raise ValueError(
@@ -182,22 +259,21 @@ def _json_lines(path, columns):
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """The fields of each line that is not empty, with its label."""
+    """The fields of each line, with its label; none if all of them are blank."""
     text = _read(path)
-    delimiter = _DELIMITERS[_suffix(path)]
-    if delimiter == "\t" and '"' in text and _is_unquoted(text):
-        for number, line in _lines(text):
-            yield f"{path.name}, line {number}", line.split(delimiter)
+    delimiter, start = _delimiter_in(text, _DELIMITERS[_suffix(path)])
+    before = text.count("\n", 0, start)
+    if delimiter == "\t" and '"' in text and _is_unquoted(text[start:]):
+        lines = text[start:].split("\n")
+        for number, line in enumerate(lines if lines[-1] else lines[:-1], before + 1):
+            yield f"{path.name}, line {number}", _unless_blank(_fields(line))
         return
-    limit = csv.field_size_limit(_MAX_CHARACTERS)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    begin = 1
+    begin = before + 1
     try:
-        for row in reader:
+        for number, row in _quoted_rows(text[start:], delimiter):
             label = f"{path.name}, line {begin}"
-            begin = reader.line_num + 1
-            if row:
-                yield label, row
+            begin = before + number + 1
+            yield label, _unless_blank(row)
     except csv.Error as error:
         is_tabbed = delimiter == "\t"
         raise ValueError(
@@ -206,8 +282,60 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
             + f". Received: {path.name}, line {begin}: {error}"
             + (_uneven(text) if is_tabbed else "")
         ) from error
+
+
+def _quoted_rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a quoted text, each with the number of its last line."""
+    limit = csv.field_size_limit(_MAX_CHARACTERS)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            yield reader.line_num, row
     finally:
         csv.field_size_limit(limit)
+
+
+def _fields(line: str) -> list[str]:
+    """The fields of a line without quoting."""
+    return line.removesuffix("\r").split("\t")
+
+
+def _unless_blank(row: list[str]) -> list[str]:
+    return row if any(field.strip() for field in row) else []
+
+
+def _delimiter_in(text: str, usual: str) -> tuple[str, int]:
+    """What is between the fields of a text, and where its first line begins."""
+    said = _SEPARATOR_LINE.match(text)
+    if said:
+        return said[1], said.end()
+    if usual != ",":
+        return usual, 0
+    first = {each: _first_width(text, each) for each in (usual, *_OTHER_DELIMITERS)}
+    others = [each for each in _OTHER_DELIMITERS if first[each] > 1]
+    if not others or (first[usual] > 1 and _is_even(text, usual)):
+        return usual, 0
+    even = [each for each in others if _is_even(text, each)]
+    if even or first[usual] == 1:
+        return (even or others)[0], 0
+    return usual, 0
+
+
+def _first_width(text: str, delimiter: str) -> int:
+    """The number of fields in the first row."""
+    try:
+        return next((len(row) for _, row in _quoted_rows(text, delimiter) if row), 0)
+    except csv.Error:
+        return 0
+
+
+def _is_even(text: str, delimiter: str) -> bool:
+    """Whether all rows have as many fields."""
+    try:
+        rows = (_unless_blank(row) for _, row in _quoted_rows(text, delimiter))
+        return len({len(row) for row in rows if row}) == 1
+    except csv.Error:
+        return False
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -246,6 +374,8 @@ def _uneven(text: str) -> str:
 def _csv_rows(path: Path, columns: Sequence[str], header: bool):
     names: list[str] | None = None
     for label, row in _csv_lines(path):
+        if not row:
+            continue
         if names is None:
             names = row if header else _numbered(row)
             missing = [name for name in columns if name not in names]
@@ -262,9 +392,15 @@ def _csv_rows(path: Path, columns: Sequence[str], header: bool):
                 )
             if header:
                 continue
-        if len(row) != len(names):
-            raise ValueError(
-                f"Every line must have {len(names)} fields, as the first. "
-                f"Received: {label} with {len(row)}"
-            )
+        row = _checked(row, names, label)
         yield label, [row[names.index(name)] for name in columns]
+
+
+def _checked(row: list[str], names: Sequence[str], label: str) -> list[str]:
+    """A row, which is empty or has a field for each column."""
+    if row and len(row) != len(names):
+        raise ValueError(
+            f"Every line must have {len(names)} fields, as the first. "
+            f"Received: {label} with {len(row)}"
+        )
+    return row

@@ -1,0 +1,102 @@
+"""Where the images are that a COCO file names: in the folder of its own name."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from keras_attn.data.images.split_names import SPLITS, split_of
+
+_CHUNK = 2**20
+_MOST_NAMES = 10_000
+_FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
+# Words of a file's name that say what is in it, not which images.
+_KINDS = {"instances", "annotations", "annotation", "coco", "captions", "labels"}
+_KINDS |= {"person", "keypoints", "panoptic", "stuff", "bbox", "boxes", "json"}
+_COMMON = ("images", "image", "imgs", "JPEGImages")
+_OF_ANNOTATIONS = ("annotations", "annotation", "labels")
+
+
+def image_folder_of(annotations: Path, other: Path | None = None) -> Path:
+    """The folder of the images of a COCO file.
+
+    `val.json` has them in `val/`, `annotations/instances_val2017.json` in `val2017/`.
+    `images/`, `train/` for a file whose name says no other split, the folder of the
+    file and `other` follow. The first one that has a file of a name in `annotations` is
+    taken.
+
+    Args:
+        annotations: The file.
+        other: A folder to look into at last.
+
+    Returns:
+        The folder; the likeliest one if none has the images.
+    """
+    beside = annotations.parent
+    is_inner = beside.name.lower() in _OF_ANNOTATIONS
+    root = beside.parent if is_inner else beside
+    named = list(_named(annotations.stem, root))
+    shared = [root / name for name in _COMMON]
+    if not _says_other_split(annotations.stem):
+        shared += [root / name for name in SPLITS["train"]]
+    places = [*named, *shared, root, beside, *([other] if other is not None else [])]
+    places = [place for place in dict.fromkeys(places) if place.is_dir()]
+    names = _file_names(annotations)
+    for place in places:
+        if any(_is_file(place / name) for name in names):
+            return place
+    return places[0]
+
+
+def _named(stem: str, root: Path) -> Iterator[Path]:
+    """The folders that are called as the file, or as the split in its name."""
+    there = {}
+    for place in (root, root / "images"):
+        if place.is_dir():
+            there[place] = {x.name.lower(): x for x in place.iterdir() if x.is_dir()}
+    for wanted in _names_of(stem):
+        for folders in there.values():
+            if wanted in folders:
+                inner = folders[wanted] / "images"
+                yield from (inner, folders[wanted])
+
+
+def _names_of(stem: str) -> Iterator[str]:
+    stem = stem.lower()
+    yield stem
+    words = [word for word in re.split(r"[\W_]+", stem) if word]
+    words = [word for word in words if word not in _KINDS]
+    yield from words
+    for word in words:
+        yield from SPLITS.get(split_of(word) or "", ())
+
+
+def _says_other_split(stem: str) -> bool:
+    found = {split_of(word) for word in re.split(r"[\W_]+", stem)} - {None}
+    return bool(found) and "train" not in found
+
+
+def _file_names(path: Path) -> list[str]:
+    """The first names of images in a file, which may be too large to parse twice."""
+    found: list[str] = []
+    with path.open("rb") as file:
+        rest = b""
+        while len(found) < _MOST_NAMES and (chunk := file.read(_CHUNK)):
+            content = rest + chunk
+            end = 0
+            for match in _FILE_NAME.finditer(content):
+                end = match.end()
+                try:
+                    found.append(json.loads(match[1]))
+                except ValueError:
+                    continue  # The reader says what is wrong with it.
+            # A name may be cut in two.
+            rest = content[max(end, len(content) - 4096) :]
+    return found
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # A name that is too long, or has a zero byte.
+        return False

@@ -1,0 +1,200 @@
+"""Boxes of COCO, VOC or YOLO: which splits are used, and what is left out."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from keras_attn.cli.finetuning.kinds import Kind
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.cli.finetuning.source import Source
+from keras_attn.data import DetectionData, read_coco, read_voc, read_yolo
+from keras_attn.data.images.coco import MAX_COCO_BYTES, MAX_COCO_ENTRIES, entries_of
+from keras_attn.data.images.image_files import read_names
+from keras_attn.data.images.unused_files import unused_files
+from keras_attn.data.images.yolo_layout import find_yolo
+from keras_attn.extras import requires_extra
+from keras_attn.file_reading import read_json
+
+MASKS = "instance_segmentation"
+Split = str | Sequence[str] | None
+Splits = tuple[Split, Split]
+
+
+def learns_masks(settings: Settings, kind: Kind, source: Source) -> bool:
+    """Whether masks are learned: `--task`, or else if MODEL and DATA have them.
+
+    Args:
+        settings: The command line.
+        kind: The kind of DATA.
+        source: MODEL.
+
+    Raises:
+        ValueError: If `--task` asks for masks that the data do not have.
+    """
+    if settings.task is not None:
+        wanted = settings.task == MASKS
+        if wanted and kind.annotations is None:
+            raise ValueError(
+                f"--task {MASKS} needs COCO's JSON with a `segmentation` of each "
+                f"object. Received: {str(settings.data)!r}, {kind.why}"
+            )
+        return wanted
+    if kind.annotations is None or not source.has_masks:
+        return False
+    content = read_json(kind.annotations, MAX_COCO_BYTES, MAX_COCO_ENTRIES)
+    entries = entries_of(content, "annotations", kind.annotations)
+    return any(entry.get("segmentation") for entry in entries)
+
+
+def read_objects(
+    path: Path, kind: Kind, split: Split, names: Sequence[str] | None
+) -> DetectionData:
+    """A data set whose classes are those of the training images.
+
+    Args:
+        path: DATA, or the data to validate on.
+        kind: Their kind.
+        split: One of `find_splits`.
+        names: The classes; None = those of the data set.
+
+    Raises:
+        ImportError: If there are polygons, and what fills them is not installed.
+        ValueError: If the data are bad.
+    """
+    if kind.layout == "yolo":
+        return read_yolo(path, None if split is None else str(split), names)
+    if kind.annotations is None:
+        return read_voc(path, split, names)
+    has_masks = kind.task == MASKS
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # It becomes a note.
+            data = read_coco(kind.annotations, kind.images, masks=has_masks)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error}. --images and --validation-images name other folders"
+        ) from error
+    except ValueError as error:
+        if has_masks:
+            hint = "`--task detection` learns from boxes alone."
+            raise ValueError(f"{error}. {hint}") from error
+        raise
+    if data.skipped:
+        count, first = len(data.skipped), next(iter(data.skipped))
+        note = f"left out: {count:,} objects without a mask, the first: {first}"
+        data = replace(data, notes=[*data.notes, note])
+    shapes = [each for x in data.examples for each in x.segmentations or ()]
+    if any(isinstance(each, list) for each in shapes):
+        with requires_extra("vision", "Filling polygons"):
+            import pycocotools.mask  # noqa: F401
+    if names is not None and data.class_names != names:
+        raise ValueError(
+            "--validation must have the categories of DATA. "
+            f"Received: {data.class_names} instead of {names}"
+        )
+    return data
+
+
+def find_splits(settings: Settings, kind: Kind) -> Splits:
+    """The splits of VOC's and YOLO's folders to train and to validate on.
+
+    Args:
+        settings: The command line.
+        kind: The kind of DATA.
+
+    Returns:
+        For DATA, and for `--validation` or else DATA: the name of a split, a list of
+        names, or None for everything. Two of None without `--validation`: a part is
+        held out.
+    """
+    if kind.layout == "yolo":
+        return _yolo_splits(settings)
+    if kind.layout == "voc":
+        return _voc_splits(settings)
+    return None, None
+
+
+def _yolo_splits(settings: Settings) -> Splits:
+    validation = settings.validation or settings.data
+    ours, other = find_yolo(settings.data), find_yolo(validation)
+    train = "train" if ours is not None and "train" in ours.splits else None
+    return train, "val" if other is not None and "val" in other.splits else None
+
+
+def _voc_splits(settings: Settings) -> Splits:
+    ours = _lists(settings.data)
+    theirs = ours if settings.validation is None else _lists(settings.validation)
+    validation = "val" if "val" in theirs else None
+    if "train" in ours:
+        return "train", validation
+    if "trainval" in ours:
+        return "trainval", None if settings.validation is None else validation
+    if not ours:
+        return None, validation
+    others = {name for path in ours.values() for name in read_names(path)}
+    return sorted(_annotated(settings.data) - others), validation
+
+
+def _lists(folder: Path) -> dict[str, Path]:
+    """The files of `ImageSets` or `ImageSets/Main` that say what a split has."""
+    if not folder.is_dir():
+        return {}
+    names = ("train", "val", "trainval", "test")
+    sets = folder / "ImageSets"
+    places = [place / f"{x}.txt" for x in names for place in (sets, sets / "Main")]
+    return {each.stem: each for each in reversed(places) if each.is_file()}
+
+
+def _annotated(folder: Path) -> set[str]:
+    return {path.stem for path in (folder / "Annotations").glob("*.xml")}
+
+
+def unused(
+    settings: Settings, kind: Kind, parts: Sequence[DetectionData], splits: Splits
+) -> list[str]:
+    """What is in the folders of images and in no split, counted.
+
+    Args:
+        settings: The command line.
+        kind: The kind of DATA.
+        parts: The images to train and to validate on.
+        splits: From `find_splits`.
+    """
+    used = [each.image_path for part in parts for each in part.examples]
+    notes = []
+    if kind.layout == "yolo":
+        layout = find_yolo(settings.data)
+        names = [] if layout is None else [x for x in layout.splits if x == "test"]
+        notes += [f"not used: the split {name}" for name in names]
+    if kind.layout == "voc":
+        stems = {path.stem for path in used}
+        rest = _annotated(settings.data) - stems
+        if rest:
+            lists = " and ".join(f"{x}.txt" for x in splits if isinstance(x, str))
+            notes.append(
+                f"not used: {len(rest):,} images with annotations that are not in "
+                f"{lists or 'a split'}"
+            )
+        annotated = _annotated(settings.data)
+        folder = settings.data / "JPEGImages"
+        used += [x for x in folder.iterdir() if x.stem in annotated]
+        return [*notes, *unused_files(folder, used)]
+    if kind.annotations is not None:
+        folders = [folder_of(part) for part in parts]
+        tops = [x for x in folders if not any(y in x.parents for y in folders)]
+        used.append(kind.annotations)
+        used += [settings.validation] if settings.validation is not None else []
+        for folder in dict.fromkeys(tops):
+            notes += unused_files(folder, used)
+    return notes
+
+
+def folder_of(data: DetectionData) -> Path:
+    """The folder that all images of a data set are in.
+
+    Args:
+        data: The data set.
+    """
+    return Path(os.path.commonpath([each.image_path.parent for each in data.examples]))

@@ -1,0 +1,260 @@
+"""Reads data sets in the layout of YOLO: a text file of boxes per image."""
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from keras_attn.checks import check_choice
+from keras_attn.data.images.detection import (
+    DetectionData,
+    DetectionExample,
+    check_boxes,
+)
+from keras_attn.data.images.image_files import list_pictures
+from keras_attn.data.images.split_names import SPLITS
+from keras_attn.data.images.yolo_layout import find_yolo, label_file_of
+from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.data.pipelines.class_names import check_class_names
+from keras_attn.file_reading import MIB, read_text, shown
+
+_MAX_BYTES = 16 * MIB
+_ORIENTATION = 274  # The number of the EXIF field.
+# Numbers that were rounded may exceed [0, 1] slightly.
+_MARGIN = 0.01
+
+
+def read_yolo(
+    source: str | os.PathLike,
+    split: str | None = None,
+    class_names: Sequence[str] | None = None,
+    *,
+    on_error: str = "raise",
+) -> DetectionData:
+    """Reads the boxes of a data set like Ultralytics' YOLO's.
+
+    An image `images/…/a.jpg` has its objects in `labels/…/a.txt`, one a line: the
+    number of the class, and the center, width and height of the box in fractions of the
+    upright image; or the points of a polygon, around which a box is drawn. Images are
+    read later, by `detection_dataset`.
+
+    Args:
+        source: `data.yaml`, or the folder that has it; or a folder without one, with
+            `images/` and `labels/`, perhaps with a folder per split in them or around
+            them, and the names of the classes in `classes.txt`.
+        split: "train", "val" or "test". None takes "train", or, of a folder without
+            splits, all images.
+        class_names: The classes, in the order of their numbers. None = those of the
+            data set.
+        on_error: "raise" refuses a bad file or object. "skip" leaves it out: the object
+            if its line is bad, otherwise the image. A warning counts them,
+            `data.skipped` lists them.
+
+    Returns:
+        The data set. It includes images without objects, and those without a text file,
+        which `data.notes` counts. Boxes are clipped to their image.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If `source` is no such data set, has no such split or no names of
+            its classes, if anything is bad and `on_error="raise"` (the message names
+            file and line), or if no image is left.
+
+    Example:
+        ```python
+        train = read_yolo("cells/data.yaml")
+        val = read_yolo("cells/data.yaml", "val")
+        ```
+    """
+    skipped = Skipped(on_error)
+    path = Path(source)
+    if split is not None:
+        check_choice("split", split, SPLITS)
+    layout = find_yolo(path) if path.exists() else None
+    if layout is None:
+        raise ValueError(
+            "`source` must be YOLO's data.yaml, or a folder with it or with images/ "
+            f"and labels/*.txt. Received: source={str(source)!r}"
+        )
+    wanted = split or ("train" if "train" in layout.splits else "")
+    if wanted not in layout.splits:
+        there = ", ".join(layout.splits) if "" not in layout.splits else "no splits"
+        raise ValueError(
+            f"`split` must be one that {layout.path.name} has. Received: "
+            f"split={split!r}, {str(source)!r} has {there}"
+        )
+    names = list(layout.class_names if class_names is None else class_names)
+    if layout.class_names and names != layout.class_names:
+        raise ValueError(
+            "`class_names` must be those of the data set, in its order. Received: "
+            f"class_names={shown(names)}, {layout.path.name} has "
+            f"{shown(layout.class_names)}"
+        )
+    if not names:
+        raise ValueError(
+            f"{layout.path.name} must name its classes: write them into classes.txt, "
+            "one a line in the order of their numbers, or pass `class_names`. "
+            f"Received: {str(source)!r} without"
+        )
+    check_class_names(names, f"The classes of {layout.path.name}")
+    examples: list[DetectionExample] = []
+    used: set[Path] = set()
+    unlabeled = 0
+    places = layout.splits[wanted]
+    for image in _images_of(places):
+        file = label_file_of(image)
+        used.add(file)
+        unlabeled += not file.is_file()
+        try:
+            size, orientation = _header_of(image)
+            lines = _lines_of(file) if file.is_file() else []
+        except (ValueError, OSError) as error:
+            skipped.add(str(image), error)
+            continue
+        boxes, classes = [], []
+        for number, fields in lines:
+            label = f"{file.name}, line {number}"
+            try:
+                kind, box = _object(fields, len(names), layout.has_keypoints, label)
+                sides = _as_stored(box, orientation) * (size[::-1] * 2)
+                boxes.append(check_boxes(sides, size)[0])
+            except ValueError as error:
+                text = str(error)
+                error = (
+                    error if text.startswith(label) else ValueError(f"{label}: {text}")
+                )
+                skipped.add(label, error)
+            else:
+                classes.append(kind)
+        examples.append(
+            DetectionExample(
+                name=image.name,
+                image_path=image,
+                boxes=np.array(boxes, np.float32).reshape(-1, 4),
+                classes=np.array(classes, np.int32),
+                is_crowd=np.zeros(len(boxes), bool),
+                size=size,
+                image_id=len(examples),
+            )
+        )
+    if unlabeled == len(examples):
+        raise ValueError(
+            "`source` must have images with labels, `labels/a.txt` for `images/a.jpg`. "
+            f"Received: {str(source)!r}, {len(examples):,} images and no label file"
+        )
+    skipped.report(f"YOLO in {str(source)!r}")
+    notes = list(_notes(unlabeled, used if all(x.is_dir() for x in places) else set()))
+    return DetectionData(examples, names, skipped, notes=notes)
+
+
+def _notes(unlabeled: int, used: set[Path]) -> Iterator[str]:
+    """What images and label files lack.
+
+    Args:
+        unlabeled: Number of images without a label file.
+        used: The label files; none if their folders are those of other images too.
+    """
+    if unlabeled:
+        yield f"{unlabeled:,} images without a label file, taken as without objects"
+    folders = {each.parent for each in used}
+    there = {each for folder in folders for each in folder.glob("*.txt")}
+    rest = [each for each in there - used if each.name != "classes.txt"]
+    if rest:
+        first = min(rest).name
+        yield f"not used: {len(rest):,} label files without an image, such as {first}"
+
+
+def _images_of(places: Sequence[Path]) -> list[Path]:
+    """The images of folders, and of text files that list them."""
+    found: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            pictures = list_pictures("source", place)
+            found += [each for each in pictures if isinstance(each, Path)]
+            continue
+        for line in read_text(place).splitlines():
+            if line.strip():
+                # "./images/a.jpg" is beside the list; other names may be, too.
+                found.append(place.parent / line.strip())
+    double = len(found) - len({each.resolve() for each in found})
+    if double:
+        raise ValueError(
+            f"Each image must be named once. Received: {double} twice in "
+            f"{', '.join(map(str, places))}"
+        )
+    return found
+
+
+def _header_of(path: Path) -> tuple[tuple[int, int], int]:
+    """Height and width as stored, and the orientation that a camera recorded."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"There is no image {path.name}. Received: {str(path)!r}"
+        )
+    try:
+        with Image.open(path) as image:
+            return (image.height, image.width), image.getexif().get(_ORIENTATION, 1)
+    except Exception as error:  # Pillow's decoders raise errors of many types.
+        raise ValueError(
+            f"{path.name} must be an image. Received: {str(path)!r}: {error}"
+        ) from error
+
+
+def _lines_of(path: Path) -> list[tuple[int, list[str]]]:
+    lines = enumerate(read_text(path, _MAX_BYTES).removeprefix("\ufeff").split("\n"), 1)
+    return [(number, line.split()) for number, line in lines if line.strip()]
+
+
+def _object(
+    fields: Sequence[str], num_classes: int, has_keypoints: bool, label: str
+) -> tuple[int, np.ndarray]:
+    """The class and the corners of a box, in fractions of the upright image."""
+    try:
+        kind, *numbers = map(float, fields)
+    except ValueError:
+        raise ValueError(
+            f"{label} must consist of numbers. Received: {shown(' '.join(fields))}"
+        ) from None
+    if has_keypoints and len(numbers) > 4:
+        numbers = numbers[:4]
+    is_polygon = len(numbers) >= 6 and len(numbers) % 2 == 0
+    if len(numbers) != 4 and not is_polygon:
+        raise ValueError(
+            f"{label} must be a class and x, y, width and height of a box, or at least "
+            f"three points x y of a polygon. Received: {shown(' '.join(fields))}"
+        )
+    if not 0 <= kind < num_classes or not kind.is_integer():
+        raise ValueError(
+            f"{label} must begin with a class from 0 to {num_classes - 1}. Received: "
+            f"{fields[0]}"
+        )
+    if not all(math.isfinite(x) and -_MARGIN <= x <= 1 + _MARGIN for x in numbers):
+        raise ValueError(
+            f"{label} must have fractions of the image's width and height, from 0 to "
+            f"1. Received: {shown(' '.join(fields))}"
+        )
+    points = np.array(numbers, np.float64).reshape(-1, 2)
+    if is_polygon:
+        return int(kind), np.concatenate([points.min(0), points.max(0)])
+    center, sides = points
+    return int(kind), np.concatenate([center - sides / 2, center + sides / 2])
+
+
+def _as_stored(box: np.ndarray, orientation: int) -> np.ndarray:
+    """A box of the upright image in the image as it is stored.
+
+    Args:
+        box: Left, top, right, bottom, in fractions.
+        orientation: As EXIF numbers them; any other number is 1.
+    """
+    x, y = box[[0, 2]], box[[1, 3]]
+    if orientation in (5, 6, 7, 8):
+        x, y = y, x
+    if orientation in (2, 3, 7, 8):
+        x = 1 - x
+    if orientation in (3, 4, 6, 7):
+        y = 1 - y
+    return np.array([x.min(), y.min(), x.max(), y.max()])

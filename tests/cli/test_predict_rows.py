@@ -1,0 +1,113 @@
+"""The rows of `keras-attn predict` are those of its input, with all their columns."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.prediction.network import Network
+from keras_attn.cli.prediction.output import writing
+from keras_attn.cli.prediction.texts import predict_texts
+
+
+def network(columns=("text",)):
+    """Says "long" of texts of more than four letters, and does not take empty ones."""
+
+    def classify(inputs, signature=""):
+        rows = list(zip(*inputs.values(), strict=True))
+        assert all("".join(row).strip() for row in rows)
+        sizes = [sum(map(len, row)) for row in rows]
+        logits = [[0.0, 9.0] if size > 4 else [9.0, 0.0] for size in sizes]
+        return {"logits": np.array(logits)}
+
+    names = dict(zip(("text", "second"), columns, strict=False))
+    result = Result("text_classification", ["short", "long"], columns=names)
+    shapes = {name: (None,) for name in ("text", "text_pair")[: len(columns)]}
+    return Network(classify, shapes, result, None, is_exported=True)
+
+
+def predict(*sources, columns=(), model=None, **options):
+    given = {"columns": columns, "batch_size": 2, "all_scores": False}
+    given |= {"max_new_tokens": None}
+    sources = [str(each) for each in sources]
+    return list(predict_texts(model or network(), sources, **given, **options))
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_empty_lines_have_rows(tmp_path, monkeypatch, capsys):
+    text = "\ufeff\n  \nshort\n\nto long\n\n\n"
+    path = write(tmp_path / "a.txt", text)
+    rows = predict(path)
+    assert [row["text"] for row in rows] == ["", "  ", "short", "", "to long", "", ""]
+    labels = [None, None, "long", None, "long", None, None]
+    assert [row["label"] for row in rows] == labels
+    assert rows[0] == {"text": "", "label": None, "score": None}
+    error = capsys.readouterr().err
+    assert "5 of 7 rows have no text, and no prediction; the first is a.txt" in error
+    monkeypatch.setattr("sys.stdin", io.StringIO(text.replace("\n", "\r\n")))
+    assert predict("-") == rows
+    with pytest.raises(ValueError, match="INPUT must have a text"):
+        predict(write(path, "\n\n"))
+
+
+def test_columns_of_a_table_come_through(tmp_path):
+    text = 'id;text;label;score;input_label\n7;"a\nb";x;1;y\n;;;;\n9;longer;z;2;\n'
+    path = write(tmp_path / "a.csv", text)
+    rows = predict(path)
+    names = ["id", "text", "input_input_label", "input_score", "input_label"]
+    assert list(rows[0]) == [*names, "label", "score"]
+    assert [row["id"] for row in rows] == ["7", None, "9"]
+    assert [row["text"] for row in rows] == ["a\nb", None, "longer"]
+    assert [row["input_input_label"] for row in rows] == ["x", None, "z"]
+    assert [row["label"] for row in rows] == ["short", None, "long"]
+    # A row whose text alone is missing, a name that is there twice, no names.
+    path = write(tmp_path / "b.csv", "id,text,id\n1,,2\n3,word,4\n")
+    assert [(row["id"], row["id.1"], row["label"]) for row in predict(path)] == [
+        ("1", "2", None),
+        ("3", "4", "short"),
+    ]
+    path = write(tmp_path / "c.tsv", "\n5\tlonger\n")
+    rows = predict(path, columns=["2"], header=False)
+    assert [(row["1"], row["label"]) for row in rows] == [(None, None), ("5", "long")]
+    path = write(tmp_path / "d.csv", "text,text\na,b\n")
+    with pytest.raises(ValueError, match=r"each of the columns \['text'\] once"):
+        predict(path)
+
+
+def test_objects_come_through(tmp_path):
+    rows = [{"id": 1, "text": "ab", "more": {"a": [1, True]}}, {"text": "longer"}]
+    text = json.dumps(rows[0]) + "\n\n" + json.dumps(rows[1]) + "\n"
+    path = write(tmp_path / "a.jsonl", text)
+    found = predict(path, write(tmp_path / "b.csv", "text,tag\nx,y\n"))
+    assert [row["id"] for row in found] == [1, None, None, None]
+    assert [row["tag"] for row in found] == [None, None, None, "y"]
+    assert found[0]["more"] == {"a": [1, True]}
+    output = tmp_path / "out.csv"
+    with writing(output, "csv") as written:
+        for row in found:
+            written(row)
+    first, empty, *_ = csv.DictReader(output.read_text().splitlines())
+    assert json.loads(first["more"]) == {"a": [1, True]} and first["id"] == "1"
+    assert set(empty.values()) == {""}
+    with pytest.raises(ValueError, match="Every object must have .*a.jsonl, line 2"):
+        predict(write(path, '{"text": "a"}\n{"id": 1}\n'))
+    with pytest.raises(ValueError, match="`text` must be a text.*a.jsonl, line 1"):
+        predict(write(path, '{"text": 3}\n'))
+
+
+def test_pairs(tmp_path):
+    model = network(("one", "two"))
+    path = write(tmp_path / "a.csv", "two,id,one\na,1,b\n,2,long one\n,3,\n")
+    rows = predict(path, model=model)
+    assert [list(row) for row in rows] == [["two", "id", "one", "label", "score"]] * 3
+    assert [row["label"] for row in rows] == ["short", "long", None]
+    rows = predict(write(tmp_path / "a.txt", "a\tb\n\nlong\tone\n"), model=model)
+    assert [row["label"] for row in rows] == ["short", None, "long"]
+    assert rows[1]["one"] == rows[1]["two"] == ""
