@@ -17,7 +17,7 @@ PUBLIC = {
     "keras_attn.data": (
         "Building ByteLevelBPETokenizer CLIPTokenizer CharacterTokenizer "
         "CompletionTexts DetectionData DetectionExample ElasticDeformation FONTS "
-        "FoundPicture GlueData ImageClassData ImageTextData ImageTextExample "
+        "FoundPicture GlueData ImageClassData ImageTextData ImageTextExample JSONTokenizer "
         "LabeledTexts PathRegions PictureIndex PreferenceTexts RandomColors "
         "RandomMirror RandomQuarterTurns RandomScaleAndCrop RankingTexts RegionData "
         "RenderedWords SegmentationData SentencePieceTokenizer Shapes ShapesExample "
