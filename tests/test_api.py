@@ -17,8 +17,8 @@ PUBLIC = {
     "keras_attn.data": (
         "Building ByteLevelBPETokenizer CLIPTokenizer CharacterTokenizer "
         "CompletionTexts DetectionData DetectionExample ElasticDeformation FONTS "
-        "FoundPicture GlueData ImageClassData ImageTextData ImageTextExample JSONTokenizer "
-        "LabeledTexts PathRegions PictureIndex PreferenceTexts RandomColors "
+        "FoundPicture GlueData ImageClassData ImageTextData ImageTextExample "
+        "JSONTokenizer LabeledTexts PathRegions PictureIndex PreferenceTexts RandomColors "
         "RandomMirror RandomQuarterTurns RandomScaleAndCrop RankingTexts RegionData "
         "RenderedWords SegmentationData SentencePieceTokenizer Shapes ShapesExample "
         "SocialScene StreamDecoder SubwordTokenizer TextTokenizer Tokenizer VQAData "
@@ -35,8 +35,8 @@ PUBLIC = {
         "read_image_texts read_labeled_texts read_named_pictures read_parallel "
         "read_preferences read_r2r read_rankings read_regions read_segmentation "
         "read_voc read_vqa read_wav read_waveforms read_yolo record_dataset "
-        "region_dataset sample_languages segmentation_dataset shuffled_dataset split_batches "
-        "split_dates three_augment_dataset to_keras_cv translation_lm_dataset "
+        "region_dataset sample_languages segmentation_dataset shuffled_dataset "
+        "split_batches split_dates three_augment_dataset to_keras_cv translation_lm_dataset "
         "vqa_dataset walk_dataset way_regions whole_batches"
     ),
     "keras_attn.decoding": (
