@@ -9,7 +9,7 @@ import re
 
 import keras
 import pytest
-from model_cases import CASES, build, given, inputs_for
+from model_cases import CASES, ONE_OF_EACH, build, given, inputs_for
 from model_contract import few_of, objective_of
 from model_fits import ONE_OF_EACH_BLOCK
 
@@ -30,16 +30,16 @@ _FOREIGN = re.compile(r"callback|\bsend\(|\brecv\(|outfeed|\bf64\b|X64|\b[su]64\
 def programs_of(cases):
     """The tests of models: a forward pass in float32, a training step in bfloat16.
 
-    A few models are always compiled, the others and the other precision in turn.
+    A model of each family: a few of them always, the others in turn.
 
     Args:
         cases: Names of `CASES`.
     """
-    cases = few_of(cases)
+    cases = few_of_families(cases)
 
     @pytest.mark.tpu
     @pytest.mark.parametrize("case", cases)
-    @in_precisions("float32", "mixed_bfloat16")
+    @in_precision("float32")
     def forward(case, dtype_policy):
         model = model_of(case)
         inputs = given(model, inputs_for(model, batch=ROWS))
@@ -47,7 +47,7 @@ def programs_of(cases):
 
     @pytest.mark.tpu
     @pytest.mark.parametrize("case", cases)
-    @in_precisions("mixed_bfloat16", "float32")
+    @in_precision("mixed_bfloat16")
     def training_step(case, dtype_policy):
         model = model_of(case)
         inputs = inputs_for(model, batch=ROWS)
@@ -68,10 +68,14 @@ def programs_of(cases):
     return forward, training_step
 
 
-def in_precisions(first, other):
-    """Parametrizes a test by the dtype policy; the other one is a variation."""
-    policies = [first, pytest.param(other, marks=pytest.mark.variation)]
-    return pytest.mark.parametrize("dtype_policy", policies, indirect=True)
+def few_of_families(cases):
+    """The first model of each family, as parameters by `few_of`."""
+    return few_of([case for case in cases if case in ONE_OF_EACH])
+
+
+def in_precision(policy):
+    """Gives a test its `dtype_policy`."""
+    return pytest.mark.parametrize("dtype_policy", [policy], indirect=True)
 
 
 def model_of(case):

@@ -2,13 +2,13 @@
 
 import pytest
 from model_cases import CASES, DECODERS, inputs_for
-from model_contract import few_of
 from tpu_programs import (
     ROWS,
     TOPOLOGY,
     check_is_local,
     check_only_says_when_it_ends,
-    in_precisions,
+    few_of_families,
+    in_precision,
     model_of,
 )
 
@@ -27,8 +27,8 @@ STRATEGIES = {
 
 
 @pytest.mark.tpu
-@pytest.mark.parametrize("case", few_of(DECODERS))
-@in_precisions("mixed_bfloat16", "float32")
+@pytest.mark.parametrize("case", few_of_families(DECODERS))
+@in_precision("mixed_bfloat16")
 def test_prompt_and_step_are_local(case, dtype_policy):
     model = model_of(case)
     with without_allocating():
@@ -41,7 +41,7 @@ def test_prompt_and_step_are_local(case, dtype_policy):
 
 @pytest.mark.tpu
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("case", few_of(WRITERS))
+@pytest.mark.parametrize("case", few_of_families(WRITERS))
 def test_devices_that_generate_only_say_when_they_end(case, strategy):
     model = model_of(case)
     program = tpu.compile_generate(
