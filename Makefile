@@ -15,16 +15,17 @@ ONE_THREAD := TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=
 # users have it.
 XLA_LEVEL = XLA_FLAGS="$${XLA_FLAGS:---xla_backend_optimization_level=$(1)}"
 NO_FUSION := --xla_cpu_use_fusion_emitters=false
-PYTEST := $(BIN)/python -m pytest $(WORKERS)
-# Options of models and layers whose tests others hold too: `make test VARIATIONS=1`.
-VARIATIONS ?=
-MARKS = $(if $(VARIATIONS),,not variation and )
+# Further cases of what another test holds as well: none of them, one third by its number
+# (1, 2 or 3), or all. `.ci/run` takes another third each day.
+VARIATIONS ?= none
+PYTEST = $(BIN)/python -m pytest $(WORKERS) --variations $(VARIATIONS)
+SUITE := not parity and not runs and not shipped and not compiled and not tpu
 # Quiet TensorFlow's start-up notes; its errors still show.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
-.PHONY: help install demo test test-compiled test-export test-runs test-jax test-tpu \
-	test-parity test-wheel fuzz mutants lint format bench clean
+.PHONY: help install demo test test-variations test-compiled test-export test-runs \
+	test-jax test-tpu test-parity test-wheel test-all fuzz mutants lint format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -35,18 +36,26 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 	$(BIN)/keras-attn demo --run-dir runs/demo
 
 test: $(VENV)/.test  ## the test suite, on TensorFlow
-	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) \
-		-m "$(MARKS)not parity and not runs and not shipped and not compiled and not tpu"
+	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) -m "$(SUITE)"
+
+test-variations: VARIATIONS := $(VARIATIONS:none=all)
+test-variations: $(VENV)/.test  ## cases that `make test` leaves out, or a third: VARIATIONS=2
+	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) -m "variation and $(SUITE)"
+
+test-all:  ## everything: all suites with all variations, lint, the demo
+	$(MAKE) install
+	$(MAKE) VARIATIONS=$(VARIATIONS:none=all) lint test test-compiled test-export test-runs test-parity \
+		test-jax test-tpu test-wheel demo
 
 test-compiled: $(VENV)/.test  ## what takes compilation: fits, decoding, plans, layers in XLA
 	$(ONE_THREAD) $(call XLA_LEVEL,0 $(NO_FUSION)) $(PYTEST) \
-		-m "$(MARKS)compiled and not parity and not runs and not shipped"
+		-m "compiled and not parity and not runs and not shipped"
 
 test-export: $(VENV)/.test  ## every kind of model in every format, in its runtime
-	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "$(MARKS)shipped and not parity"
+	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "shipped and not parity"
 
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
-	$(PYTEST) --dist worksteal -m "$(MARKS)runs and not parity"
+	$(PYTEST) --dist worksteal -m "runs and not parity"
 
 # Masks, precisions, seeds, files and configurations are handled above the backend, fits
 # have gradients, and few models are fitted inside a `RematScope`, which is Keras' own.
@@ -62,12 +71,13 @@ HELD := test_a_large_weight_of_the_kl_holds_the_policy
 
 test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
 	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0 $(FOUR_DEVICES)) $(PYTEST) \
-		-k "$(JAX_TESTS)" -m "$(MARKS)not parity" \
+		-k "$(JAX_TESTS)" -m "not parity" \
 		tests/layers/test_contract.py tests/models/test_contract_numbers.py \
 		tests/models/test_contract_fit_*.py tests/models/test_layout*.py \
 		tests/kernels/test_blocked_attention.py::test_masks_and_groups_in_every_way \
 		tests/kernels/test_blocked_attention.py::test_no_tensor_has_a_score_for_every_pair \
 		tests/kernels/test_accelerator_attention.py \
+		tests/decoding/test_speculation.py::test_prompts_of_any_length_and_number \
 		"tests/training/test_policy_optima.py::$(HELD)[ppo]" \
 		"tests/training/test_policy_optima.py::$(HELD)[grpo]"
 
@@ -78,7 +88,7 @@ TPU_COMPILER := KERAS_BACKEND=jax JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 \
 	XLA_FLAGS=--xla_force_host_platform_device_count=2
 
 test-tpu: $(VENV)/.dev $(VENV)/.libtpu  ## every model's programs, compiled for TPUs
-	$(TPU_COMPILER) $(ONE_THREAD) $(PYTEST) -m "$(MARKS)tpu" tests/models/test_tpu*.py
+	$(TPU_COMPILER) $(ONE_THREAD) $(PYTEST) -m "tpu" tests/models/test_tpu*.py
 
 test-parity: $(VENV)/.torchvision  ## rebuild the references live (PyTorch) and compare
 	$(ONE_THREAD) $(PYTEST) -m parity
@@ -127,7 +137,8 @@ $(VENV)/.parity: EXTRAS = dev,parity
 $(VENV)/.parity: INCLUDED = .demo .test .dev
 
 $(addprefix $(VENV)/,.demo .test .dev .parity): $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) --editable ".[$(EXTRAS)]"
+# Each editable install has setuptools warn that folders may hide the package.
+	PYTHONWARNINGS=ignore $(PIP) --editable ".[$(EXTRAS)]"
 	touch $@ $(addprefix $(VENV)/,$(INCLUDED))
 
 # Where only tests/parity/torchvision_shim.py finds it, which says why. Of the package of

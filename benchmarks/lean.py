@@ -3,7 +3,7 @@
     python benchmarks/lean.py
     python benchmarks/lean.py --lengths 4096 --way xla --causal
     python benchmarks/lean.py --no-times --lengths 1024 2048 4096 8192 16384 \
-        --draw docs/images/attention_memory.png
+        --draw attention_memory.png
     python benchmarks/lean.py --gpt2 --rounds 3    a training step of GPT-2 small
     python benchmarks/lean.py --small --rounds 1    checks that it runs
 

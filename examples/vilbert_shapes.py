@@ -20,15 +20,15 @@ and of phrases whose best region overlaps the object by at least half (IoU); mea
 standard deviations:
 
                                        40 labels   400 labels   4,000 labels
-    questions   nothing               11.3 ± 1.2   44.2 ± 1.3    47.3 ± 1.0
-                BERT                  31.9 ± 3.1   48.1 ± 1.7    47.7 ± 1.8
-                captions              16.5 ± 4.4   48.9 ± 3.0    74.7 ± 3.4
-                BERT and captions     16.9 ± 2.3   45.4 ± 4.1    66.6 ± 1.7
+    questions   nothing               11.3 ± 1.5   44.2 ± 1.6    47.3 ± 1.2
+                BERT                  31.9 ± 3.8   48.1 ± 2.1    47.7 ± 2.2
+                captions              16.5 ± 5.4   48.9 ± 3.7    74.7 ± 4.2
+                BERT and captions     16.9 ± 2.8   45.4 ± 5.0    66.6 ± 2.1
                 most frequent answer to the kind of question: 33.2
-    phrases     nothing               41.7 ± 1.7   71.5 ± 2.1    92.1 ± 0.8
-                BERT                  40.9 ± 2.2   54.7 ± 5.4    73.8 ± 9.7
-                captions              61.1 ± 4.5   89.3 ± 0.1    94.2 ± 0.3
-                BERT and captions     57.9 ± 4.4   88.3 ± 2.4    93.2 ± 0.3
+    phrases     nothing               41.7 ± 2.1   71.5 ± 2.6    92.1 ± 1.0
+                BERT                  40.9 ± 2.7   54.7 ± 6.6    73.8 ± 11.9
+                captions              61.1 ± 5.5   89.3 ± 0.1    94.2 ± 0.4
+                BERT and captions     57.9 ± 5.4   88.3 ± 2.9    93.2 ± 0.4
                 a random region: 41.4, the best region: 99.8
 
 Captions help phrases by 18 to 19 points from few labels; it stops at 4,000 labels,
@@ -432,7 +432,8 @@ def plot_scores(scores, baselines, arguments):
                 [found[task, start, share] for share in arguments.shares]
                 for found in scores
             ]
-            mean, spread = np.mean(each, axis=0), np.std(each, axis=0)
+            mean = np.mean(each, axis=0)
+            spread = np.std(each, axis=0, ddof=min(1, len(each) - 1))
             name = start.replace("_", " and ")
             place.errorbar(labels, mean, spread, marker="o", capsize=3, label=name)
         place.axhline(baselines[task], color="gray", linestyle=":", label="no learning")
@@ -469,7 +470,8 @@ def main():
             cells = []
             for share in arguments.shares:
                 each = [found[task, start, share] for found in scores]
-                cells.append(f"{np.mean(each):.3f} ± {np.std(each):.3f}")
+                spread = np.std(each, ddof=min(1, len(each) - 1))
+                cells.append(f"{np.mean(each):.3f} ± {spread:.3f}")
             print(f"| {task} | {start} | {' | '.join(cells)} |", flush=True)
     # Of each task the first one.
     baselines = {

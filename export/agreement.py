@@ -74,14 +74,15 @@ def top1_agreement(
             rows = min(len(want), count)
             _add(agreements, key, found[key][:rows], want[:rows])
         count -= rows
-    return agreements
+    return {key: each for key, each in agreements.items() if each.counts.any()}
 
 
 def _add(agreements, key: str, found: np.ndarray, want: np.ndarray) -> None:
-    """Counts one batch of class scores, (B, …, C)."""
+    """Counts one batch of class scores, (B, …, C), where Keras predicts a class."""
     classes = want.shape[-1]
-    predicted = want.argmax(-1).ravel()
-    same = found.argmax(-1).ravel() == predicted
+    has_class = ~np.isnan(want).any(-1).ravel()
+    predicted = want.argmax(-1).ravel()[has_class]
+    same = found.argmax(-1).ravel()[has_class] == predicted
     counts = np.bincount(predicted, minlength=classes)
     agreed = np.bincount(predicted[same], minlength=classes)
     if key in agreements:

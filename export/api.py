@@ -319,6 +319,7 @@ def _report(
         operators=_inspect(format.count_operators, artefact),
         inputs={name: _texts(info.inputs) for name, info in signatures.items()},
         outputs={name: _texts(info.outputs) for name, info in signatures.items()},
+        not_compared={name: list(info.outputs) for name, info in signatures.items()},
         notes=notes,
     )
     if measured is None:
@@ -327,9 +328,10 @@ def _report(
     return replace(
         report,
         max_abs_diff=measured.max_abs_diff,
-        error=measured.error.value,
-        error_measure=measured.error.measure,
-        tolerance=verification.tolerance,
+        error=None if measured.error is None else measured.error.value,
+        error_measure=None if measured.error is None else measured.error.measure,
+        tolerance=None if measured.error is None else verification.tolerance,
+        not_compared=measured.not_compared,
         top1_agreement={name: each.share for name, each in agreements}
         | ({} if tokens is None else {"logits": tokens.agreement}),
         class_agreement={

@@ -4,13 +4,15 @@ A file is named for a digest of what it holds: the graphs of `prefill` and `step
 the length of their caches, the value of every weight, the runtime and the version of
 this library. So a model that has learned since has another file, and what is found
 under a name is never out of date. Files appear by a rename, so a killed process leaves
-none behind that is incomplete.
+none behind that is incomplete; and end in a digest of their content, which is checked
+before each use, so what was damaged since is not used but written again.
 """
 
 import contextlib
 import hashlib
 import importlib
 import json
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -23,10 +25,12 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import FORMATS
 from keras_attn.export.runner import Runner, load_runner
+from keras_attn.export.seals import is_sealed
 from keras_attn.extras import requires_extra
 from keras_attn.file_writing import remove_leftovers
 from keras_attn.kernels.runtime import require_tensorflow
 
+_LOGGER = logging.getLogger(__name__)
 # Package and name of the runtime, by the name of its format.
 _RUNTIMES = {"onnx": ("onnxruntime", "ONNX"), "litert": ("ai_edge_litert", "LiteRT")}
 # A model that learns between two calls leaves a file at each; only the files that were
@@ -34,6 +38,8 @@ _RUNTIMES = {"onnx": ("onnxruntime", "ONNX"), "litert": ("ai_edge_litert", "Lite
 _KEPT = 8
 _VARIABLE = "KERAS_ATTN_CACHE"
 _DIGEST_LENGTH = 32
+# Of the files: 2 are sealed.
+_LAYOUT = 2
 
 
 def check_runtime(runtime: Any) -> None:
@@ -79,7 +85,7 @@ def digest(pair: IncrementalPair, runtime: str) -> str:
     import tensorflow as tf
 
     found = hashlib.sha256()
-    about = [keras_attn.__version__, keras.__version__, runtime, pair.prompt]
+    about = [keras_attn.__version__, keras.__version__, _LAYOUT, runtime, pair.prompt]
     about += [pair.max_length, _quantization(pair, runtime)]
     found.update(json.dumps(about).encode())
     models = (pair.prefill, pair.step)
@@ -120,13 +126,19 @@ def cached_runner(
     folder = default_folder() if folder is None else Path(folder)
     path = folder / f"{runtime}-{content}{FORMATS[runtime].suffix}"
     if os.path.lexists(path):
-        # A damaged file is written anew.
-        with contextlib.suppress(ExportError, ValueError):
-            runner = load_runner(path)
-            with contextlib.suppress(OSError):  # Another user's folder.
-                os.utime(path)
-            return runner
-        _remove(path)
+        if is_sealed(path):
+            # Another version of the runtime may refuse it.
+            with contextlib.suppress(ExportError):
+                runner = load_runner(path)
+                with contextlib.suppress(OSError):  # Another user's folder.
+                    os.utime(path)
+                return runner
+        else:
+            _LOGGER.warning("%s is damaged or incomplete, and is written again.", path)
+        # Another process may replace it at the same time, so it stays, unless `export`
+        # would refuse to replace what it holds now.
+        if not FORMATS[runtime].recognizes(path):
+            _remove(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

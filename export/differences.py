@@ -32,11 +32,13 @@ class Difference(NamedTuple):
         max_abs_diff: The largest difference of two values.
         error: What was compared with the tolerance.
         num_values: Number of values compared.
+        num_nans: Number of values that are NaN in both, and so were not compared.
     """
 
     max_abs_diff: float
     error: Error
     num_values: int
+    num_nans: int = 0
 
 
 # Takes |found - want| and |want|.
@@ -56,8 +58,8 @@ def compare_output(
         where: Name of the output, for messages.
         found: The artefact's output.
         want: The output of Keras.
-        tolerance: Largest error allowed; for integers and booleans, the share that may
-            differ.
+        tolerance: Largest error allowed; for integers, booleans and strings, the share
+            that may differ.
         measure: How the error of floats is measured.
 
     Returns:
@@ -70,13 +72,15 @@ def compare_output(
         raise ExportError(
             f"{where} has the shape {found.shape}; in Keras it has {want.shape}"
         )
-    if not np.issubdtype(want.dtype, np.floating):
+    if not np.issubdtype(want.dtype, np.inexact):
         return _compare_exact(where, found, want, tolerance)
-    found, want = found.astype(np.float64), want.astype(np.float64)
-    # Equal infinities agree, and so do two NaNs.
-    same = (found == want) | (np.isnan(found) & np.isnan(want))
+    found, want = _parts(found), _parts(want)
+    # Two NaNs do not disagree, but nothing is known of the artefact by them.
+    is_nan = np.isnan(found) & np.isnan(want)
+    found, want = found[~is_nan], want[~is_nan]
     with np.errstate(invalid="ignore"):
-        diff = np.where(same, 0.0, np.abs(found - want))
+        # Equal infinities agree.
+        diff = np.where(found == want, 0.0, np.abs(found - want))
     diff = np.where(np.isnan(diff), np.inf, diff)
     error = measure(diff, np.abs(want))
     if error.value > tolerance:
@@ -85,7 +89,15 @@ def compare_output(
             f"{error.measure} is {error.value:.3g}, which is more than "
             f"`tolerance`={tolerance:g}"
         )
-    return Difference(float(diff.max(initial=0.0)), error, want.size)
+    largest = float(diff.max(initial=0.0))
+    return Difference(largest, error, want.size, int(is_nan.sum()))
+
+
+def _parts(array: np.ndarray) -> np.ndarray:
+    """Real numbers in float64: of complex ones, their real and imaginary parts."""
+    if np.iscomplexobj(array):
+        array = np.stack([array.real, array.imag], axis=-1)
+    return array.astype(np.float64)
 
 
 def pointwise(diff: np.ndarray, magnitude: np.ndarray) -> Error:
@@ -126,13 +138,17 @@ def root_mean_square(diff: np.ndarray, magnitude: np.ndarray) -> Error:
 def _compare_exact(
     where: str, found: np.ndarray, want: np.ndarray, tolerance: float
 ) -> Difference:
-    """Integers and booleans: `tolerance` is the share that may differ."""
+    """Integers, booleans and strings: `tolerance` is the share that may differ."""
     unequal = float(np.mean(found != want)) if want.size else 0.0
     if unequal > tolerance:
         raise ExportError(
             f"{where} is {want.dtype} and {unequal:.1%} of its values differ from "
             f"Keras, which is more than `tolerance`={tolerance:g}"
         )
-    largest = 0.0 if unequal == 0 else float(np.abs(found - want.astype(float)).max())
+    largest = 0.0
+    if unequal:
+        is_number = np.issubdtype(want.dtype, np.integer)
+        # Two booleans or strings that differ are as far apart as 0 and 1.
+        largest = float(np.abs(found - want.astype(float)).max()) if is_number else 1.0
     error = Error(unequal, "share of different values")
     return Difference(largest, error, want.size)

@@ -50,4 +50,5 @@ def with_image_bytes(model: Any, format: Format) -> list[Signature]:
         return serve.arrange({name: decode_images(tensors[IMAGE_BYTES], layer)})
 
     spec = tf.TensorSpec([None], tf.string, name=IMAGE_BYTES)
-    return [replace(serve, inputs={IMAGE_BYTES: spec}, arrange=arrange)]
+    inputs = {IMAGE_BYTES: spec}
+    return [replace(serve, inputs=inputs, arrange=arrange, structure=None)]

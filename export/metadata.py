@@ -1,33 +1,42 @@
-"""Metadata of an artefact: the ranges of the indices and lengths that it accepts.
+"""Metadata of an artefact: what its inputs accept, and the order of its tensors.
 
-JSON: by signature and input name, the smallest index and the first one that is too
-large; and by `length of <input name>`, which is not the name of an input, the same for
-the length of an input. Each format stores it in its own way:
+The ranges of indices and lengths, JSON: by signature and input name, the smallest index
+and the first one that is too large; and by `length of <input name>`, which is not the
+name of an input, the same for the length of an input. Each format stores it in its own
+way:
 
     SavedModel   assets.extra/keras_attn.json
     LiteRT       keras_attn.json in a ZIP archive appended to the flatbuffer, like
                  LiteRT's own metadata
     ONNX         `keras_attn.index_ranges` in the metadata of each graph
 
-No runtime reads it, and an artefact without it also loads.
+The order of inputs and outputs, which TensorFlow sorts by name, JSON: by signature, the
+names of its `inputs` and `outputs`. A graph of ONNX has an order of its own; the others
+store it as `keras_attn_order.json` beside the first file. Digests: `seals.py`.
+
+No runtime reads them, and an artefact without them also loads.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_attn.export.signature_info import SignatureInfo, TensorInfo
 from keras_attn.file_reading import parse_json
 from keras_attn.indices import IndexRange
 
 if TYPE_CHECKING:
-    from keras_attn.export.signatures import Signature
+    from keras_attn.export.signatures import Signature, TracedModel
 
 FILE = "keras_attn.json"
+ORDER_FILE = "keras_attn_order.json"
 MAX_BYTES = 1_000_000
 
 # By signature and input name.
 IndexRanges = dict[str, dict[str, IndexRange]]
+# By signature: the names of its `inputs` and `outputs`.
+Order = dict[str, dict[str, list[str]]]
 
 
 _LENGTH_OF = "length of "
@@ -42,6 +51,64 @@ def to_json(signatures: "Iterable[Signature]") -> str | None:
         content[signature.name] = {**signature.index_ranges, **ranges}
     content = {name: ranges for name, ranges in content.items() if ranges}
     return json.dumps(content) if content else None
+
+
+def files_of(traced: "TracedModel") -> dict[str, str]:
+    """The texts of the metadata's files, by their names; none has no content."""
+    texts = {
+        FILE: to_json(traced.signatures),
+        ORDER_FILE: json.dumps(order_of(traced)),
+    }
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def order_of(traced: "TracedModel") -> Order:
+    """The order in which the model takes its inputs and returns its outputs."""
+    return {
+        signature.name: {
+            "inputs": list(signature.inputs),
+            "outputs": list(traced.functions[signature.name].structured_outputs),
+        }
+        for signature in traced.signatures
+    }
+
+
+def in_order(
+    signatures: Mapping[str, SignatureInfo], content: bytes | None
+) -> dict[str, SignatureInfo]:
+    """Signatures with their inputs and outputs in the order of the model.
+
+    Args:
+        signatures: The signatures by name, as a runtime lists their tensors.
+        content: `ORDER_FILE`, UTF-8; None if the artefact has none: then nothing is
+            changed.
+
+    Raises:
+        ValueError: If it is not JSON, or has other names than the signatures.
+    """
+    if content is None:
+        return dict(signatures)
+    order = parse_json(content, Path(ORDER_FILE))
+    return {
+        name: SignatureInfo(
+            _sorted(info.inputs, order, name, "inputs"),
+            _sorted(info.outputs, order, name, "outputs"),
+        )
+        for name, info in signatures.items()
+    }
+
+
+def _sorted(
+    tensors: Mapping[str, TensorInfo], order: Any, signature: str, kind: str
+) -> dict[str, TensorInfo]:
+    names = order.get(signature, {})
+    names = names.get(kind) if isinstance(names, dict) else None
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not is_list or sorted(names) != sorted(tensors):
+        raise ValueError(
+            f"{ORDER_FILE} must hold the names of the {kind} of `{signature}`"
+        )
+    return {name: tensors[name] for name in names}
 
 
 def split(ranges: IndexRanges) -> tuple[IndexRanges, IndexRanges]:

@@ -3,7 +3,6 @@
 Legend: B batch, V vocabulary.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,11 +74,14 @@ def next_tokens(
                 reader.read(inputs if number == 0 else tokens[number])
                 for reader in (expected, found)
             ]
+            if np.isnan(logits[0]).any():
+                continue  # It predicts nothing.
             losses += [_loss(each, token) for each in logits]
             same.append(logits[0].argmax() == logits[1].argmax())
     if not same:
         return None
-    perplexity = [math.exp(loss / len(same)) for loss in losses]
+    with np.errstate(over="ignore"):  # Of a token that is masked.
+        perplexity = np.exp(losses / len(same)).tolist()
     names = ("keras", "artefact")
     return NextTokens(dict(zip(names, perplexity, strict=True)), float(np.mean(same)))
 

@@ -26,12 +26,16 @@ class ExportReport:
         inputs: Dtype and shape by signature and name; `?` is any size.
         outputs: The same for the outputs.
         max_abs_diff: The largest difference from Keras over all outputs and samples;
-            None if it was not verified.
-        error: The largest error, which was compared with the tolerance; None if it was
-            not verified.
+            None if nothing was compared, because it was not verified, or because no
+            output has values, as of a detector that detects nothing.
+        error: The largest error, which was compared with the tolerance; None if nothing
+            was compared.
         error_measure: What `error` is, such as "root mean square error relative to the
-            output" for a quantized artefact; None if it was not verified.
-        tolerance: The largest error allowed, see `export`; None if it was not verified.
+            output" for a quantized artefact; None if nothing was compared.
+        tolerance: The largest error allowed, see `export`; None if nothing was
+            compared.
+        not_compared: By signature, the outputs of which no value was compared with
+            Keras; the notes say why.
         top1_agreement: Share of `sample_inputs`, or of their pixels, for which the
             artefact and Keras predict the same class, by output: (B, C), or
             (B, H, W, C) for images; for a generative model, share of the tokens of
@@ -62,6 +66,7 @@ class ExportReport:
     class_agreement: dict[str, dict[int, float]] = field(default_factory=dict)
     perplexity: dict[str, float] = field(default_factory=dict)
     latency_ms: dict[str, float] = field(default_factory=dict)
+    not_compared: dict[str, list[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -97,11 +102,15 @@ class ExportReport:
         ranked = sorted(self.operators.items(), key=lambda item: (-item[1], item[0]))
         rows.append(("operators", ", ".join(f"{k} {v}" for k, v in ranked)))
         if self.max_abs_diff is None:
-            rows.append(("verified", "no"))
+            rows.append(("verified", "no, not compared with Keras"))
         else:
             rows.append(("max abs diff", f"{self.max_abs_diff:.3g}"))
             rows.append(("error", f"{self.error:.3g}, {self.error_measure}"))
             rows.append(("tolerance", f"{self.tolerance:.3g}"))
+            if self.not_compared:
+                by_signature = self.not_compared.items()
+                lines = [f"{name}: {', '.join(names)}" for name, names in by_signature]
+                rows.append(("not compared", "\n".join(lines)))
         if self.top1_agreement:
             shares = [f"{k} {share:.1%}" for k, share in self.top1_agreement.items()]
             rows.append(("top-1 agreement", ", ".join(shares)))

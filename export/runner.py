@@ -47,7 +47,8 @@ class Runner:
 
     Attributes:
         format: `"saved_model"`, `"litert"` or `"onnx"`.
-        signatures: Inputs and outputs of each signature, by its name.
+        signatures: Inputs and outputs of each signature, by its name, in the order of
+            the model.
         max_length: For a generative artefact: the maximum number of tokens in the
             prompt and its continuation; None if unlimited, as in recurrent models.
         index_ranges: For inputs that index a table (token ids, positions), by
@@ -89,7 +90,7 @@ class Runner:
             signature: Its name. None = `serve`, or the only signature.
 
         Returns:
-            NumPy arrays by output name.
+            NumPy arrays by output name, in the order of the model.
 
         Raises:
             ValueError: If the signature, or a name, dtype or shape of the inputs does
@@ -131,7 +132,9 @@ class Runner:
         # The inputs of a step were computed by the artefact, and its caches are large.
         if name != STEP:
             _check_values(arrays, self.length_ranges.get(name, {}))
-        return self._engine.call(name, arrays, in_place)
+        outputs = self._engine.call(name, arrays, in_place)
+        known = [key for key in self.signatures[name].outputs if key in outputs]
+        return {**{key: outputs[key] for key in known}, **outputs}
 
     def _choose(self, signature: str | None) -> str:
         names = list(self.signatures)

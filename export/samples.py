@@ -76,26 +76,15 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
     if isinstance(sample_inputs, dict):
         sample_inputs = _with_masks(sample_inputs, specs)
     if isinstance(sample_inputs, dict) and set(sample_inputs) == set(specs):
-        values = [sample_inputs[name] for name in specs]
-    elif isinstance(sample_inputs, dict):
-        raise ValueError(
-            f"`sample_inputs` must have the keys {sorted(specs)}. "
-            f"Received: keys {sorted(sample_inputs)}"
-        )
+        given = sample_inputs
     else:
-        values = keras.tree.flatten(sample_inputs)
-        if all(isinstance(value, bool | int | float | str | bytes) for value in values):
-            # A nested list of numbers or strings is one array.
-            values = [sample_inputs]
-    if len(values) != len(specs):
-        raise ValueError(
-            f"`sample_inputs` must hold {len(specs)} arrays, for the inputs "
-            f"{list(specs)}. Received: {len(values)} arrays"
-        )
+        given = _by_structure(signature.structure, sample_inputs)
+    if given is None:
+        given = _by_position(signature, sample_inputs)
     result = {}
-    for (name, spec), value in zip(specs.items(), values, strict=True):
+    for name, spec in specs.items():
         # NumPy's own strings would lose zeros at the end of a file.
-        array = np.asarray(value, object if spec.dtype == tf.string else None)
+        array = np.asarray(given[name], object if spec.dtype == tf.string else None)
         array = array.astype(spec.dtype.as_numpy_dtype)
         if not spec.shape.is_compatible_with(array.shape) or 0 in array.shape:
             raise ValueError(
@@ -104,6 +93,49 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
             )
         result[name] = array
     return result
+
+
+def _by_structure(structure: Any, sample: Any) -> dict[str, Any] | None:
+    """The arrays by name of a sample in the structure that the model is called with.
+
+    Returns:
+        None if it has another structure, or the model has none of its own.
+    """
+    if not keras.tree.is_nested(structure):
+        return None
+    given: dict[str, Any] = {}
+    try:
+        keras.tree.map_structure_up_to(
+            structure,
+            lambda name, value: given.update({name: value}),
+            structure,
+            sample,
+        )
+    except (ValueError, TypeError, KeyError):
+        return None
+    return given
+
+
+def _by_position(signature: Signature, sample: Any) -> dict[str, Any]:
+    """The arrays by name of a sample in the order in which Keras flattens inputs."""
+    names = list(signature.inputs)
+    if isinstance(sample, dict):
+        raise ValueError(
+            f"`sample_inputs` must have the keys {sorted(names)}. "
+            f"Received: keys {sorted(map(str, sample))}"
+        )
+    if signature.structure is not None:
+        names = keras.tree.flatten(signature.structure)
+    values = keras.tree.flatten(sample)
+    if all(isinstance(value, bool | int | float | str | bytes) for value in values):
+        # A nested list of numbers or strings is one array.
+        values = [sample]
+    if len(values) != len(names):
+        raise ValueError(
+            f"`sample_inputs` must hold {len(names)} arrays, for the inputs {names}. "
+            f"Received: {len(values)} arrays"
+        )
+    return dict(zip(names, values, strict=True))
 
 
 def _with_masks(sample: dict[str, Any], specs: dict[str, Any]) -> dict[str, Any]:

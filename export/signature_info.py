@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 SERVE, PREFILL, STEP = "serve", "prefill", "step"
 # The input of a SavedModel that decodes image files.
 IMAGE_BYTES = "image_bytes"
@@ -48,3 +50,9 @@ def tensor_infos(specs: Mapping[str, Any]) -> dict[str, TensorInfo]:
         name: TensorInfo(tuple(spec.shape), spec.dtype.name)
         for name, spec in specs.items()
     }
+
+
+def as_array(tensor: Any) -> np.ndarray:
+    """The values of a TensorFlow tensor, which gives one string as plain bytes."""
+    value = tensor.numpy()
+    return np.asarray(value, object) if isinstance(value, bytes) else value

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.decoding.pair import IncrementalPair
-from keras_attn.export.signature_info import PREFILL, SERVE, STEP
+from keras_attn.export.signature_info import PREFILL, SERVE, STEP, as_array
 from keras_attn.indices import IndexRange, index_range, length_range
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.models.parts.functional import (
@@ -43,6 +43,8 @@ class Signature:
             the smallest index and the first one that is too large.
         length_ranges: The same for the length of an input, its axis 1, if the model
             limits it.
+        structure: The names of the inputs, in the structure that the model is called
+            with; None if it is called with a dictionary of these names.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Signature:
     prompt: str | None = None
     index_ranges: dict[str, IndexRange] = field(default_factory=dict)
     length_ranges: dict[str, IndexRange] = field(default_factory=dict)
+    structure: Any = None
 
     def __call__(self, tensors: Mapping[str, Any]) -> dict:
         """Calls the model in inference mode; half-precision outputs become float32."""
@@ -68,7 +71,7 @@ class Signature:
         """
         with tf.device("/CPU:0"):
             outputs = self({k: tf.convert_to_tensor(v) for k, v in inputs.items()})
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+        return {name: as_array(tensor) for name, tensor in outputs.items()}
 
 
 @dataclass(frozen=True)
@@ -169,28 +172,19 @@ def _declared(name: str, model: keras.Model) -> Signature:
     """The signature of a model with symbolic inputs."""
     structure = input_structure(model)
     tensors = keras.tree.flatten(structure)
-    if isinstance(structure, dict) and not any(
-        keras.tree.is_nested(value) for value in structure.values()
-    ):
-        # Callers know the inputs by these keys. Not `keras.tree.flatten`, which sorts
-        # them.
-        tensors = list(structure.values())
-        names, keys = list(structure), list(structure)
-    else:
-        names, keys = [tensor.name for tensor in tensors], None
-    names, notes = _valid_names(names)
+    is_flat = isinstance(structure, dict) and len(structure) == len(tensors)
+    # Callers know the inputs by these keys.
+    names, notes = _valid_names(
+        _path_names(structure) if is_flat else [tensor.name for tensor in tensors]
+    )
 
     def arrange(inputs: dict) -> Any:
-        values = [inputs[name] for name in names]
-        if keys is not None:
-            return dict(zip(keys, values, strict=True))
-        return keras.tree.pack_sequence_as(structure, values)
+        return keras.tree.pack_sequence_as(structure, [inputs[name] for name in names])
 
+    by_key = _in_order(structure, names, tensors)
     specs = {
-        key: _spec(key, tensor.shape, tensor.dtype)
-        for key, tensor in zip(names, tensors, strict=True)
+        key: _spec(key, tensor.shape, tensor.dtype) for key, tensor in by_key.items()
     }
-    by_key = dict(zip(names, tensors, strict=True))
     indices, lengths = (
         {
             key: found
@@ -208,6 +202,7 @@ def _declared(name: str, model: keras.Model) -> Signature:
         tuple(notes),
         index_ranges=indices,
         length_ranges=lengths,
+        structure=keras.tree.pack_sequence_as(structure, names),
     )
 
 
@@ -221,8 +216,7 @@ def _from_sample(name: str, model: keras.Model, sample_inputs: Any) -> Signature
         )
     values = keras.tree.flatten(sample_inputs)
     if isinstance(sample_inputs, dict):
-        names = list(sample_inputs)
-        values = list(sample_inputs.values())
+        names = _path_names(sample_inputs)
     elif len(values) == 1:
         names = ["inputs"]
     else:
@@ -230,18 +224,24 @@ def _from_sample(name: str, model: keras.Model, sample_inputs: Any) -> Signature
     names, notes = _valid_names(names)
 
     def arrange(inputs: dict) -> Any:
-        ordered = [inputs[key] for key in names]
-        if isinstance(sample_inputs, dict):
-            return dict(zip(sample_inputs, ordered, strict=True))
-        return keras.tree.pack_sequence_as(sample_inputs, ordered)
+        flat = [inputs[key] for key in names]
+        return keras.tree.pack_sequence_as(sample_inputs, flat)
 
     specs = {}
-    for key, value in zip(names, values, strict=True):
+    for key, value in _in_order(sample_inputs, names, values).items():
         tensor = tf.convert_to_tensor(value)
         # Such a model may depend on the sizes it was called with; only the batch is
         # known to vary.
         specs[key] = _spec(key, (None, *tensor.shape[1:]), tensor.dtype.name)
-    return Signature(name, model, specs, arrange, _output_namer(model), tuple(notes))
+    return Signature(
+        name,
+        model,
+        specs,
+        arrange,
+        _output_namer(model),
+        tuple(notes),
+        structure=keras.tree.pack_sequence_as(sample_inputs, names),
+    )
 
 
 def _output_namer(model: keras.Model) -> Callable[[Any], dict]:
@@ -249,16 +249,38 @@ def _output_namer(model: keras.Model) -> Callable[[Any], dict]:
 
     def name_outputs(outputs: Any) -> dict:
         leaves = keras.tree.flatten(outputs)
-        if isinstance(outputs, dict):
-            paths = [path for path, _ in keras.tree.flatten_with_path(outputs)]
-            names = ["_".join(str(part) for part in path) for path in paths]
-        else:
-            names = _layer_names(model)
+        is_dict = isinstance(outputs, dict)
+        names = _path_names(outputs) if is_dict else _layer_names(model)
         if len(names) != len(leaves):
             names = [f"output_{i}" for i in range(len(leaves))]
-        return dict(zip(_valid_names(names)[0], leaves, strict=True))
+        return _in_order(outputs, _valid_names(names)[0], leaves)
 
     return name_outputs
+
+
+def _path_names(structure: Any) -> list[str]:
+    """A name for each leaf of a dictionary, from the keys that lead to it."""
+    paths = [path for path, _ in keras.tree.flatten_with_path(structure)]
+    return ["_".join(str(part) for part in path) for path in paths]
+
+
+def _in_order(structure: Any, names: Sequence[str], leaves: Sequence) -> dict[str, Any]:
+    """The leaves by name, in the order in which the structure holds them.
+
+    `names` and `leaves` are in the order of `keras.tree`, which sorts dictionaries.
+    """
+    numbers = keras.tree.pack_sequence_as(structure, range(len(leaves)))
+    order: list[int] = []
+
+    def visit(part: Any) -> None:
+        if keras.tree.is_nested(part):
+            for inner in part.values() if isinstance(part, Mapping) else part:
+                visit(inner)
+        else:
+            order.append(part)
+
+    visit(numbers)
+    return {names[number]: leaves[number] for number in order}
 
 
 def _layer_names(model: keras.Model) -> list[str]:

@@ -132,6 +132,7 @@ def _tokenizing(serve, name, inputs, tokenizer, max_length, pad) -> Signature:
         arrange=arrange,
         index_ranges={},
         length_ranges={},
+        structure=None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_attn.checks import check_at_least_zero
 from keras_attn.export import samples
 from keras_attn.export.agreement import Agreement, top1_agreement
 from keras_attn.export.detections import are_detections, in_pairs
@@ -39,6 +40,7 @@ _NO_DETECTIONS = (
     "artefact detects anything in the samples; pass `sample_inputs` with objects that "
     "the model detects"
 )
+_PASS_OTHERS = "pass other `sample_inputs`"
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,21 @@ class Measured:
     """The result of a comparison.
 
     Attributes:
-        max_abs_diff: The largest difference of two values, over all outputs.
-        error: The largest error that was compared with the tolerance.
+        max_abs_diff: The largest difference of two values, over all outputs; None if
+            nothing was compared.
+        error: The largest error that was compared with the tolerance; None if nothing
+            was compared.
         latency_ms: Median time of one call, by signature.
+        not_compared: The outputs of each signature of which no value was compared.
         agreements: The classes that both predict, by output.
         next_tokens: The tokens that both predict, of a generative model.
-        notes: What could not be compared.
+        notes: What could not be compared, and why.
     """
 
-    max_abs_diff: float
-    error: Error
+    max_abs_diff: float | None
+    error: Error | None
     latency_ms: dict[str, float]
+    not_compared: dict[str, list[str]] = field(default_factory=dict)
     agreements: dict[str, Agreement] = field(default_factory=dict)
     next_tokens: NextTokens | None = None
     notes: tuple[str, ...] = ()
@@ -86,7 +92,9 @@ class Verification:
         self.signatures = signatures
         self.sample = samples.named(signatures[0], sample_inputs)
         self.quantization = quantization
-        self.tolerance = TOLERANCES[quantization] if tolerance is None else tolerance
+        if tolerance is None:
+            tolerance = TOLERANCES[quantization]
+        self.tolerance = check_at_least_zero("tolerance", tolerance)
 
     def run(self, runner: Runner, specs: dict[str, Specs], format: Format) -> Measured:
         """Compares an artefact whose inputs have the shapes `specs`.
@@ -103,6 +111,7 @@ class Verification:
             measured = compare(
                 runner, self.signatures, cases, tolerance, quantization, probe
             )
+        measured = self._with_others(measured, runner)
         if self.sample is None:
             return measured
         if [each.name for each in self.signatures] == [PREFILL, STEP]:
@@ -116,6 +125,21 @@ class Verification:
         count = max(len(value) for value in self.sample.values())
         agreements = top1_agreement(runner, self.signatures[0], batches, count)
         return replace(measured, agreements=agreements)
+
+    def _with_others(self, measured: Measured, runner: Runner) -> Measured:
+        """Adds the signatures of the artefact that the model does not have."""
+        names = {signature.name for signature in self.signatures}
+        others = [name for name in runner.signatures if name not in names]
+        outputs = {name: list(runner.signatures[name].outputs) for name in others}
+        notes = [
+            f"signature `{name}` was not compared: it is not one of the model's"
+            for name in others
+        ]
+        return replace(
+            measured,
+            not_compared={**measured.not_compared, **outputs},
+            notes=(*measured.notes, *notes),
+        )
 
 
 def compare(
@@ -140,7 +164,8 @@ def compare(
             Keras again, given the artefact's choices between equal maxima.
 
     Returns:
-        The largest difference and error, and the median latency of each signature.
+        The largest difference and error of what was compared, what was not, and the
+        median latency of each signature.
 
     Raises:
         ExportError: If an output is missing, has the wrong shape, or its error exceeds
@@ -148,21 +173,66 @@ def compare(
     """
     by_name = {signature.name: signature for signature in signatures}
     measure = pointwise if quantization is None else root_mean_square
-    differences: list[Difference] = []
+    differences: dict[tuple[str, str], list[Difference]] = {}
     firsts: dict[str, dict] = {}
+    detecting: set[str] = set()
     for name, inputs in cases:
         firsts.setdefault(name, inputs)
-        differences += _compare_case(
-            runner, by_name[name], inputs, tolerance, measure, probe
-        )
-    # Only detections may have no values at all.
-    is_empty = not any(each.num_values for each in differences)
+        found = _compare_case(runner, by_name[name], inputs, tolerance, measure, probe)
+        if found.are_detections:
+            detecting.add(name)
+        for output, difference in found.by_output.items():
+            differences.setdefault((name, output), []).append(difference)
+    compared = [x for each in differences.values() for x in each if x.num_values]
+    not_compared: dict[str, list[str]] = {}
+    notes: list[str] = []
+    for (name, output), each in differences.items():
+        if not any(difference.num_values for difference in each):
+            not_compared.setdefault(name, []).append(output)
+        if name not in detecting or any(difference.num_nans for difference in each):
+            notes += _notes_about(name, output, each)
+    if detecting & set(not_compared):
+        notes.insert(0, _NO_DETECTIONS)
     return Measured(
-        max(each.max_abs_diff for each in differences),
-        max((each.error for each in differences), key=lambda error: error.value),
+        max((each.max_abs_diff for each in compared), default=None),
+        max((x.error for x in compared), key=lambda error: error.value, default=None),
         _latencies(runner, firsts),
-        notes=(_NO_DETECTIONS,) if is_empty else (),
+        not_compared,
+        notes=tuple(notes),
     )
+
+
+def _notes_about(name: str, output: str, differences: list[Difference]) -> list[str]:
+    """What the report says about an output of which not all was compared."""
+    compared = sum(each.num_values for each in differences)
+    nans = sum(each.num_nans for each in differences)
+    shown = f"output `{output}` of `{name}`"
+    if not compared and not nans:
+        return [f"{shown} was not compared: it has no values; {_PASS_OTHERS}"]
+    if not compared:
+        return [
+            f"{shown} was not compared: all its values are NaN, in Keras and in the "
+            f"artefact; {_PASS_OTHERS}"
+        ]
+    if nans:
+        return [
+            f"{shown}: {nans} of {compared + nans} values were not compared, because "
+            "they are NaN in Keras and in the artefact"
+        ]
+    return []
+
+
+@dataclass(frozen=True)
+class _Case:
+    """The comparison of one sample.
+
+    Attributes:
+        by_output: The difference of each output that was compared.
+        are_detections: Whether the outputs are detections.
+    """
+
+    by_output: dict[str, Difference]
+    are_detections: bool
 
 
 def _compare_case(
@@ -172,7 +242,7 @@ def _compare_case(
     tolerance: float,
     measure: Measure,
     probe: Probe | None,
-) -> list[Difference]:
+) -> _Case:
     """Returns the difference of each output for one sample; see `compare`."""
     name = f"`{signature.name}`"
     found = runner(inputs, signature.name)
@@ -189,7 +259,7 @@ def _compare_case(
     unpaired = dict(expected) if are_detections(expected) else None
     if unpaired is not None:
         found, expected = in_pairs(name, found, expected, tolerance)
-    differences = []
+    differences = {}
     for output in list(expected):
         where = f"output `{output}` of {name}"
         # Popped to free memory: caches are large.
@@ -197,10 +267,8 @@ def _compare_case(
         is_box = unpaired is not None and output == "boxes" and measure is pointwise
         of_output = of_boxes if is_box else measure
         try:
-            differences.append(
-                compare_output(
-                    where, found_output, expected_output, tolerance, of_output
-                )
+            differences[output] = compare_output(
+                where, found_output, expected_output, tolerance, of_output
             )
         except ExportError:
             if given_choices:
@@ -212,7 +280,7 @@ def _compare_case(
                 expected_output = first[output]
             _check_repeats(where, second[output], expected_output, tolerance)
             raise
-    return differences
+    return _Case(differences, unpaired is not None)
 
 
 def _all_close(found: dict, expected: dict, tolerance: float) -> bool:

@@ -85,7 +85,7 @@ def build_vqa_ask_attend_answer(
     Padded words take no part; the published network embeds them like any other.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         backbone: A functional Keras model from images to a map. None = the model takes
             precomputed features.
         num_hops: 1 or 2.

@@ -113,7 +113,7 @@ def build_bert(
     pads on the right.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V.
         hidden_dim: D.
         max_sequence_length: Number of positions.

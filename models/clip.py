@@ -137,8 +137,7 @@ def build_clip(
     tower, up to the first kernels of the feed-forward networks.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at
-            None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns); a multiple of
             `patch_size`, or of the factor by which a ResNet shrinks the image, 32 with
             four stages.

@@ -84,7 +84,7 @@ def build_convnext(
     or columns, are cropped at the bottom and on the right.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns). None = images of any
             size, which may differ between batches; either number may also be None.
         patch_size: Pixels of a patch.

@@ -27,6 +27,7 @@ from keras import ops
 from keras_attn.argument_types import Activation
 from keras_attn.checks import check_pair
 from keras_attn.decoding import IncrementalPair
+from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import (
     CaptionEmbedding,
     ImageCodeEmbedding,
@@ -37,11 +38,7 @@ from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts import tasks
-from keras_attn.models.parts.computed_loss import (
-    adds_compiled_loss,
-    computed_loss,
-    mean_over_devices,
-)
+from keras_attn.models.parts.computed_loss import adds_compiled_loss
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.encoder import EncoderOptions
@@ -125,7 +122,7 @@ def build_dalle(
     `fit` needs no labels and no loss in `compile`: the model has its own.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         text_vocabulary_size: V.
         image_vocabulary_size: C, the codes of the discrete VAE.
         text_length: L.
@@ -368,11 +365,9 @@ class DALLE(Functional):
             metric = self._text_loss if kind == "text" else self._image_loss
             metric.update_state(values, sample_weight=counted)
             # 0 if no text has a second word, or all examples have a weight of 0.
-            count = ops.maximum(mean_over_devices(ops.sum(counted)), 1e-9)
-            means[kind] = ops.sum(values * counted) / count
-        total = means["text"] + self.image_weight * means["image"]
-        # Keras divides a mean, but not a scalar, among the devices that train.
-        loss = computed_loss(total / (1.0 + self.image_weight))
+            means[kind] = mean_loss(ops.sum(values * counted), ops.sum(counted))
+        loss = means["text"] + self.image_weight * means["image"]
+        loss = loss / (1.0 + self.image_weight)
         if adds_compiled_loss(self, y):
             loss += super().compute_loss(x, y, y_pred, sample_weight, training)
         return loss

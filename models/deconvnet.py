@@ -66,7 +66,7 @@ def build_deconvnet(
     with an odd number of rows or columns is padded where it is pooled, as in Caffe.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns). None = images of any size
             from 193 pixels up, which may differ between batches; either number may also
             be None.

@@ -299,7 +299,7 @@ def build_faster_rcnn(
     about frozen norms that have never seen data.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         num_blocks: Bottlenecks of each stage of the ResNet.
         name: Name of the model.
 

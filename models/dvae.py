@@ -26,9 +26,10 @@ from keras.layers import MaxPooling2D, UpSampling2D
 
 from keras_attn.checks import check_positive
 from keras_attn.indices import known_values
+from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import CodeProjection, Conv2D, GumbelSoftmax
 from keras_attn.models.parts import tasks
-from keras_attn.models.parts.computed_loss import adds_compiled_loss, computed_loss
+from keras_attn.models.parts.computed_loss import adds_compiled_loss
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.images import image_input
 from keras_attn.models.parts.registry import model_cards, registered
@@ -99,7 +100,7 @@ def build_dvae(
     `fit(images)` needs no labels and no loss in `compile`: the model has its own.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns); a multiple of
             `2 ** (num_groups - 1)`, the pixels per code on each side.
         vocabulary_size: V.
@@ -348,8 +349,7 @@ class DVAE(Functional):
             relaxation.advance()
         if sample_weight is not None:
             total = total * ops.cast(sample_weight, total.dtype)
-        # Keras divides a mean, but not a scalar, among the devices that train.
-        loss = computed_loss(ops.mean(total))
+        loss = mean_loss(ops.sum(total), ops.shape(total)[0])
         if adds_compiled_loss(self, y):
             loss += super().compute_loss(x, y, y_pred, sample_weight, training)
         return loss

@@ -124,7 +124,7 @@ def build_fcn_vgg(
     trained.
 
     Args:
-        variant: A row of `VARIANTS["vgg"]`, which supplies every argument left at None.
+        variant: A row of `VARIANTS["vgg"]`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns). None = images of any
             size, which may differ between batches; either number may also be None.
         num_classes: C.
@@ -281,8 +281,7 @@ def build_fcn_resnet(
     """A dilated ResNet, a head of two convolutions, and bilinear upsampling.
 
     Args:
-        variant: A row of `VARIANTS["resnet"]`, which supplies every argument left at
-            None.
+        variant: A row of `VARIANTS["resnet"]`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns). None = images of any
             size, which may differ between batches; either number may also be None.
         num_classes: C.

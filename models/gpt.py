@@ -17,12 +17,14 @@ Legend: B batch, T length, L cache length, N heads, G key/value heads (here N), 
 size, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `position_embedding`, `embeddings_dropout`, `block_0`, …,
 and `final_norm` if the blocks are pre-norm. `incremental()` finds them by these names.
+More than 400 lines, as the sizes and cards of four papers are in it.
 """
 
 import functools
 import math
 
 import keras
+from keras import ops
 
 from keras_attn.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
@@ -37,6 +39,7 @@ from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
+    DOCUMENTS,
     Functional,
     by_name,
     numbered,
@@ -49,7 +52,12 @@ from keras_attn.models.parts.variants import (
     check_variant,
     with_sizes,
 )
-from keras_attn.ops import gelu_tanh, token_positions
+from keras_attn.ops import (
+    document_mask,
+    document_positions,
+    gelu_tanh,
+    token_positions,
+)
 from keras_attn.options import described_as
 
 _gpt = functools.partial(
@@ -184,7 +192,7 @@ def build_gpt(
     Positions count the real tokens, so a prompt may be padded on either side.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V.
         hidden_dim: D.
         key_dim: H. Default: D / N, rounded down.
@@ -196,6 +204,8 @@ def build_gpt(
 
     Returns:
         A model from `token_ids` and `padding_mask`, each (B, T), to logits (B, T, V).
+        It also takes `document_ids`, (B, T), where a row holds several texts: a token
+        attends to its own text alone, and positions begin again with each text.
 
     Reference:
         Radford et al. 2018, "Improving Language Understanding by Generative
@@ -248,7 +258,9 @@ def build_gpt(
     return GPT(inputs=inputs, outputs=logits, name=name)
 
 
-def _features(layers, token_ids, positions, padding_mask, caches=None):
+def _features(
+    layers, token_ids, positions, padding_mask, caches=None, attention_mask=None
+):
     """Features (B, T, D), and the keys and values of every block, (B, G, T, H).
 
     Args:
@@ -257,6 +269,7 @@ def _features(layers, token_ids, positions, padding_mask, caches=None):
         positions: (B, T).
         padding_mask: (B, T), or with caches (B, L + T).
         caches: In a step, the keys and values of all earlier tokens for every block.
+        attention_mask: (B, T, T), True = attend; combined with the causal mask.
     """
     blocks = numbered(layers, "block")
     hidden = layers["token_embedding"](token_ids)
@@ -268,7 +281,11 @@ def _features(layers, token_ids, positions, padding_mask, caches=None):
         # Keys and values are always returned; unused ones are not computed. A layer
         # that is called again may return fewer tensors than at first, but not more.
         hidden, entry = block(
-            hidden, padding_mask=padding_mask, cache=cache, return_cache=True
+            hidden,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            cache=cache,
+            return_cache=True,
         )
         entries.append(entry)
     if "final_norm" in layers:
@@ -278,7 +295,36 @@ def _features(layers, token_ids, positions, padding_mask, caches=None):
 
 @keras.saving.register_keras_serializable("keras_attn")
 class GPT(Functional):
-    """The functional model of `build_gpt`, with incremental decoding."""
+    """The functional model of `build_gpt`, with incremental decoding.
+
+    Texts that share a row, as those of `training.completion_dataset(packed=True)`, are
+    told apart by a third input, `document_ids`, integers (B, T), which may be left out:
+    a token attends to those of its own document, whose positions begin at 0.
+    """
+
+    takes_documents = True
+
+    def call(self, inputs, training=None, mask=None):
+        """Logits (B, T, V)."""
+        if not isinstance(inputs, dict) or DOCUMENTS not in inputs:
+            return super().call(inputs, training, mask)
+        layers = by_name(self.layers)
+        token_ids, padding_mask, document_ids = (
+            ops.convert_to_tensor(inputs[name], dtype)
+            for name, dtype in (
+                ("token_ids", "int32"),
+                ("padding_mask", "bool"),
+                (DOCUMENTS, "int32"),
+            )
+        )
+        hidden, _ = _features(
+            layers,
+            token_ids,
+            document_positions(padding_mask, document_ids),
+            padding_mask,
+            attention_mask=document_mask(document_ids),
+        )
+        return layers["token_embedding"](hidden, reverse=True)
 
     @property
     def max_length(self) -> int:
@@ -293,7 +339,7 @@ class GPT(Functional):
         Args:
             max_length: L, the maximum number of tokens in the prompt and its
                 continuation. Default: the number of positions.
-            extend: Whether to make the model that reads several tokens at once, which
+            extend: Whether the pair reads several tokens at once too, which
                 `speculation` needs.
 
         Raises:

@@ -105,7 +105,7 @@ def build_listen_attend_spell(
     model into one that reads waveforms.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V, number of characters, including the special tokens.
         num_mels: F, number of filters per frame.
         listener_dim: Units of each direction of the listener's LSTMs.

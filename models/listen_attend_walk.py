@@ -101,7 +101,7 @@ def build_listen_attend_walk(
     """A bidirectional LSTM that listens, and an LSTM that attends to words and walks.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V.
         world_dim: F, how many numbers describe the world before a step.
         num_actions: A, including the stop action.

@@ -103,7 +103,7 @@ def build_mae(
     """A ViT on the visible patches, then a smaller one on all of them.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns); a multiple of
             `patch_size`.
         patch_size: Pixels of a patch, one number or two.

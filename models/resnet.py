@@ -65,7 +65,7 @@ def build_resnet(
     """A 7 × 7 convolution and stages of blocks, each halving rows and columns.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns). None = images of any
             size, which may differ between batches; either number may also be None.
         num_classes: C.

@@ -95,7 +95,7 @@ def build_rnnsearch(
     cluttered".
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         hidden_dim: U, units of each GRU.
         attention_dim: Units of the additive score's hidden layer.
         maxout_dim: Units of the readout.

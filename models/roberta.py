@@ -84,7 +84,7 @@ def build_roberta(
     Positions count only the real tokens.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V.
         hidden_dim: D.
         max_sequence_length: Maximum number of real tokens in a row.

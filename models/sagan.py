@@ -121,8 +121,7 @@ def build_sagan_generator(
     """Residual blocks that double the size of a map, with one self-attention layer.
 
     Args:
-        variant: A row of `VARIANTS["sagan"]`, which supplies every argument left at
-            None.
+        variant: A row of `VARIANTS["sagan"]`, which supplies every argument not given.
         image_size: Pixels per side: 8, 16, 32, …
         latent_dim: Size of the noise vector.
         base_dim: D; a map of half the size has twice the channels.
@@ -183,8 +182,7 @@ def build_sagan_discriminator(
     """Residual blocks that halve the size of a map, with one self-attention layer.
 
     Args:
-        variant: A row of `VARIANTS["sagan"]`, which supplies every argument left at
-            None.
+        variant: A row of `VARIANTS["sagan"]`, which supplies every argument not given.
         base_dim: D, channels of the first map; each of the others has twice as many as
             the one before.
 
@@ -236,7 +234,7 @@ def build_cnn_self_attention(
     """A small classifier: 3 × 3 convolutions with one self-attention layer.
 
     Args:
-        variant: A row of `VARIANTS["cnn"]`, which supplies every argument left at None.
+        variant: A row of `VARIANTS["cnn"]`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns).
         num_classes: C.
         hidden_dims: Width of each stage of two convolutions; between stages the map is

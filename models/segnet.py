@@ -59,7 +59,7 @@ def build_segnet(
     the image.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns). None = images of any
             size, which may differ between batches; either number may also be None.
         num_classes: C. 12 = the 11 classes of CamVid, and one for everything else.

@@ -105,7 +105,7 @@ def build_seq2seq_sutskever(
 
     Args:
         variant: A row of `VARIANTS["seq2seq_sutskever"]`, which supplies every argument
-            left at None.
+            not given.
         hidden_dim: U, units of each LSTM.
         num_layers: LSTMs in the encoder, and in the decoder.
         name: Name of the model.
@@ -203,7 +203,7 @@ def build_seq2seq_context(
 
     Args:
         variant: A row of `VARIANTS["seq2seq_context"]`, which supplies every argument
-            left at None.
+            not given.
         hidden_dim: U, units of each GRU.
         maxout_dim: Units of the readout.
         name: Name of the model.

@@ -83,7 +83,7 @@ def build_caption_show_and_tell(
     """A captioner without attention, which sees the image as a single vector.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         backbone: A functional Keras model from images to a map, which becomes part of
             the model. None = the model takes precomputed features.
         grid_size: Rows and columns of the features, one number or two; ignored if there

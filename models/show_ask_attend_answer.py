@@ -80,7 +80,7 @@ def build_vqa_show_ask_attend_answer(
     a learning rate of 0.001 that halves every 50,000 steps, for 100,000 steps.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         backbone: A functional Keras model from images to a map. None = the model takes
             precomputed features. The paper's backbone is not trained.
         vocabulary_size: Number of words.

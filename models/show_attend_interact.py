@@ -106,7 +106,7 @@ def build_show_attend_interact(
     same if all values are positive.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: H and W, one number or two.
         num_channels: F; above 1 for a stack of frames at every step.
         hidden_dims: Channels of the convolutions; C is the last.

@@ -105,7 +105,7 @@ def build_show_attend_read(
     rounded up. Convolutions have no bias, because a norm follows.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V, characters and special tokens.
         image_size: H and W, pixels; W may be None, for any width.
         num_channels: Channels of the images.

@@ -36,6 +36,7 @@ from keras import ops
 from keras.layers import Add, GlobalAveragePooling1D, LSTMCell
 
 from keras_attn.decoding import IncrementalPair
+from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import (
     AdditiveAttention,
     AttentionObjective,
@@ -47,7 +48,6 @@ from keras_attn.layers import (
 from keras_attn.layers.recurrent.attention_rnn import Inference
 from keras_attn.models.parts import tasks
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.computed_loss import computed_loss
 from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes
 from keras_attn.models.parts.functional import Functional, by_name
@@ -116,7 +116,7 @@ def build_caption_show_attend_tell(
     between r_t and L_o, which is left out here.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         backbone: A functional Keras model from images to a map, which becomes part of
             the model. None = the model takes precomputed features.
         grid_size: Rows and columns of the features, one number or two; ignored if there
@@ -331,9 +331,7 @@ class ShowAttendTell(Functional):
         if terms is None:
             return loss
         total, count = self._attention_loss(y, outputs, terms, sample_weight)
-        # `computed_loss` is the same scalar, divided by the number of devices that
-        # train: Keras divides a mean among them, but not a scalar.
-        return loss + computed_loss(ops.sum(total) / ops.maximum(count, 1.0))
+        return loss + mean_loss(ops.sum(total), count)
 
     def _attention_loss(self, y, outputs, terms, sample_weight):
         """The loss of attention for every row (B,), and the number of words."""

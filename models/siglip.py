@@ -86,7 +86,7 @@ def build_siglip(
     models were trained with, `max_sequence_length`.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns). What is left over after
             the last whole patch, at the right and at the bottom, is not read.
         patch_size: Pixels of a patch, one number or two.

@@ -87,7 +87,7 @@ def build_swin(
     and on the right.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns).
         patch_size: Pixels of a patch.
         window_size: Side of a window, in patches.

@@ -87,7 +87,7 @@ def build_transformer(
     outputs.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V, shared by source and target.
         hidden_dim: D.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.

@@ -129,7 +129,7 @@ def build_caption_cnn_transformer(
     and its column are added. The rest is the model of `build_transformer`.
 
     Args:
-        variant: A row of `VARIANTS["cnn"]`, which supplies every argument left at None.
+        variant: A row of `VARIANTS["cnn"]`, which supplies every argument not given.
         backbone: A Keras model from images to a map, as for `grid_input`. None = the
             model takes precomputed features.
         grid_size: h and w of the input `features`, one number or two.
@@ -203,7 +203,7 @@ def build_caption_vit_transformer(
     as the decoder, a dense layer projects them.
 
     Args:
-        variant: A row of `VARIANTS["vit"]`, which supplies every argument left at None.
+        variant: A row of `VARIANTS["vit"]`, which supplies every argument not given.
         encoder: A model from `build_vit` without its top, the name of a variant, or a
             dictionary of arguments of `build_vit`.
         vocabulary_size: V.

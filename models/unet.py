@@ -75,10 +75,10 @@ def build_unet(
     backbone: keras.Model | None = None,
     image_size: AnySize = None,
     num_classes: int = 2,
-    hidden_dims: Sequence[int] | None = None,
-    padding: Padding | None = None,
-    num_channels: int | None = None,
-    dropout: float | None = None,
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    padding: Padding = FROM_VARIANT,
+    num_channels: int = FROM_VARIANT,
+    dropout: float = FROM_VARIANT,
     decoder_dims: Sequence[int] | None = None,
     skip_layers: Sequence[str] | None = None,
     name: str = "unet",
@@ -101,7 +101,7 @@ def build_unet(
     InceptionV3 and Xception), enlarged maps are extended or cropped on all sides.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         backbone: A functional Keras model of images (B, H, W, channels): from
             `keras.applications`, from this library, or your own. A head is left out.
         image_size: In pixels: one number, or (rows, columns). None = images of any
@@ -152,7 +152,11 @@ def build_unet(
 
 
 def _refuse(arguments, reason):
-    given = {name: value for name, value in arguments.items() if value is not None}
+    given = {
+        name: value
+        for name, value in arguments.items()
+        if value is not None and value is not FROM_VARIANT
+    }
     if given:
         names = ", ".join(f"`{name}`" for name in arguments)
         received = ", ".join(f"{name}={value!r}" for name, value in given.items())

@@ -60,7 +60,7 @@ def build_vgg(
     right where it is pooled.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns). Without the top, one or
             both may be None for any size. The first fully connected layer has weights
             for each location of the last map, so with the top the size is fixed;

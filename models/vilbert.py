@@ -125,7 +125,7 @@ def build_vilbert(
     `region_co_layers[i]` of the regions.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V.
         hidden_dim: D.
         max_sequence_length: Number of positions.

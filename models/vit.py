@@ -256,7 +256,7 @@ def build_vit(
     `x_0 = [token; patches W + b] + positions; x_n = block_n(x_{n-1})`.
 
     Args:
-        variant: A row of `VARIANTS["vit"]`, which supplies every argument left at None.
+        variant: A row of `VARIANTS["vit"]`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns); a multiple of
             `patch_size`.
         patch_size: Pixels of a patch, one number or two.
@@ -341,8 +341,7 @@ def build_vit_hybrid(
     of the published variant, one position covers 16 × 16 pixels.
 
     Args:
-        variant: A row of `VARIANTS["hybrid"]`, which supplies every argument left at
-            None.
+        variant: A row of `VARIANTS["hybrid"]`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns).
         num_blocks: Bottlenecks of each stage of the ResNet.
         stem_dim: Channels of the ResNet's stem, a multiple of 32. The first stage has
@@ -397,8 +396,7 @@ def build_deit3(
     """ViT with LayerScale, and a class token that has no position.
 
     Args:
-        variant: A row of `VARIANTS["deit3"]`, which supplies every argument left at
-            None.
+        variant: A row of `VARIANTS["deit3"]`, which supplies every argument not given.
         layer_scale: Initial value of the learned factors, one per channel, of each
             sub-layer's output. None = no scaling.
         stochastic_depth: Probability of skipping the sub-layers of a block, the same in

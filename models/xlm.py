@@ -80,7 +80,7 @@ def build_xlm(
     tanh layer: XLM's heads read these features directly.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V, shared by all languages.
         num_languages: Number of languages.
         hidden_dim: D.

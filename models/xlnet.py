@@ -109,7 +109,7 @@ def build_xlnet(
     until that builder is called with the encoder.
 
     Args:
-        variant: A row of `VARIANTS`, which supplies every argument left at None.
+        variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V.
         hidden_dim: D.
         memory_length: M, the number of states that a segment passes to the next. None =

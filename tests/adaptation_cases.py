@@ -12,7 +12,7 @@ from keras_attn.layers.adaptation.paths import path_of
 from keras_attn.layers.adaptation.quantized import QuantizedKernel, bytes_of
 
 # Layers with weights of two axes or more that take neither, or single weights of
-# layers whose kernels do, by the reason. `docs/finetuning.md` has this table.
+# layers whose kernels do, by the reason. `docs/fine_tune.md` has this table.
 REFUSED = {
     "recurrent cells, which compute with their weights themselves": (
         "keras.layers.GRUCell",

@@ -5,6 +5,7 @@ import random
 import runpy
 import signal
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,42 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 # tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser):
+    """`--variations`, as the Makefile passes on its `VARIATIONS`."""
+    parser.addoption(
+        "--variations",
+        choices=("none", "1", "2", "3", "all"),
+        default="all",
+        help="which tests marked `variation` run: a third by number, all or none",
+    )
+
+
+def third_of(item):
+    """The third, "1" to "3", that a variation belongs to, on every machine.
+
+    Cases with one name, such as all tests of a model, stay together: they share what
+    they build.
+    """
+    call = getattr(item, "callspec", None)
+    name = item.nodeid if call is None else call.id
+    return str(zlib.crc32(name.encode()) % 3 + 1)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the variations that `--variations` does not name."""
+    wanted = config.getoption("--variations")
+    if wanted == "all":
+        return
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("variation") and third_of(item) != wanted
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    without = {*left_out}
+    items[:] = [item for item in items if item not in without]
 
 
 def pytest_collection_finish():

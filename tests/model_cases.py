@@ -135,7 +135,7 @@ KINDS = ("seq2seq_sutskever", "seq2seq_context", "rnnsearch_50")
 
 
 def first_of_families(graphs):
-    """Graphs as parameters of tests: the others only in `make test VARIATIONS=1`."""
+    """Graphs as parameters of tests: the others only in `make test-variations`."""
     return [
         graph
         if graph in ONE_OF_EACH

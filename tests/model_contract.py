@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from model_cases import (
     CASES,
+    ONE_OF_EACH,
     B,
     given,
     has_own_loss,
@@ -19,19 +20,44 @@ from model_cases import (
 from keras_attn.layers import GumbelSoftmax
 
 every_case = pytest.mark.parametrize("case", CASES)
+# One model of each kind of inputs and of decoder: where the property is one of the
+# layers, whose contract tests it, and a case takes seconds to compile.
+FEW = ("bert_base", "rnnsearch_50", "swin_tiny", "gpt_117m", "unet")
+FEW += ("faster_rcnn_resnet50", "clip_vit_base_patch32")
 # One head of each model that has some.
 FIRST_HEADS = {made.name: case for case, made in reversed(CASES.items()) if made.head}
 # What options and further heads change is tested with `every_case`; what they hardly
-# can, only in `make test VARIATIONS=1`.
-every_model_and_head = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=pytest.mark.variation)
-        if made.options or (made.head and case not in FIRST_HEADS.values())
-        else case
-        for case, made in CASES.items()
-    ],
+# can, only in `make test-variations`.
+
+
+def _each_case(is_variation):
+    """All cases as parameters, with those for which a function holds as variations."""
+    return pytest.mark.parametrize(
+        "case",
+        [
+            pytest.param(case, marks=pytest.mark.variation)
+            if is_variation(case, made)
+            else case
+            for case, made in CASES.items()
+        ],
+    )
+
+
+every_model_and_head = _each_case(
+    lambda case, made: made.options or (made.head and case not in FIRST_HEADS.values())
 )
+# What a head, whose layers are its encoder's and a product, hardly can change.
+every_model = _each_case(lambda case, made: made.options or made.head)
+# What does not depend on the model, but for the kinds of layers that it has.
+every_family = _each_case(lambda case, made: case not in ONE_OF_EACH)
+
+
+def few_of(cases):
+    """Cases as parameters, of which all but `FEW` are variations."""
+    return [
+        case if case in FEW else pytest.param(case, marks=pytest.mark.variation)
+        for case in cases
+    ]
 
 
 def close(actual, expected, atol, rtol=0.0):

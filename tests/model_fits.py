@@ -13,7 +13,6 @@ from model_cases import (
     GRAPHS,
     create,
     eager_outputs_of,
-    first_of_families,
     given,
     inputs_for,
     is_detector,
@@ -22,13 +21,18 @@ from model_cases import (
     randomize,
     unpools,
 )
-from model_contract import close, is_idle, labels_for, remove_noise, train
+from model_contract import (
+    close,
+    few_of,
+    is_idle,
+    labels_for,
+    remove_noise,
+    train,
+)
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 # Also fitted in a graph without XLA. The contract of layers does so with every layer.
 TRACED = ("bert_base", "rnnsearch_50", "swin_tiny")
-# Fitted on JAX and inside a scope as well.
-FEW = (*TRACED, "gpt_117m", "unet", "faster_rcnn_resnet50", "clip_vit_base_patch32")
 # Most of the time of a compiled fit is compilation, and a second equal block compiles
 # as the first does. The second layer of an LSTM has other inputs.
 ONE_OF_EACH_BLOCK = {
@@ -51,9 +55,7 @@ def fits_of(cases):
 
     # New functions for each call: a mark changes the function that it is put on.
     @pytest.mark.compiled
-    @pytest.mark.parametrize(
-        "case", first_of_families(cases) if ON_TENSORFLOW else few_of(cases)
-    )
+    @pytest.mark.parametrize("case", few_of(cases))
     def with_xla(case):
         _check_fit_with_xla(case)
 
@@ -63,17 +65,6 @@ def fits_of(cases):
         _check_fit_in_scope(case)
 
     return with_xla, in_scope
-
-
-def few_of(cases):
-    """Cases as parameters; most of them only in `make test-compiled VARIATIONS=1`.
-
-    The contract of layers tests the same, and on JAX a fit takes many seconds.
-    """
-    return [
-        case if case in FEW else pytest.param(case, marks=pytest.mark.variation)
-        for case in cases
-    ]
 
 
 def without_dropout(case):

@@ -33,6 +33,7 @@ def write_cells(folder):
             )
 
 
+@pytest.mark.variation
 def test_find_blood_cells(example, tmp_path):
     write_cells(tmp_path / "data")
     run = tmp_path / "run"

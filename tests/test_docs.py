@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from data.image_sets import write_coco, write_voc
+from extras import NEEDS_JAX
 from walk_cases import write_r2r
 
-from keras_attn import data, decoding, export, models
+from keras_attn import data, decoding, export, models, viz
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
@@ -47,7 +48,7 @@ def test_images(tmp_path, monkeypatch):
             for index in range(8):
                 picture = RNG.integers(0, 256, (32, 32, 3))
                 keras.utils.save_img(folder / f"{index}.png", picture, scale=False)
-    names = run_recipes("images.md")
+    names = run_recipes("image_models.md")
     for picture in ("heads", "rollout", "positions", "mae"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 1000
     assert names["maps"]["stage_0"].shape == (1, 24, 16, 16)
@@ -57,6 +58,36 @@ def test_images(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+def test_the_pages_for_beginners(tmp_path, monkeypatch, capsys):
+    """Each page alone, as a reader may begin with any."""
+    monkeypatch.chdir(tmp_path)
+    run_recipes("build.md")
+    assert "vit_base_patch16" in capsys.readouterr().out
+    run_recipes("fit.md")
+    run_recipes("see.md")
+    assert (tmp_path / "heads.png").stat().st_size > 1000
+    assert "<html" in (tmp_path / "attention.html").read_text("utf-8")
+    assert [*(tmp_path / "logs").rglob("events*")]
+    names = run_recipes("own_layers.md")
+    assert names["scores"]["location"].shape == (1, 1, 5, 7)
+    images = RNG.uniform(size=(1, 32, 32, 3))
+    assert {*viz.capture_attention(names["model"], images)} == {
+        "block_0/attention",
+        "block_1/attention",
+    }
+
+
+@pytest.mark.shipped
+def test_ship(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = run_recipes("ship.md")
+    assert names["logits"].shape == (8, 10)
+    for artefact in ("vit.tflite", "vit.onnx", "vit/saved_model.pb", "gpt.onnx"):
+        assert (tmp_path / artefact).exists()
+
+
+@pytest.mark.runs
+@pytest.mark.variation
 def test_sentences(tmp_path, monkeypatch, capsys):
     pytest.importorskip("tensorflow_text")
     monkeypatch.chdir(tmp_path)
@@ -78,7 +109,7 @@ def test_sentences(tmp_path, monkeypatch, capsys):
         "said",
     ]
     data.WordPieceTokenizer(pieces).save(tmp_path / "checkpoint")
-    names = run_recipes("sentences.md")
+    names = run_recipes("glue.md")
     assert len(names["train"]) == len(names["dev"]) == 10
     assert set(names["scores"].metrics["MRPC"]) == {"f1_score", "accuracy"}
     logged = names["model"].history.history["val_f1_score"][-1]
@@ -89,7 +120,7 @@ def test_sentences(tmp_path, monkeypatch, capsys):
 @pytest.mark.runs
 def test_finetuning(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("finetuning.md")
+    names = run_recipes("fine_tune.md")
     printed = capsys.readouterr().out
     assert "2 × block_*/attention/query" in printed
     assert "int4 in blocks of 32" in printed
@@ -101,17 +132,19 @@ def test_finetuning(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_captions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("captions.md")
+    names = run_recipes("image_captioning.md")
     assert len(names["captions"]) == 16
     assert (tmp_path / "captioner.onnx" / "step.onnx").is_file()
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_generation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("generation.md", until="# Text, faster")
+    names = run_recipes("images_from_captions.md")
     assert names["found"].images.shape == (4, 32, 32, 3)
     expected = decoding.generate(
         names["dalle"], names["prompt"], 64, strategy=decoding.Sample(seed=0)
@@ -125,7 +158,7 @@ def test_generation(tmp_path, monkeypatch):
 @pytest.mark.shipped
 def test_faster_generation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("generation.md", "# Text, faster")
+    names = run_recipes("generate.md")
     plain = names["plain"].token_ids
     np.testing.assert_array_equal(names["shipped"].token_ids, plain)
     np.testing.assert_array_equal(names["quoted"].token_ids, plain)
@@ -134,6 +167,7 @@ def test_faster_generation(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_dense(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for index in range(6):
@@ -148,7 +182,7 @@ def test_dense(tmp_path, monkeypatch):
     (tmp_path / "COCO").mkdir()
     images.rename(tmp_path / "COCO" / "images")
     (tmp_path / "COCO" / "images" / path.name).rename(tmp_path / "COCO" / path.name)
-    names = run_recipes("dense.md")
+    names = run_recipes("detection_and_segmentation.md")
     for picture in ("segmentation", "field", "detections"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 1000
     assert len(names["history"]["iou_membrane"]) == 2
@@ -158,6 +192,7 @@ def test_dense(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_speech(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "speech").mkdir()
@@ -170,7 +205,7 @@ def test_speech(tmp_path, monkeypatch):
     cut = tmp_path / "speech" / "cut.wav"
     cut.write_bytes(cut.read_bytes()[:-1])
     with pytest.warns(UserWarning, match=r"left out 1 files.*cut.wav"):
-        names = run_recipes("speech.md")
+        names = run_recipes("speech_recognition.md")
     assert names["texts"] == ["no", "yes"]
     assert names["frames"]["frame_lengths"].tolist() == [52, 25]
     assert names["shipped"].token_ids.shape == (2, 20)
@@ -195,9 +230,10 @@ def write_vqa(folder):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_interaction(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("interaction.md")
+    names = run_recipes("robot_interaction.md")
     assert len(names["history"].history["val_reward"]) == 2
     assert (tmp_path / "interaction.png").stat().st_size > 1000
     assert (tmp_path / "robot.tflite").stat().st_size > 1000
@@ -208,12 +244,13 @@ def test_interaction(tmp_path, monkeypatch):
 # `tf.data` stays a graph.
 @pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_f")
 @pytest.mark.runs
+@pytest.mark.variation
 def test_feedback(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # What is compiled runs too few steps to be worth it.
     tf.config.run_functions_eagerly(True)
     try:
-        names = run_recipes("feedback.md")
+        names = run_recipes("human_feedback.md")
     finally:
         tf.config.run_functions_eagerly(False)
     assert len(names["history"]["val_reward"]) == 2
@@ -223,10 +260,11 @@ def test_feedback(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_questions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_vqa(tmp_path / "vqa")
-    names = run_recipes("questions.md")
+    names = run_recipes("visual_questions.md")
     assert names["train"].answers == ["yes", "no"]
     assert names["maps"].shape == (2, 8, 8)
     assert (tmp_path / "glimpses.png").stat().st_size > 1000
@@ -235,6 +273,7 @@ def test_questions(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_navigation(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for split in ("train", "val_unseen"):
@@ -249,6 +288,7 @@ def test_navigation(tmp_path, monkeypatch):
 
 @pytest.mark.runs
 @pytest.mark.shipped
+@pytest.mark.variation
 def test_vision_language(tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     pytest.importorskip("tensorflow_text")
@@ -266,7 +306,7 @@ def test_vision_language(tmp_path, monkeypatch):
     for name in ("a.jpg", "b.png"):
         picture = RNG.integers(0, 256, (50, 70, 3))
         keras.utils.save_img(tmp_path / "photos" / name, picture, scale=False)
-    names = run_recipes("vision_language.md", until="## Seeing what matters")
+    names = run_recipes("images_and_texts.md", until="## Seeing what matters")
     assert sorted(names["index"].names) == ["a.jpg", "b.png"]
     assert (tmp_path / "photos.npz").is_file()
     assert names["served"](picture[None].astype("uint8")).shape == (1, 3)
@@ -279,9 +319,10 @@ def test_vision_language(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_seeing_what_matters(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = run_recipes("vision_language.md", "## Seeing what matters")
+    names = run_recipes("images_and_texts.md", "## Seeing what matters")
     for picture in ("similarity", "relevance", "words", "regions"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 1000
     assert names["maps"].shape == (1, 5, 8, 8)
@@ -317,12 +358,12 @@ def losses_of(script, count, axis):
 
 
 @pytest.mark.runs
+@NEEDS_JAX
 @pytest.mark.parametrize(
     "axis", ["model", pytest.param("batch", marks=pytest.mark.variation)]
 )
 def test_two_processes_train_like_one(axis, tmp_path):
-    pytest.importorskip("jax")
-    text = (DOCS / "distribution.md").read_text("utf-8")
+    text = (DOCS / "many_devices.md").read_text("utf-8")
     (recipe,) = re.findall(r"```python\n(.*?)```", text, re.S)
     (tmp_path / "train.py").write_text(recipe, "utf-8")
     one, two = (losses_of(tmp_path / "train.py", count, axis) for count in (1, 2))

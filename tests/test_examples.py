@@ -35,6 +35,7 @@ def test_translators(example, tmp_path, name, sizes):
     assert "Beam(num_beams=4" in printed
 
 
+@pytest.mark.variation
 def test_write_shakespeare(example, tmp_path):
     text = tmp_path / "play.txt"
     text.write_text("ROMEO:\nIs the day so young?\n" * 40)

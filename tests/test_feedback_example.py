@@ -15,6 +15,7 @@ pytestmark = pytest.mark.runs
 
 # `tf.data` stays a graph.
 @pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_f")
+@pytest.mark.variation
 def test_reviews_feedback(example, tmp_path):
     for split in ("train", "dev"):
         dates = [words for words, _ in make_dates(80, seed=3)]

@@ -169,6 +169,7 @@ def test_answer_shapes(example, tmp_path):
         assert len(figures) == 8 and all(0 <= figure <= 1 for figure in figures)
 
 
+@pytest.mark.variation
 def test_greet_people(example, tmp_path):
     printed = example("greet_people", "--smoke", "--run-dir", tmp_path)
     rows = re.findall(r"^\| (\w+) \| (-?[\d.]+)(?:, .* to .*)? \|$", printed, re.M)

@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import importlib.util
 import inspect
 import os
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import keras
 import pytest
+from extras import NEEDS_JAX
 
 PACKAGE = Path(__file__).resolve().parent.parent / "keras_attn"
 BASE = {"kernels", "ops", "layers"}
@@ -83,9 +83,7 @@ from keras_attn import decoding, layers, models, ops
 """
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None, reason="JAX is not installed"
-)
+@NEEDS_JAX
 def test_models_need_no_tensorflow_on_jax():
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW]

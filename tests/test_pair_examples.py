@@ -43,6 +43,7 @@ def emoji(tmp_path):
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_clip_emoji(example, emoji, tmp_path):
     options = ["--data-dir", emoji, "--run-dir", tmp_path / "run", "--smoke"]
     printed = example("clip_emoji", *options)

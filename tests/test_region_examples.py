@@ -61,6 +61,7 @@ def test_captions(example, detector, tmp_path):
     assert (tmp_path / "captions.weights.h5").is_file()
 
 
+@pytest.mark.variation
 def test_paths(example, r2r, tmp_path):
     options = ("--smoke", "--world", "ways", "--data-dir", r2r, "--run-dir", tmp_path)
     printed = example("vln_bert_paths", *options)

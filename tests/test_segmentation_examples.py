@@ -68,6 +68,7 @@ def test_segment_streets(example, tmp_path):
         assert (run / f"segnet_{seed}" / "segmentation.png").stat().st_size > 1000
 
 
+@pytest.mark.variation
 def test_streets_are_segmented_at_equal_cost(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     from segment_streets import CLASSES, MODELS  # pyright: ignore[reportMissingImports]

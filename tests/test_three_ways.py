@@ -6,6 +6,7 @@ import pytest
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_three_ways(example, tmp_path):
     options = ("--lengths", 8, 16, "--width", 8, "--repeats", 1, "--run-dir", tmp_path)
     printed = example("three_ways", *options)

@@ -9,8 +9,8 @@ import re
 
 import keras
 import pytest
-from model_cases import CASES, build, first_of_families, given, inputs_for
-from model_contract import objective_of
+from model_cases import CASES, ONE_OF_EACH, build, given, inputs_for
+from model_contract import few_of, objective_of
 from model_fits import ONE_OF_EACH_BLOCK
 
 from keras_attn.models.parts import tpu
@@ -19,8 +19,6 @@ from keras_attn.models.parts.keras_state import undone, without_allocating
 TOPOLOGY, ROWS = "v5e:2x2", 4
 # Their loss compares each image with the texts of all devices.
 COMPARES_ALL_ROWS = ("clip", "siglip")
-# A minute of the compiler for layers that DeconvNet has, too.
-_SLOWEST = "fcn8s_vgg16"
 _COLLECTIVE = re.compile(
     r"= (.*) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"
     r"|collective-broadcast)(?:-start)?\("
@@ -32,20 +30,16 @@ _FOREIGN = re.compile(r"callback|\bsend\(|\brecv\(|outfeed|\bf64\b|X64|\b[su]64\
 def programs_of(cases):
     """The tests of models: a forward pass in float32, a training step in bfloat16.
 
-    The first model of each family is always compiled, the others and the other
-    precision with `VARIATIONS=1`.
+    A model of each family: a few of them always, the others in turn.
 
     Args:
         cases: Names of `CASES`.
     """
-    cases = [
-        pytest.param(case, marks=pytest.mark.variation) if case == _SLOWEST else case
-        for case in first_of_families(cases)
-    ]
+    cases = few_of_families(cases)
 
     @pytest.mark.tpu
     @pytest.mark.parametrize("case", cases)
-    @in_precisions("float32", "mixed_bfloat16")
+    @in_precision("float32")
     def forward(case, dtype_policy):
         model = model_of(case)
         inputs = given(model, inputs_for(model, batch=ROWS))
@@ -53,7 +47,7 @@ def programs_of(cases):
 
     @pytest.mark.tpu
     @pytest.mark.parametrize("case", cases)
-    @in_precisions("mixed_bfloat16", "float32")
+    @in_precision("mixed_bfloat16")
     def training_step(case, dtype_policy):
         model = model_of(case)
         inputs = inputs_for(model, batch=ROWS)
@@ -74,10 +68,14 @@ def programs_of(cases):
     return forward, training_step
 
 
-def in_precisions(first, other):
-    """Parametrizes a test by the dtype policy; the other one is a variation."""
-    policies = [first, pytest.param(other, marks=pytest.mark.variation)]
-    return pytest.mark.parametrize("dtype_policy", policies, indirect=True)
+def few_of_families(cases):
+    """The first model of each family, as parameters by `few_of`."""
+    return few_of([case for case in cases if case in ONE_OF_EACH])
+
+
+def in_precision(policy):
+    """Gives a test its `dtype_policy`."""
+    return pytest.mark.parametrize("dtype_policy", [policy], indirect=True)
 
 
 def model_of(case):

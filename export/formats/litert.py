@@ -1,8 +1,8 @@
 """LiteRT (`.tflite`): built-in operators only, for phones and small computers.
 
 `write` saves the traced functions as a SavedModel, replaces in it what the converter
-does not support, converts it, quantizes to int8 if asked to, and adds the metadata: the
-allowed ranges of indices and lengths by input, as JSON in an appended ZIP archive.
+does not support, converts it, quantizes to int8 if asked to, puts inputs and outputs in
+the model's order, and adds the metadata, JSON in an appended ZIP archive.
 `export/runtimes/litert.py` runs the file.
 """
 
@@ -21,7 +21,7 @@ import flatbuffers
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.export import metadata
+from keras_attn.export import metadata, seals
 from keras_attn.export.errors import ExportError, RefusedError
 from keras_attn.export.formats import litert_rewrites, saved_model
 from keras_attn.export.signatures import TracedModel
@@ -64,12 +64,13 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     shutil.rmtree(folder)
     # A runtime may still have an earlier attempt mapped into memory.
     path.unlink(missing_ok=True)
-    path.write_bytes(content)
-    text = metadata.to_json(traced.signatures)
-    if text is not None:  # If an input has a range.
-        with zipfile.ZipFile(path, "a") as archive:
+    path.write_bytes(litert_rewrites.in_order(content, metadata.order_of(traced)))
+    with zipfile.ZipFile(path, "a") as archive:
+        for name, text in metadata.files_of(traced).items():
             # `ZipInfo` has a constant date: the same model gives the same file.
-            archive.writestr(zipfile.ZipInfo(metadata.FILE), text)
+            archive.writestr(zipfile.ZipInfo(name), text)
+        archive.comment = seals.ROOM.encode()
+    seals.seal(path)
     return ()
 
 

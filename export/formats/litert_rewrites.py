@@ -1,10 +1,16 @@
-"""Rewrites parts of a saved graph that LiteRT's converter does not support."""
+"""Rewrites what LiteRT's converter does not support, before it, and its order, after.
+
+Both are edited in place: the graph of a SavedModel, and the bytes of a flatbuffer.
+"""
 
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_attn.export.metadata import Order
+from keras_attn.extras import requires_extra
 
 
 def expand_new_axes(saved_model: Path) -> None:
@@ -76,3 +82,40 @@ def _replace_by_expand_dims(nodes, node, axes: list[int]) -> None:
         expand.attr["Tdim"].type = tf.int32.as_datatype_enum
         expand.input[:] = [value, f"{index.name}:output:0"]
         value = f"{expand.name}:output:0"
+
+
+def in_order(content: bytes | bytearray, order: Order) -> bytearray:
+    """Gives the graphs of a `.tflite` file the model's order of inputs and outputs.
+
+    TensorFlow sorts the tensors of a signature by name, and the converter lists them in
+    an order of its own, by which `get_input_details()` numbers them.
+
+    Args:
+        content: The flatbuffer; a `bytearray` is edited in place.
+        order: The names of inputs and outputs, by signature.
+
+    Returns:
+        The flatbuffer.
+    """
+    with requires_extra("export", "LiteRT"):
+        from ai_edge_litert import schema_py_generated as schema
+    content = content if isinstance(content, bytearray) else bytearray(content)
+    model = schema.Model.GetRootAs(content, 0)
+    for number in range(model.SignatureDefsLength()):
+        signature = model.SignatureDefs(number)
+        names = order[signature.SignatureKey().decode()]
+        graph = model.Subgraphs(signature.SubgraphIndex())
+        inputs = [signature.Inputs(i) for i in range(signature.InputsLength())]
+        outputs = [signature.Outputs(i) for i in range(signature.OutputsLength())]
+        _sort(graph.InputsAsNumpy(), inputs, names["inputs"])
+        _sort(graph.OutputsAsNumpy(), outputs, names["outputs"])
+    return content
+
+
+def _sort(tensors: np.ndarray, maps: list, names: list[str]) -> None:
+    """Writes the tensors of these names into a graph's list of inputs or outputs."""
+    by_name = {each.Name().decode(): each.TensorIndex() for each in maps}
+    wanted = [by_name[name] for name in names if name in by_name]
+    # One tensor may be listed under two names, or be left out as unused.
+    if sorted(wanted) == sorted(tensors):
+        tensors[:] = wanted

@@ -2,13 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
-from keras_attn.export import metadata
+from keras_attn.export import metadata, seals
 from keras_attn.export.errors import ExportError, RefusedError
 from keras_attn.export.formats import (
     onnx_folding,
@@ -65,13 +65,17 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
             model, weights, traced.integers, in_integers=in_integers
         )
         graphs.append((signature.name, model, weights))
+    text = metadata.to_json(traced.signatures)
     for file in _write_graphs(graphs, path):
         try:
             # By path: the checker then finds external tensors, and has no 2 GB limit.
             onnx.checker.check_model(str(file))
         except onnx.checker.ValidationError as error:
             raise ExportError(f"ONNX's checker refused {file.name}: {error}") from error
-        _append_metadata(onnx, file, metadata.to_json(traced.signatures))
+        if text is not None:
+            _append_metadata(onnx, file, INDEX_RANGES, text)
+        _append_metadata(onnx, file, seals.ONNX_KEY, seals.ROOM)
+    seals.seal(path)
     return tuple(notes)
 
 
@@ -90,11 +94,9 @@ def _write_graphs(graphs: list[tuple], path: Path) -> list[Path]:
     return [path / f"{name}.onnx" for name, _, _ in graphs]
 
 
-def _append_metadata(onnx, file: Path, text: str | None) -> None:
-    if text is None:
-        return
+def _append_metadata(onnx, file: Path, key: str, text: str) -> None:
     addition = onnx.ModelProto()
-    addition.metadata_props.add(key=INDEX_RANGES, value=text)
+    addition.metadata_props.add(key=key, value=text)
     with file.open("ab") as opened:
         # Concatenated protobuf messages are one message with the fields of both.
         opened.write(addition.SerializeToString())
@@ -145,6 +147,9 @@ def _convert(
 
     wrapper = tf.function(renamed, autograph=False)
     model = _run_tf2onnx(name, wrapper, list(specs.values()))
+    # TensorFlow sorts the outputs of a function, and its inputs, by name.
+    _reorder(model.graph.input, (*signature.inputs, *lifted))
+    _reorder(model.graph.output, names.values())
     _refuse_unknown_operators(onnx, model)
     _restore_constants(onnx, model, wrapper.get_concrete_function(*specs.values()))
     for value in model.graph.input:
@@ -154,6 +159,15 @@ def _convert(
     entry = model.metadata_props.add(key=OUTPUT_NAMES)
     entry.value = json.dumps({new: old for old, new in names.items()})
     return model
+
+
+def _reorder(values, names: Iterable[str]) -> None:
+    """Sorts the inputs or the outputs of a graph into the order of `names`, in place.
+
+    Inputs of other names, such as constants that tf2onnx makes inputs, come last.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    values.sort(key=lambda value: places.get(value.name, len(places)))
 
 
 def _run_tf2onnx(name: str, function, specs: list[tf.TensorSpec]):

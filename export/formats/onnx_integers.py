@@ -106,12 +106,8 @@ def replace(
     done = _Graph(model.graph, weights, in_integers)
     for name, weight in list(weights.items()):
         kernel = integers.get(id(getattr(weight, "variable", None)))
-        # A weight that was multiplied by a batch norm stays a float.
-        if kernel is None or weight.factor is not None:
-            if kernel is not None:
-                done.counts["float32"] += 1
-            continue
-        _replace(onnx, done, name, kernel, weight.axes)
+        if kernel is not None:
+            _replace(onnx, done, name, kernel, weight)
     if any(node.domain == _DOMAIN for node in model.graph.node):
         if not any(each.domain == _DOMAIN for each in model.opset_import):
             model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
@@ -121,9 +117,9 @@ def replace(
     return [f"kernels of integers in `{model.graph.name}`: {listed}"]
 
 
-def _replace(onnx, done, name, kernel, axes) -> None:
+def _replace(onnx, done, name, kernel, weight) -> None:
     """Replaces one weight."""
-    graph = done.graph
+    graph, axes = done.graph, weight.axes
     is_plain = axes is None or list(axes) == sorted(axes)
     is_matrix = len(kernel.shape) == 2
     if is_matrix and is_plain:
@@ -142,7 +138,7 @@ def _replace(onnx, done, name, kernel, axes) -> None:
                 _multiply_by_rows(onnx, done, node, name, kernel)
     del done.weights[name]
     if uses_of(graph)[name]:
-        _compute_floats(onnx, done, name, kernel, axes)
+        _compute_floats(onnx, done, name, kernel, weight)
 
 
 def computes_in_integers(node) -> bool:
@@ -251,8 +247,13 @@ def _take_rows(onnx, done, node, name, kernel) -> None:
     done.counts["int8 table"] += 1
 
 
-def _compute_floats(onnx, done, name, kernel, axes) -> None:
-    """The weight from codes, one byte each, for whatever still uses it."""
+def _compute_floats(onnx, done, name, kernel, weight) -> None:
+    """The weight from codes, one byte each, for whatever still uses it.
+
+    A batch norm that was folded into the weight is one more factor, which leaves the
+    codes as they are.
+    """
+    axes, factor = weight.axes, weight.factor
     floats, scaled = f"{name}_floats", f"{name}_scaled"
     nodes = [
         onnx.helper.make_node(
@@ -272,11 +273,24 @@ def _compute_floats(onnx, done, name, kernel, axes) -> None:
         last = f"{name}_cut"
         nodes.append(onnx.helper.make_node("Slice", cut, [last]))
     is_plain = axes is None or list(axes) == sorted(axes)
-    target = name if is_plain else f"{name}_plain"
-    _reshaped(onnx, done, nodes, last, kernel.shape, target)
+    last = _reshaped(
+        onnx,
+        done,
+        nodes,
+        last,
+        kernel.shape,
+        name if is_plain and factor is None else f"{name}_plain",
+    )
     if not is_plain:
+        turned = name if factor is None else f"{name}_turned"
         perm = list(axes or ())
-        nodes.append(onnx.helper.make_node("Transpose", [target], [name], perm=perm))
+        nodes.append(onnx.helper.make_node("Transpose", [last], [turned], perm=perm))
+        last = turned
+    if factor is not None:
+        done.graph.initializer.append(
+            onnx.numpy_helper.from_array(factor, f"{name}_factor")
+        )
+        nodes.append(onnx.helper.make_node("Mul", [last, f"{name}_factor"], [name]))
     for position, each in enumerate(nodes):
         done.graph.node.insert(position, each)
     done.counts["codes of 8 bits"] += 1

@@ -26,10 +26,10 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
         ExportError: If TensorFlow could not save it.
     """
     save(traced, path)
-    text = metadata.to_json(traced.signatures)
-    if text is not None:
-        (path / METADATA).parent.mkdir(exist_ok=True)
-        (path / METADATA).write_text(text, encoding="utf-8")
+    folder = path / METADATA
+    folder.mkdir(exist_ok=True)
+    for name, text in metadata.files_of(traced).items():
+        (folder / name).write_text(text, encoding="utf-8")
     return ()
 
 

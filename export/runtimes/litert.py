@@ -47,14 +47,17 @@ class Engine:
                     name: self._interpreter.get_signature_runner(name) for name in names
                 }
             self._step = LiteRTStep(self._functions.get(STEP))
-            self.signatures = {
+            signatures = {
                 name: SignatureInfo(
                     _tensor_infos(function.get_input_details()),
                     _tensor_infos(function.get_output_details()),
                 )
                 for name, function in self._functions.items()
             }
-            self.index_ranges = _read_metadata(path)
+            files = _read_metadata(path)
+            order, ranges = files.get(metadata.ORDER_FILE), files.get(metadata.FILE)
+            self.signatures = metadata.in_order(signatures, order)
+            self.index_ranges = None if ranges is None else metadata.from_json(ranges)
         except Exception as error:
             raise RefusedError(f"LiteRT cannot load {path.name}: {error}") from error
         # All signatures of an interpreter share its buffers, including inputs and
@@ -93,20 +96,21 @@ def _tensor_infos(details: Mapping[str, Mapping]) -> dict[str, TensorInfo]:
     }
 
 
-def _read_metadata(path: Path) -> metadata.IndexRanges | None:
-    """The metadata of a `.tflite` file; None if it has none.
+def _read_metadata(path: Path) -> dict[str, bytes]:
+    """The metadata of a `.tflite` file, by the names in its archive.
 
     Raises:
         ValueError: If the metadata are damaged.
     """
     if not zipfile.is_zipfile(path):
-        return None
+        return {}
     try:
         with zipfile.ZipFile(path) as archive:
-            if metadata.FILE not in archive.namelist():
-                return None
-            with archive.open(metadata.FILE) as file:
-                return metadata.from_json(file.read(metadata.MAX_BYTES))
+            found = {metadata.FILE, metadata.ORDER_FILE} & set(archive.namelist())
+            return {
+                name: archive.open(name).read(metadata.MAX_BYTES)
+                for name in sorted(found)
+            }
     # `zipfile` raises all of these for damaged archives.
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{metadata.FILE} in it is damaged ({error})") from error
+        raise ValueError(f"the metadata in it are damaged ({error})") from error

@@ -6,20 +6,26 @@ from typing import Any
 
 from keras_attn.export import metadata
 from keras_attn.export.errors import RefusedError
-from keras_attn.export.signature_info import SERVE, SignatureInfo, tensor_infos
+from keras_attn.export.signature_info import (
+    SERVE,
+    SignatureInfo,
+    as_array,
+    tensor_infos,
+)
 from keras_attn.extras import requires_extra
 from keras_attn.file_reading import read_bytes
 from keras_attn.silence import silence
 
 # The signature that stock tools call by default.
 SERVING_DEFAULT = "serving_default"
-METADATA = Path("assets.extra", metadata.FILE)
+# The folder of files that TensorFlow does not read.
+METADATA = "assets.extra"
 _ENTRIES = {
     "saved_model.pb",
     "fingerprint.pb",
     "variables",
     "assets",
-    "assets.extra",
+    METADATA,
 }
 
 
@@ -48,17 +54,21 @@ class Engine:
             if SERVE in functions:
                 functions.pop(SERVING_DEFAULT, None)
             self._functions = functions
-            self.signatures = {
+            signatures = {
                 name: SignatureInfo(
                     tensor_infos(function.structured_input_signature[1]),
                     tensor_infos(function.structured_outputs),
                 )
                 for name, function in functions.items()
             }
-            self.index_ranges = None
-            if (path / METADATA).is_file():
-                content = read_bytes(path / METADATA, metadata.MAX_BYTES)
-                self.index_ranges = metadata.from_json(content)
+            ranges, order = (
+                read_bytes(path / METADATA / name, metadata.MAX_BYTES)
+                if (path / METADATA / name).is_file()
+                else None
+                for name in (metadata.FILE, metadata.ORDER_FILE)
+            )
+            self.signatures = metadata.in_order(signatures, order)
+            self.index_ranges = None if ranges is None else metadata.from_json(ranges)
         except ImportError:
             raise
         # A damaged file raises errors of every type, even KeyError.
@@ -74,7 +84,7 @@ class Engine:
         tensors = {name: tf.constant(value) for name, value in inputs.items()}
         try:
             outputs = self._functions[signature](**tensors)
-            return {name: tensor.numpy() for name, tensor in outputs.items()}
+            return {name: as_array(tensor) for name, tensor in outputs.items()}
         except Exception as error:  # Of every type, as above.
             raise RefusedError(
                 f"TensorFlow cannot run `{signature}`: {error}",

@@ -123,7 +123,8 @@ def demo(
         translator = _build(plan, train + validation + test)
 
     _heading("Train")
-    say(f"RNNsearch, {translator.model.count_params():,} parameters")
+    count = translator.model.count_params()
+    say(f"RNNsearch, {count:,} parameters, trained from random weights")
     if quick:
         say("A smoke test: too few dates to learn from, so expect wrong answers.")
     _fit(translator, train, validation, run_dir, plan)

@@ -15,7 +15,7 @@ from keras_attn.cli.opened_model import (
     load_tokenizer_of,
     open_model,
 )
-from keras_attn.cli.options import Panel, TokenizerFolder
+from keras_attn.cli.options import Panel, TokenizerFolder, model_with_weights
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console
 
@@ -35,7 +35,7 @@ def generate(
             "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, "
             "with --tokenizer, a `.keras` file. The folder of a translator translates "
             "the prompt.",
-            exists=True,
+            callback=model_with_weights,
         ),
     ],
     prompt: Annotated[

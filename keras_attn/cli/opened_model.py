@@ -153,6 +153,15 @@ def find_model(name: str, task: str | None) -> Path | None:
     return None
 
 
+def warn_of_random_weights(name: str) -> None:
+    """Says that a name of `keras-attn list` has no weights to begin with."""
+    say(
+        f"  {name} is a name from `keras-attn list`: its weights are random, not "
+        "pre-trained. For weights to fine-tune, pass the folder of a checkpoint.",
+        "yellow",
+    )
+
+
 def is_translator(path: Path) -> bool:
     """Whether a folder is a run folder of `keras-attn train`."""
     return (path / "translator.json").exists()

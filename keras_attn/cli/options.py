@@ -38,6 +38,35 @@ class Panel:
         return self.option(help, exists=True, file_okay=False)
 
 
+def model_with_weights(path: Path) -> Path:
+    """A model's path that exists; an error says what else was meant.
+
+    Args:
+        path: As it was given.
+
+    Raises:
+        typer.BadParameter: If there is no such file or folder. A name from `keras-attn
+            list`, whose weights are random, is said to be one.
+    """
+    if path.exists():
+        return path
+    is_name = False
+    if path.name.isidentifier() and path.name == str(path):
+        from keras_attn.cli.startup import importing_tensorflow
+
+        with importing_tensorflow():
+            from keras_attn import models
+
+        is_name = path.name in models.list_models()
+    if not is_name:
+        raise typer.BadParameter(f"path {str(path)!r} does not exist.")
+    raise typer.BadParameter(
+        f"{path} is a name from `keras-attn list`, whose weights are random. Pass a "
+        "model with weights: the folder of a checkpoint or of a run, or a `.keras` "
+        f"file. `keras-attn finetune {path} DATA` trains one."
+    )
+
+
 _OPTIONS = Panel()
 
 Model = Annotated[
@@ -45,7 +74,7 @@ Model = Annotated[
     typer.Argument(
         help="A `.keras` file, the folder of a training run, or a Hugging Face "
         "checkpoint (a folder of config.json and *.safetensors).",
-        exists=True,
+        callback=model_with_weights,
     ),
 ]
 ModelOrName = Annotated[
@@ -65,6 +94,9 @@ Task = Annotated[
         "has it. Default: the one in its config.json.",
         metavar="TASK",
     ),
+]
+Json = Annotated[
+    bool, _OPTIONS.option("Print one JSON object, for programs.", "--json")
 ]
 # The same formats and quantizations as in `export/formats`, whose import would be slow.
 Format = Annotated[

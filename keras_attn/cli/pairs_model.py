@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from keras_attn.cli.opened_model import load_tokenizer_of, open_model
-from keras_attn.cli.options import Panel
+from keras_attn.cli.options import Panel, model_with_weights
 
 _OPTIONS = Panel()
 
@@ -13,7 +13,7 @@ PairsModel = Annotated[
     _OPTIONS.option(
         "A CLIP or a SigLIP: a folder of transformers or open_clip with its weights, "
         "tokenizer and preprocessing; or a `.keras` file, with --tokenizer.",
-        exists=True,
+        callback=model_with_weights,
     ),
 ]
 TokenizerOfPairs = Annotated[

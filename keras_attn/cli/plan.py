@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_attn.cli.opened_model import build_model, find_model, is_checkpoint
-from keras_attn.cli.options import ModelOrName, Panel, Task
+from keras_attn.cli.options import Json, ModelOrName, Panel, Task
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, say, working
+from keras_attn.cli.terminal import console, naming_options, print_json, say, working
 
 if TYPE_CHECKING:
     from keras_attn.cli.tpu_compile import Answer
@@ -71,6 +71,7 @@ def plan(
             "--compile/--no-compile",
         ),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Estimate the cost of a model without building it: FLOPs and memory.
 
@@ -99,7 +100,8 @@ def plan(
         from keras_attn.models.parts.planning import plan_model
         from keras_attn.models.parts.tpu_chips import topology
 
-    chips = None if tpu is None else topology(tpu)
+    with naming_options(topology="--tpu"):
+        chips = None if tpu is None else topology(tpu)
     if chips is not None and batch % chips.devices:
         raise ValueError(
             f"--batch must be a multiple of the {chips.devices} devices of {tpu}, "
@@ -137,7 +139,10 @@ def plan(
                 dtype=dtype,
                 optimizer=optimizer,
             )
-        _say_tpu(counted, chips, batch, answer, why)
+        _say_tpu(counted, chips, batch, answer, why, as_json=json)
+        return
+    if json:
+        print_json(_figures(counted))
         return
     size = f"{counted.batch} x {counted.sequence} tokens"
     if not counted.has_tokens:
@@ -152,9 +157,19 @@ def plan(
     say(
         f"In {counted.dtype}. Memory is for {each}; FLOPs count matrix products, 2 per "
         "multiply-add. Without XLA, on a CPU or a GPU, each operation stores its "
-        "result, and the arrays that it needs while it runs come on top.",
+        "result, and the arrays that it needs while it runs come on top."
+        + (" Weights are those of new models: random." if path is None else ""),
         "dim",
     )
+
+
+def _figures(counted: "Plan") -> dict[str, Any]:
+    """What `--json` prints of a plan, in FLOPs and bytes."""
+    derived = (
+        *("training_memory", "compiled_memory", "generation_memory"),
+        *("forward_flops_per_token", "training_flops_per_token"),
+    )
+    return {**vars(counted), **{name: getattr(counted, name) for name in derived}}
 
 
 def _compile(
@@ -188,6 +203,8 @@ def _say_tpu(
     batch: int,
     answer: "Answer | None",
     why: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Prints whether a training step fits, what bounds it and how fast it can be."""
     from keras_attn.models.parts.tpu_chips import StepBound
@@ -208,6 +225,18 @@ def _say_tpu(
             "gradients": answer.reduced or memory["gradients"],
         }
     bound = StepBound(chips, batch, counted.training_flops, **memory)
+    if as_json:
+        found = {
+            **memory,
+            "memory": bound.memory,
+            "memory_of_device": chips.chip.memory,
+            "fits": bound.fits,
+            "seconds": bound.seconds,
+            "bound": bound.bound,
+            "rows_per_second": bound.rows_per_second if bound.fits else None,
+        }
+        print_json({**_figures(counted), "tpu": {"topology": chips.name, **found}})
+        return
     tokens = f" of {counted.sequence} tokens" if counted.has_tokens else ""
     table = Table(
         show_header=False,
@@ -235,7 +264,7 @@ def _tpu_rows(counted: "Plan", bound: "StepBound") -> list[tuple[str, str]]:
     speed = f"{short(bound.rows_per_second)}rows/s at most"
     if counted.has_tokens:
         speed += f", {short(bound.rows_per_second * counted.sequence)}tokens/s"
-    return [
+    rows = [
         (
             "chips",
             f"{chips.chips} x {chips.kind}: {short(chip.flops)}FLOP/s, "
@@ -255,6 +284,11 @@ def _tpu_rows(counted: "Plan", bound: "StepBound") -> list[tuple[str, str]]:
             _least(seconds["communication"], bound.sent, "B", "chip")
             + (": all-reduce of gradients" if chips.chips > 1 else ""),
         ),
+    ]
+    if not bound.fits:
+        return rows
+    return [
+        *rows,
         ("bound by", bound.bound),
         ("step", f"{_time(step)} at least"),
         ("speed", speed),
@@ -266,7 +300,15 @@ def _least(seconds: float, amount: float, unit: str, each: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
+    """Three significant digits, in the unit that needs no exponent."""
+    for size, unit in ((3600, "h"), (1, "s"), (1e-3, "ms")):
+        if seconds >= size:
+            return f"{_three(seconds / size)} {unit}"
+    return f"{_three(seconds * 1e6)} µs"
+
+
+def _three(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _rows(counted: "Plan", unit: str) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from keras_attn.cli.options import Panel
+from keras_attn.cli.options import Panel, model_with_weights
 from keras_attn.cli.startup import importing_tensorflow
 
 _OPTIONS, _TEXTS, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
@@ -29,7 +29,7 @@ def predict(
             help="A folder of `keras-attn finetune`; a file that was exported from it: "
             "a SavedModel, `*.tflite` or `*.onnx`; or a checkpoint folder of a "
             "classifier or a language model.",
-            exists=True,
+            callback=model_with_weights,
         ),
     ],
     inputs: Annotated[

@@ -5,7 +5,9 @@ What only some commands need is imported where it is used: see `app.py`.
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -37,6 +39,13 @@ def complain(text: str) -> None:
 def note(text: str) -> None:
     """Prints a line to stderr: standard output may be data."""
     _errors.print(Text(text, style="yellow"), soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Prints a value as JSON, and nothing else, for programs to read."""
+    import json
+
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def in_parts(items: Sequence, size: int, description: str) -> Iterable[Sequence]:
@@ -86,6 +95,22 @@ def fit_verbosity() -> int:
     if console.quiet:
         return 0
     return 1 if console.is_terminal else 2
+
+
+@contextlib.contextmanager
+def naming_options(**options: str) -> Iterator[None]:
+    """Lets errors name the options of a command instead of a function's arguments.
+
+    Args:
+        **options: The option by the name of the argument, such as `topology="--tpu"`.
+    """
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        for name, option in options.items():
+            text = text.replace(f"`{name}`", option).replace(f"{name}=", f"{option} ")
+        raise ValueError(text) from error
 
 
 @contextlib.contextmanager

@@ -307,7 +307,8 @@ def _summary(
         for pair in zip(*training, strict=True)
     )
     lines = [
-        f"{name}: {translator.model.count_params():,} parameters",
+        f"{name}: {translator.model.count_params():,} parameters, trained from random "
+        "weights",
         f"{len(training[0]):,} pairs to train on, {len(validation[0]):,} held out; "
         f"{tokenizers[0].vocabulary_size:,} source tokens, "
         f"{tokenizers[1].vocabulary_size:,} target tokens",

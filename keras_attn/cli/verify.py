@@ -79,4 +79,9 @@ def verify(
     except export.ExportError as error:
         raise CheckFailedError(f"{artefact} disagrees with {model}: {error}") from error
     say(str(result))
+    if result.error is None:
+        raise CheckFailedError(
+            f"{artefact} was not compared with {model}: nothing in its outputs can be "
+            "compared on these inputs; pass other --samples."
+        )
     say(f"{artefact} agrees with {model}.", "green")

@@ -99,6 +99,7 @@ from keras_attn.data.text.feedback_files import (
     read_rankings,
 )
 from keras_attn.data.text.glue import GlueData, read_glue
+from keras_attn.data.text.json_tokenizer import JSONTokenizer
 from keras_attn.data.text.labeled_texts import LabeledTexts, read_labeled_texts
 from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.text.next_sentence import (
@@ -137,6 +138,7 @@ __all__ = [
     "ImageClassData",
     "ImageTextData",
     "ImageTextExample",
+    "JSONTokenizer",
     "LabeledTexts",
     "PathRegions",
     "PictureIndex",

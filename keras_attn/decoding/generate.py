@@ -96,7 +96,9 @@ def generate(
         inputs: Dictionary of arrays, as for `model`: `token_ids` (B, S), and for an
             encoder-decoder `decoder_token_ids` (B, P), the prompt. `padding_mask`
             (B, S), and `decoder_padding_mask` (B, P) if the pair takes one, may be left
-            out if every token is real.
+            out if every token is real. What `encode_batch` of a tokenizer returns can
+            be passed as it is: its `segment_ids` are left out if they are 0 and the
+            model reads none.
         max_new_tokens: Maximum number of tokens to add.
         strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
         start_token_id: The prompt of an encoder-decoder if `inputs` has none.

@@ -20,6 +20,7 @@ from keras_attn.decoding.pair import (
 # No token has this id, so no row ever ends.
 _NO_END = (-1,)
 _ALL_MASKS = {**MASKS, **SPEECH_MASKS}
+SEGMENTS = "segment_ids"
 
 
 def check_strategy(strategy, on_token) -> None:
@@ -183,10 +184,11 @@ def prepare(
 
     Raises:
         ValueError: If an input is missing, unknown, empty, too long or too short; a
-            token is out of range; a number is not finite; or a mask does not match its
-            tokens or leaves a row without any.
+            text has segments that the model does not read; a token is out of range; a
+            number is not finite; or a mask does not match its tokens or leaves a row
+            without any.
     """
-    arrays = dict(inputs)
+    arrays = _without_segments(functions, inputs)
     for name, array in arrays.items():
         if array.ndim > 1 and 0 in array.shape[:2]:
             raise ValueError(
@@ -253,6 +255,28 @@ def check_end_tokens(end_token_id, vocabulary: int | None) -> tuple[int, ...]:
     ends = end_token_id if np.ndim(end_token_id) else [end_token_id]
     ends = {check_token("end_token_id", token, vocabulary) for token in ends}
     return tuple(sorted(ends)) or _NO_END
+
+
+def _without_segments(functions, inputs: Mapping[str, np.ndarray]) -> dict:
+    """The inputs without segments of 0, which tokenizers give for every model.
+
+    Raises:
+        ValueError: If a token has another segment, and the model reads none.
+    """
+    arrays = dict(inputs)
+    if SEGMENTS in functions.prefill_inputs or SEGMENTS not in arrays:
+        return arrays
+    segments = arrays.pop(SEGMENTS)
+    mask = arrays.get("padding_mask")
+    if mask is not None and mask.shape == segments.shape:
+        segments = segments[mask.astype(bool)]
+    if np.any(segments):
+        raise ValueError(
+            f"`{SEGMENTS}` must be 0 for every token, or be left out: the model does "
+            "not read them, and texts of several segments are one text to it. "
+            f"Received: segments {np.unique(segments.astype(int)).tolist()}"
+        )
+    return arrays
 
 
 def _check_names(functions, arrays):

@@ -50,10 +50,11 @@ class IncrementalPair:
             there is no such input, or the size is unknown.
         prompt_vocabulary_size: Vocabulary size of the prompt, if it differs from the
             logits', as the words of a caption differ from the codes of an image.
-        extend: Reads several tokens per row after the state, for `speculation`; None
-            if the model does not. {"token_ids": (B, T), **state} -> {"logits":
-            (B, T, V), **entries}, where the entries `new_<name>`, (B, G, T, H), are for
-            T slots, and the state is that of a decoder with caches.
+        extend: A function that reads several tokens per row after the state, for
+            `speculation`; None if the model does not. {"token_ids": (B, T), **state} ->
+            {"logits": (B, T, V), **entries}, where the entries `new_<name>`,
+            (B, G, T, H), are for T slots, and the state is that of a decoder with
+            caches.
     """
 
     prefill: keras.Model
@@ -62,7 +63,7 @@ class IncrementalPair:
     max_length: int | None = None
     source_vocabulary_size: int | None = None
     prompt_vocabulary_size: int | None = None
-    extend: keras.Model | None = None
+    extend: Callable[[dict], dict] | None = None
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,8 @@ def look_up(text, length, ngram: int, tokens: int):
 
     Args:
         text: int32 (B, W); -1 is no token.
-        length: How many of the W are known, at least `ngram`; may be a tensor.
+        length: How many of the W are known, at least `ngram`; may be a tensor, as may
+            W.
         ngram: Largest number of tokens to look for.
         tokens: K.
 
@@ -187,7 +188,7 @@ def look_up(text, length, ngram: int, tokens: int):
         The guesses, (B, K), and whether the row has any, bool (B,). Otherwise its
         guesses are of no meaning.
     """
-    batch, width = ops.shape(text)[0], text.shape[1]
+    batch, width = ops.shape(text)
     last = ops.slice(text, (0, length - ngram), (batch, ngram))
     # Number of tokens before and at each position that equal the last ones.
     is_equal, matched = True, 0
@@ -333,7 +334,7 @@ def speculate(
         probabilities = None
         if draft is None:
             whole = ops.concatenate([text, search["token_ids"]], axis=1)
-            length = text.shape[1] + known
+            length = ops.shape(text)[1] + known
             guesses, found = look_up(whole, length, speculation.ngram, count)
         else:
             guesses, probabilities, drafted = _guess(
@@ -405,11 +406,13 @@ def counters(mask, known, length):
         length: L.
     """
     mask = ops.cast(mask, "bool")
-    prompt = mask.shape[1]
+    batch, prompt = ops.shape(mask)
     # Slot of the token; the slots from there on hold nothing, or rejected tokens.
     slot = prompt + known - 1
     slots = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
-    visible = ops.pad(mask, [(0, 0), (0, length - prompt)], constant_values=True)
+    # P may be unknown in a graph, but L is not.
+    added = ops.ones((batch, length), "bool")
+    visible = ops.concatenate([mask, added], axis=1)[:, :length]
     count = ops.sum(ops.cast(mask, "int32"), axis=1)
     return {
         "visible": ops.logical_and(visible, slots < slot),

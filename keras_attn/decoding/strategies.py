@@ -204,13 +204,13 @@ class Sample(Strategy):
         return _advance_rows(search, logits, token, index, end_token_id, pad_token_id)
 
     def probabilities(self, logits):
-        """What tokens are drawn from: zero for those that a filter excludes.
+        """The distribution of the tokens: zero for those that a filter excludes.
 
         Args:
             logits: (N, V).
 
         Returns:
-            Probabilities, float32 (N, V).
+            Probabilities, float32 (N, V), which sum to 1 in each row.
         """
         logits = ops.cast(logits, "float32") / self.temperature
         if self.top_k is not None:
@@ -223,7 +223,7 @@ class Sample(Strategy):
         if self.top_p is None:
             return probabilities
         return ops.cond(
-            self.top_p <= 1,
+            self.top_p < 1,
             lambda: _only_top_p(probabilities, self.top_p),
             lambda: probabilities,
         )
@@ -382,13 +382,14 @@ def _only_top_k(logits, k):
 
 
 def _only_top_p(probabilities, p):
-    """Probabilities, 0 outside the nucleus of mass `p`, which may be a tensor."""
+    """Probabilities given the nucleus of mass `p`, which may be a tensor."""
     ordered = ops.flip(ops.sort(probabilities, axis=-1), axis=-1)
     before = ops.cumsum(ordered, axis=-1) - ordered
     # The least probable token of the nucleus, which always contains the first token.
     needed = ops.where(ops.less(before, p), ordered, 2.0)
     least = ops.min(needed, axis=-1, keepdims=True)
-    return ops.where(ops.less(probabilities, least), 0.0, probabilities)
+    nucleus = ops.where(ops.less(probabilities, least), 0.0, probabilities)
+    return nucleus / ops.sum(nucleus, axis=-1, keepdims=True)
 
 
 def draw(probabilities, uniform):

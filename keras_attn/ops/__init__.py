@@ -63,6 +63,7 @@ from keras_attn.ops.masks import (
     both_masks,
     causal_mask,
     column_mask,
+    document_mask,
     merge_masks,
 )
 from keras_attn.ops.non_max_suppression import non_max_suppression
@@ -74,6 +75,7 @@ from keras_attn.ops.patches import (
 )
 from keras_attn.ops.pooling import max_pool_with_indices, max_unpool
 from keras_attn.ops.positions import (
+    document_positions,
     row_positions,
     sinusoids,
     sinusoids_2d,
@@ -118,6 +120,8 @@ __all__ = [
     "decode_boxes",
     "dft_kernel",
     "divergence_from_uniform",
+    "document_mask",
+    "document_positions",
     "dot_scores",
     "encode_boxes",
     "entropy_of",

@@ -40,6 +40,18 @@ def banded_mask(query_positions, key_positions, window):
     return ops.less(distance, window)
 
 
+def document_mask(document_ids):
+    """A token attends to those of its own document.
+
+    Args:
+        document_ids: Which document a token is of, integers (B, T).
+
+    Returns:
+        Boolean mask, (B, T, T). It is not causal.
+    """
+    return ops.equal(ops.expand_dims(document_ids, 2), ops.expand_dims(document_ids, 1))
+
+
 def column_mask(widths, num_columns):
     """True for the first `widths[b]` columns of image b; the others are padding.
 

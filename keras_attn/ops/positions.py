@@ -21,6 +21,31 @@ def token_positions(padding_mask):
     return ops.maximum(ops.subtract(count, 1), 0)
 
 
+def document_positions(padding_mask, document_ids):
+    """Positions 0, 1, 2, … of the real tokens of each document of a packed row.
+
+    Args:
+        padding_mask: (B, T), True = a real token.
+        document_ids: Which document a token is of, integers (B, T). The tokens of a
+            document follow one another.
+
+    Returns:
+        int32 (B, T). Padding has the position of the last real token of its document
+        before it, or 0.
+    """
+    real = ops.cast(padding_mask, "int32")
+    before = ops.subtract(ops.cumsum(real, axis=1), real)
+    changes = ops.not_equal(document_ids[:, 1:], document_ids[:, :-1])
+    is_first = ops.concatenate([ops.ones_like(changes[:, :1]), changes], axis=1)
+    # Where each document begins: the beginnings are in order, so sorting puts that of
+    # document n of the row at n.
+    never = ops.add(ops.shape(real)[1], ops.zeros_like(before))
+    begins = ops.sort(ops.where(is_first, before, never), axis=1)
+    number = ops.cumsum(ops.cast(is_first, "int32"), axis=1) - 1
+    begin = ops.take_along_axis(begins, number, axis=1)
+    return ops.maximum(before + real - 1 - begin, 0)
+
+
 def tokens_in_order(token_ids, padding_mask, length):
     """The real tokens of each row at its front, wherever the padding is.
 

@@ -8,18 +8,25 @@ latter has transformers' fields.
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from keras_attn.file_reading import read_json
 from keras_attn.models.checkpoints.config import MAX_IMAGE_SIZE, label_fields
 from keras_attn.models.checkpoints.folder import Folder
 from keras_attn.models.checkpoints.mapping import layers_of
+from keras_attn.models.parts.preprocessing_fields import (
+    PROCESSOR_OF_MODELS,
+    RESAMPLING,
+    Steps,
+    fields_of,
+    steps_of,
+)
 
 PREPROCESSING = "preprocessor_config.json"
 # Where transformers' processors of images and texts save the same fields.
 _PROCESSOR, _OF_IMAGES = "processor_config.json", "image_processor"
-# PIL's codes, which transformers writes, and timm's names.
-_RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
-# Up to this size ConvNeXt's processor crops; larger images are only resized.
-_CROPPED_BELOW = 384
+# timm's processor in transformers, whose file has timm's fields.
+_OF_TIMM = "TimmWrapperImageProcessor"
 
 
 def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
@@ -40,9 +47,33 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
         return
     sides = model.inputs[0].shape[1:3]
     if "image_size" in overrides and None not in sides:
-        target = "crop_size" if fields.get("do_center_crop") else "size"
-        fields[target] = dict(zip(("height", "width"), sides, strict=True))
+        fields = _for_other_size(fields, list(sides))
     model.preprocessing = fields
+
+
+def _for_other_size(fields: dict[str, Any], sides: list[int]) -> dict[str, Any]:
+    """The fields that give images of another size, cropped by the same share.
+
+    Args:
+        fields: A preprocessing.
+        sides: Rows and columns.
+    """
+    try:
+        steps = steps_of(fields)
+    except ValueError:
+        return fields  # They are refused by name when they are used.
+    crop_size, size, covers = None, sides, False
+    if steps.crop_size is not None:
+        share = _share_of(fields, steps)
+        crop_size, size = sides, [int(side / share) for side in sides]
+        keeps_shape = isinstance(steps.size, int)
+        covers = len({*sides}) > 1 and (keeps_shape or bool(fields.get("covers")))
+        if keeps_shape and not covers:
+            size = size[0]
+    kept = ("crop_pct", "crop_mode", "crop_offset", "passes")
+    known = {name: fields[name] for name in kept if name in fields}
+    steps = steps._replace(size=size, crop_size=crop_size)
+    return known | fields_of(steps) | ({"covers": True} if covers else {})
 
 
 def class_names_of(config: Mapping[str, Any]) -> list[str] | None:
@@ -61,9 +92,10 @@ def _preprocessing(opened: Folder) -> dict[str, Any] | None:
     if (opened.path / _PROCESSOR).exists():
         fields = read_json(opened.path / _PROCESSOR).get(_OF_IMAGES)
         if isinstance(fields, dict):
-            return fields
+            return _with_type(fields, opened.config)
     if (opened.path / PREPROCESSING).exists():
-        return read_json(opened.path / PREPROCESSING)
+        fields = read_json(opened.path / PREPROCESSING)
+        return _with_type(fields, opened.config)
     for name, read in (("pretrained_cfg", _from_timm), ("preprocess_cfg", _from_clip)):
         fields = opened.config.get(name)
         if isinstance(fields, dict):
@@ -120,78 +152,111 @@ def with_description(
     return {**config, field: list(names)}, files
 
 
+def _with_type(
+    fields: dict[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The fields, with the class of the processor, which old files do not name."""
+    kind = fields.get("image_processor_type") or fields.get("feature_extractor_type")
+    timm = fields.get("pretrained_cfg")
+    if kind == _OF_TIMM and isinstance(timm, dict):
+        return _from_timm(timm, config)
+    known = PROCESSOR_OF_MODELS.get(str(config.get("model_type")))
+    if kind or known is None:
+        return fields
+    return {**fields, "image_processor_type": f"{known}ImageProcessor"}
+
+
 def _from_timm(fields: Mapping[str, Any], _) -> dict[str, Any] | None:
-    """The preprocessing in timm's `pretrained_cfg`; None if it is incomplete."""
-    mean, std = fields.get("mean"), fields.get("std")
+    """The preprocessing in timm's `pretrained_cfg`; None if there is none.
+
+    What the fields leave out is timm's default, and what they ask for is refused, if it
+    must be, by `image_preprocessing`.
+    """
     size: Any = fields.get("input_size")
-    if not (_is_numbers(mean) and _is_numbers(std) and _is_numbers(size, 3)):
+    if not _is_numbers(size, 3):
         return None
-    sides = {"height": size[1], "width": size[2]}
-    share = fields.get("crop_pct", 1.0)
-    if not _is_numbers([share], 1) or not 0.01 <= share <= 1:
-        return None
-    codes = {name: code for code, name in _RESAMPLING.items()}
-    if fields.get("crop_mode") == "squash":
-        resized = {side: int(pixels / share) for side, pixels in sides.items()}
-    else:
-        resized = {"shortest_edge": int(min(sides.values()) / share)}
+    sides, mode = size[1:], fields.get("crop_mode") or "center"
+    share = fields.get("crop_pct") or 0.875
+    # A share that is none is refused.
+    divisor = share if _is_numbers([share], 1) and share > 0 else 1
+    resized: Any = {
+        name: int(side / divisor)
+        for name, side in zip(("height", "width"), sides, strict=True)
+    }
+    covers = mode == "center" and len({*sides}) > 1
+    if mode == "center" and not covers:
+        resized = {"shortest_edge": resized["height"]}
     return {
         # As in timm: resize, crop the center, rescale, normalize.
         "image_processor_type": "CLIPImageProcessor",
         "do_resize": True,
         "size": resized,
-        "resample": codes.get(fields.get("interpolation", ""), 3),
+        "resample": _code_of(fields.get("interpolation") or "bicubic"),
         "do_center_crop": True,
-        "crop_size": sides,
+        "crop_size": dict(zip(("height", "width"), sides, strict=True)),
         # Fields of timm that transformers does not read.
         "crop_pct": share,
-        "crop_mode": fields.get("crop_mode", "center"),
+        "crop_mode": mode,
+        # And of `ImagePreprocessing`: timm crops as torchvision does.
+        "crop_offset": "round",
+        **({"covers": True} if covers else {}),
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": mean,
-        "image_std": std,
+        "image_mean": fields.get("mean") or [0.485, 0.456, 0.406],
+        "image_std": fields.get("std") or [0.229, 0.224, 0.225],
     }
 
 
 def _from_clip(
     fields: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The preprocessing in open_clip's `preprocess_cfg`; None if it is incomplete.
+    """The preprocessing in open_clip's `preprocess_cfg`; None if the size is unknown.
 
     Args:
         fields: The `preprocess_cfg`.
         config: The configuration, which has the size of the images.
     """
-    mean, std = fields.get("mean"), fields.get("std")
     size: Any = config.get("model_cfg")
     for name in ("vision_cfg", "image_size"):
         size = size.get(name) if isinstance(size, dict) else None
     size = fields.get("size") or size
     pair = _sides(list(size) if isinstance(size, tuple) else size)
-    mode = fields.get("resize_mode", "shortest")
-    if not (_is_numbers(mean) and _is_numbers(std)) or pair is None:
+    if pair is None:
         return None
+    mode = fields.get("resize_mode") or "shortest"
     sides = dict(zip(("height", "width"), pair, strict=True))
-    if mode not in ("shortest", "squash") or (mode == "shortest" and len({*pair}) > 1):
-        return None
-    codes = {name: code for code, name in _RESAMPLING.items()}
-    is_cropped = mode == "shortest"
+    is_cropped, covers = mode == "shortest", len({*pair}) > 1 and mode == "shortest"
+    code = _code_of(fields.get("interpolation") or "bicubic")
     return {
         "image_processor_type": "CLIPImageProcessor",
         "do_resize": True,
-        "size": {"shortest_edge": pair[0]} if is_cropped else sides,
-        "resample": codes.get(fields.get("interpolation", "bicubic"), 3),
+        "size": {"shortest_edge": pair[0]} if is_cropped and not covers else sides,
+        # It covers a size that is not square by its default, which is bicubic.
+        "resample": 3 if covers else code,
         "do_center_crop": is_cropped,
         "crop_size": sides,
-        # A field of `ImagePreprocessing`: open_clip crops as torchvision does.
+        # Fields of `ImagePreprocessing`: open_clip crops as torchvision does.
         "crop_offset": "round",
+        **({"covers": True} if covers else {}),
+        # A field of open_clip, of which "longest" is refused.
+        "resize_mode": mode,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": mean,
-        "image_std": std,
+        **{
+            name: fields[theirs]
+            for name, theirs in (("image_mean", "mean"), ("image_std", "std"))
+            if fields.get(theirs)
+        },
     }
+
+
+def _code_of(interpolation: Any) -> Any:
+    """PIL's code; a name that has none as it is, to be refused by name."""
+    codes = {name: code for code, name in RESAMPLING.items()}
+    # Random in training, and bicubic afterwards, in both libraries.
+    return 3 if interpolation == "random" else codes.get(interpolation, interpolation)
 
 
 def _to_clip(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,39 +272,57 @@ def _to_clip(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of timm's `pretrained_cfg` that follow from a preprocessing."""
     found: dict[str, Any] = {}
-    for name, theirs in (("image_mean", "mean"), ("image_std", "std")):
-        if _is_numbers(fields.get(name)):
-            found[theirs] = fields[name]
-    if isinstance(code := fields.get("resample"), int) and code in _RESAMPLING:
-        found["interpolation"] = _RESAMPLING[code]
-    resized = _sides(fields.get("size"))
-    cropped = _sides(fields.get("crop_size")) if fields.get("do_center_crop") else None
-    target = cropped or resized
-    if resized is None or target is None:
+    if isinstance(code := fields.get("resample"), int) and code in RESAMPLING:
+        found["interpolation"] = RESAMPLING[code]
+    try:
+        steps = steps_of({**fields, "resample": None, "do_normalize": False})
+    except ValueError:
         return found
-    share = fields.get("crop_pct")
-    if not _is_numbers([share], 1):
-        share = min(1.0, min(target) / min(resized))
-    keeps_shape = isinstance(fields["size"], dict) and "shortest_edge" in fields["size"]
-    if fields.get("image_processor_type", "").startswith("ConvNext"):
-        keeps_shape = min(target) < _CROPPED_BELOW
-        share = share if keeps_shape else 1.0
-    mode = fields.get("crop_mode", "center" if keeps_shape else "squash")
+    found |= _statistics(fields)
+    if steps.size is None:
+        return found
+    keeps_shape = isinstance(steps.size, int) or bool(fields.get("covers"))
+    target = steps.crop_size or steps.size
+    if isinstance(target, int):
+        target = [target, target]
     return {
         **found,
         "input_size": [len(found.get("mean", "rgb")), *target],
-        "crop_pct": share,
-        "crop_mode": mode,
+        "crop_pct": _share_of(fields, steps),
+        "crop_mode": "center" if keeps_shape else "squash",
     }
 
 
+def _statistics(fields: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Mean and deviation of pixels from 0 to 1; nothing where they are not said."""
+    try:
+        steps = steps_of({**fields, "resample": None})
+    except ValueError:
+        return {}
+    both = {"mean": steps.mean, "std": steps.std}
+    counts = [len(each) for each in both.values() if isinstance(each, list)]
+    return {
+        name: (
+            np.broadcast_to(each, max(counts, default=3)) / (steps.scale * 255)
+        ).tolist()
+        for name, each in both.items()
+    }
+
+
+def _share_of(fields: Mapping[str, Any], steps: Steps) -> float:
+    """`crop_pct` where it is what is done, otherwise the share that the crop keeps."""
+    share = fields.get("crop_pct")
+    if steps.crop_size is not None and steps.size is not None:
+        if _is_numbers([share], 1) and 0.01 <= share <= 1:
+            resized = steps.size if isinstance(steps.size, int) else min(steps.size)
+            if int(min(steps.crop_size) / share) == resized:
+                return share
+    return steps.share
+
+
 def _sides(size: Any) -> tuple[int, int] | None:
-    """Rows and columns of a size in transformers' forms."""
-    if isinstance(size, dict):
-        shortest = size.get("shortest_edge")
-        size = [size.get("height", shortest), size.get("width", shortest)]
-    elif isinstance(size, int):
-        size = [size, size]
+    """Rows and columns of one number or two; None if they are no sizes."""
+    size = [size, size] if isinstance(size, int) else size
     if not _is_numbers(size, 2) or not all(0 < x <= MAX_IMAGE_SIZE for x in size):
         return None
     return size[0], size[1]

@@ -45,7 +45,7 @@ def load_checkpoint(
     several. Files that can contain code (`pytorch_model.bin`, …) are never opened.
     Weights are read one at a time, in float32, float16 or bfloat16, and cast to the
     dtype of the model's variables. Under a `keras.distribution`, on JAX, each process
-    reads its devices' parts of them (docs/distribution.md).
+    reads its devices' parts of them (docs/many_devices.md).
 
     ViT, its hybrid, DeiT, DeiT III, Swin and ConvNeXt may also use timm's naming,
     with an `architecture` in `config.json`, as its `save_for_hf` writes it. ResNet,

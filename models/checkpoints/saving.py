@@ -129,6 +129,12 @@ def family_of(model: keras.Model, library: str | None):
     found = _first_family(model, families)
     if found is not None:
         return found
+    if _ends_rescaled(model):
+        raise ValueError(
+            "`model` must not end with a `Rescaling` layer, which a checkpoint cannot "
+            "hold; save it with `model.save`. "
+            f"Received: model={model.name!r} with the layer {model.layers[-1].name!r}"
+        )
     types = dict.fromkeys(family.model_type for family in families)
     raise ValueError(
         "`model` must be from a builder of a family that has checkpoints: "
@@ -137,8 +143,16 @@ def family_of(model: keras.Model, library: str | None):
     )
 
 
+def _ends_rescaled(model) -> bool:
+    """Whether the outputs are those of a `Rescaling` layer."""
+    layers = getattr(model, "layers", None)
+    return bool(layers) and isinstance(layers[-1], keras.layers.Rescaling)
+
+
 def _first_family(model, families):
     """The first family that a model belongs to, and its task; None without one."""
+    if _ends_rescaled(model):
+        return None  # No layout has a place for it, and without it outputs differ.
     for family in families:
         task = family.task_of(model)
         if task is not None:

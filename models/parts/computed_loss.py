@@ -3,9 +3,7 @@
 from typing import Any
 
 import keras
-from keras import ops
 
-from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.models.parts.functional import Functional
 
 
@@ -42,30 +40,6 @@ class OwnLossModel(Functional):
             self.optimizer.build(self.trainable_variables)
 
 
-def computed_loss(value):
-    """A scalar as a Keras loss: divided by the number of training devices.
-
-    Keras divides mean losses among the devices, but not scalars.
-    """
-    values = ops.expand_dims(value, 0)
-    return _Computed(name="computed_loss")(values, values)
-
-
-def mean_over_devices(value):
-    """The mean of a scalar over the devices of `tf.distribute` that train.
-
-    A mean over all words of a batch is the sum over a device's own words, divided by
-    the mean of the devices' numbers of words, as `computed_loss`. On JAX the arrays of
-    a batch are already those of all devices.
-    """
-    if not has_distribution_strategy():
-        return value
-    import tensorflow as tf
-
-    replica = tf.distribute.get_replica_context()
-    return value if replica is None else replica.all_reduce("MEAN", value)
-
-
 def adds_compiled_loss(model: keras.Model, y: Any) -> bool:
     """Whether the loss of `compile` is added to the model's own: if there are labels.
 
@@ -83,10 +57,3 @@ def adds_compiled_loss(model: keras.Model, y: Any) -> bool:
             f"alone, compile without `loss`. Received: y=None, loss={model.loss!r}"
         )
     return y is not None
-
-
-class _Computed(keras.losses.Loss):
-    """The mean of values, divided by the number of training devices."""
-
-    def call(self, y_true, y_pred):
-        return y_pred

@@ -13,6 +13,7 @@ from keras import ops
 from keras.layers import UnitNormalization
 
 from keras_attn.checks import check_pair
+from keras_attn.kernels.replicas import at_least_one_row, mean_loss
 from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers import (
     LearnedPositionEmbedding,
@@ -25,7 +26,7 @@ from keras_attn.layers import (
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts.computed_loss import OwnLossModel, computed_loss
+from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.options import Option
@@ -257,8 +258,6 @@ class DualEncoder(OwnLossModel):
         """
         if not has_distribution_strategy():
             return super().call(inputs, training, mask, **kwargs)
-        from keras_attn.training.losses.replicas import at_least_one_row
-
         count = ops.shape(inputs["images"])[0]
         padded = {name: at_least_one_row(value) for name, value in inputs.items()}
         outputs = super().call(padded, training, mask, **kwargs)
@@ -294,8 +293,8 @@ class DualEncoder(OwnLossModel):
         embeddings = y_pred["image_embeddings"], y_pred["text_embeddings"]
         scale, bias = ops.exp(self.similarity.logit_scale), self.similarity.logit_bias
         if bias is None:
-            return computed_loss(clip_loss(*embeddings, scale))
-        return computed_loss(siglip_loss(*embeddings, scale, bias))
+            return mean_loss(clip_loss(*embeddings, scale))
+        return mean_loss(siglip_loss(*embeddings, scale, bias))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The accuracies, and the metrics of `compile`."""

@@ -45,6 +45,10 @@ from keras_attn.layers.adaptation.quantization import (
     quantize,
 )
 from keras_attn.models.parts.label_ranges import check_labels
+from keras_attn.models.parts.weighted_positions import weights_of_means
+
+# Which text of a packed row a token is of, for models with `takes_documents`.
+DOCUMENTS = "document_ids"
 
 
 def sequence_inputs(*names: str) -> dict[str, Any]:
@@ -130,6 +134,8 @@ class Functional(keras.Model):
         preprocessing: How images become inputs, with the fields of transformers'
             `preprocessor_config.json`; None if nothing is known. It is saved with the
             model, which does not apply it.
+        takes_documents: Whether the model takes `document_ids` besides its inputs,
+            which tell apart the texts of a packed row.
 
     Raises:
         ValueError: If an input has the wrong shape or is empty, too long or too short,
@@ -141,6 +147,7 @@ class Functional(keras.Model):
     """
 
     training_outputs: tuple[str, ...] = ()
+    takes_documents: bool = False
 
     def __init__(self, *args, **kwargs):
         graph = (*args, *(kwargs[x] for x in ("inputs", "outputs") if x in kwargs))
@@ -287,6 +294,21 @@ class Functional(keras.Model):
         self._check_examples(x, y)
         return super().test_on_batch(x, y, *args, **kwargs)
 
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss of `compile`, of Keras' own a mean over the positions that count.
+
+        Args:
+            x: As in Keras.
+            y: As in Keras.
+            y_pred: As in Keras.
+            sample_weight: As in Keras; see `weights_of_means`.
+            training: As in Keras.
+        """
+        sample_weight = weights_of_means(self.loss, sample_weight)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
     @functools.cached_property
     def _ranges(self) -> dict[str, IndexRange]:
         return index_ranges(self)
@@ -316,6 +338,8 @@ class Functional(keras.Model):
         expected = {tensor.name: tensor for tensor in self.inputs}
         if not isinstance(inputs, dict):
             inputs = dict.fromkeys(expected, inputs) if len(expected) == 1 else {}
+        if DOCUMENTS in inputs and DOCUMENTS not in expected:
+            self._check_documents(inputs)
         given = {
             name: inputs[name]
             for name in expected
@@ -337,6 +361,19 @@ class Functional(keras.Model):
             check_finite(name, given[name])
             if expected[name].dtype == "uint8":
                 check_bytes(name, given[name])
+
+    def _check_documents(self, inputs) -> None:
+        """Keras would ignore an input that the graph does not have."""
+        if not self.takes_documents:
+            raise ValueError(
+                f"`{DOCUMENTS}` tells apart texts that share a row, which this model "
+                "cannot; give each text its own row (`packed=False`), or use a model "
+                f"from `build_gpt`. Received: model={self.name!r}, with the inputs "
+                f"{[tensor.name for tensor in self.inputs]}"
+            )
+        documents, tokens = (inputs.get(name) for name in (DOCUMENTS, "token_ids"))
+        if hasattr(documents, "shape") and hasattr(tokens, "shape"):
+            check_fits(DOCUMENTS, _shape(documents), _shape(tokens), (0, 1))
 
 
 def _by_importance(name: str) -> int:

@@ -8,14 +8,9 @@ from typing import Any
 
 import keras
 
-from keras_attn.file_reading import shown
 from keras_attn.layers.embeddings.image_preprocessing import ImagePreprocessing
 from keras_attn.models.parts.functional import Functional
-
-# PIL's codes, which transformers writes.
-_RESAMPLING = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
-# Up to this size ConvNeXt's processor crops; larger images are only resized.
-_CROPPED_BELOW = 384
+from keras_attn.models.parts.preprocessing_fields import steps_of
 
 
 def image_preprocessing(
@@ -25,8 +20,9 @@ def image_preprocessing(
 
     Args:
         model: A model with `preprocessing`, such as `load_checkpoint` returns, or the
-            fields themselves: those of transformers' `preprocessor_config.json`, and
-            `crop_offset` and `passes` of `ImagePreprocessing`.
+            fields themselves: those of transformers' `preprocessor_config.json`, whose
+            `image_processor_type` says what is left out, and `crop_offset`, `passes`
+            and `covers` of `ImagePreprocessing`.
         name: Name of the layer.
 
     Raises:
@@ -42,35 +38,11 @@ def image_preprocessing(
                 "have whose folder says it; otherwise make an `ImagePreprocessing` "
                 f"yourself. Received: model={model!r} without it"
             )
-    kind = fields.get("image_processor_type", fields.get("feature_extractor_type"))
-    kind = kind if isinstance(kind, str) else ""
-    is_clip = kind.startswith("CLIP")
-    size = crop_size = None
-    if fields.get("do_resize", True):
-        size = _size_of(fields, "size", is_clip)
-    if fields.get("do_center_crop", is_clip):
-        crop_size = _sides(fields, "crop_size")
-    if kind.startswith("ConvNext") and isinstance(size, int):
-        size, crop_size = _convnext(size, fields.get("crop_pct") or 224 / 256)
-    options: dict[str, Any] = {
-        key: fields[key] for key in ("crop_offset", "passes") if key in fields
+    steps = steps_of(fields)
+    options = {
+        key: fields[key] for key in ("crop_offset", "passes", "covers") if key in fields
     }
-    if fields.get("do_normalize", True):
-        options |= {"mean": _numbers(fields, "image_mean")}
-        options |= {"std": _numbers(fields, "image_std")}
-    scale = 1.0
-    if fields.get("do_rescale", True):
-        scale = fields.get("rescale_factor", 1 / 255)
-    if size is not None:
-        code = fields.get("resample", 3 if is_clip else 2)
-        if code not in _RESAMPLING:
-            raise _unsupported("resample", fields, "1, 2 or 3 (lanczos to bicubic)")
-        options["resample"] = _RESAMPLING[code]
-    if fields.get("do_pad"):
-        raise _unsupported("do_pad", fields, "false")
-    return ImagePreprocessing(
-        size, crop_size=crop_size, scale=scale, name=name, **options
-    )
+    return ImagePreprocessing(name=name, **steps._asdict(), **options)
 
 
 def with_preprocessing(
@@ -130,41 +102,3 @@ def with_preprocessing(
     served = Functional(images, model(processed), name=name or model.name)
     served.class_names = getattr(model, "class_names", None)
     return served
-
-
-def _size_of(fields: Mapping[str, Any], name: str, keeps_shape: bool) -> Any:
-    """One number for the shorter edge, or two sides."""
-    size = fields.get(name)
-    if isinstance(size, Mapping) and set(size) == {"shortest_edge"}:
-        return size["shortest_edge"]
-    if isinstance(size, int) and keeps_shape:
-        return size
-    return _sides(fields, name)
-
-
-def _sides(fields: Mapping[str, Any], name: str) -> list[int]:
-    size = fields.get(name)
-    if isinstance(size, int):
-        return [size, size]
-    if isinstance(size, Mapping) and set(size) == {"height", "width"}:
-        return [size["height"], size["width"]]
-    raise _unsupported(name, fields, "a number, shortest_edge, or height and width")
-
-
-def _convnext(size: int, share: float) -> tuple[Any, Any]:
-    if size >= _CROPPED_BELOW:
-        return [size, size], None
-    return int(size / share), size
-
-
-def _numbers(fields: Mapping[str, Any], name: str) -> Any:
-    if fields.get(name) is None:
-        raise _unsupported(name, fields, "the numbers of the channels")
-    return fields[name]
-
-
-def _unsupported(name: str, fields: Mapping[str, Any], expected: str) -> ValueError:
-    return ValueError(
-        f"`{name}` of a preprocessing must be {expected}. "
-        f"Received: {name}={shown(fields.get(name))}"
-    )

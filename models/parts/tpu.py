@@ -153,6 +153,7 @@ def compile_forward(
         ValueError: If libtpu does not know the topology, or B is not a multiple of the
             number of devices.
     """
+    _require_jax()
 
     def forward(weights, inputs):
         return model.stateless_call(*weights, inputs, training=False)[0]

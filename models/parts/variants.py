@@ -12,9 +12,20 @@ from keras_attn.models.parts.arguments import checked_arguments
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-# The default of an argument that `@with_sizes` fills in. It is None, but typed as
-# `Any` so that type checkers let the body of the builder use it as a number.
-FROM_VARIANT: Any = None
+
+class _FromVariant:
+    """Unlike None, no value that a caller could mean."""
+
+    def __repr__(self):
+        return "<the variant's>"
+
+    def __reduce__(self):  # A copy is the same object.
+        return "FROM_VARIANT"
+
+
+# The default of an argument that `@with_sizes` fills in. Typed as `Any` so that type
+# checkers let the body of the builder use it as a number.
+FROM_VARIANT: Any = _FromVariant()
 
 
 def block_sizes(
@@ -43,7 +54,7 @@ def block_sizes(
 def with_sizes(
     variants: Mapping[str, Mapping[str, Any]],
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
-    """Decorates a builder: an argument that is None takes the variant's value.
+    """Decorates a builder: an argument that is not given takes the variant's value.
 
     ```python
     @with_sizes({"base": {"num_layers": 12}, "large": {"num_layers": 24}})
@@ -54,14 +65,15 @@ def with_sizes(
     Args:
         variants: Sizes by the name of the variant, then by the name of the argument.
             Each size must be an argument of the builder with the default
-            `FROM_VARIANT`, which is None.
+            `FROM_VARIANT`; it is None in the variants that lack it.
 
     Returns:
         A decorator for a function whose first argument is `variant`. The decorated
         function has the same signature, and the names of its variants as an attribute
-        `variants`. Its docstring says "Default: the variant's." for each size. It
-        raises a `ValueError` that lists the variants if the name is not one of them, or
-        that names an argument with which no model can be built.
+        `variants`. Its docstring says "Default: the variant's." for each size. None is
+        a value like any other where the annotation of an argument has it. It raises a
+        `ValueError` that lists the variants if the name is not one of them, or that
+        names an argument with which no model can be built.
 
     Raises:
         TypeError: If a size is not such an argument; raised at decoration.
@@ -72,7 +84,7 @@ def with_sizes(
         parameters = signature.parameters
         names = {name for sizes in variants.values() for name in sizes}
         for name in names:
-            if name not in parameters or parameters[name].default is not None:
+            if name not in parameters or parameters[name].default is not FROM_VARIANT:
                 raise TypeError(
                     f"`{build.__name__}` needs an argument `{name}=FROM_VARIANT`, "
                     "because the table of variants has a size of that name."
@@ -82,9 +94,10 @@ def with_sizes(
         @functools.wraps(build)
         def build_variant(variant=default, **options):
             check_choice("variant", variant, tuple(variants))
-            given = {name: x for name, x in options.items() if x is not None}
-            arguments = {**options, **variants[variant], **given}
-            return build(variant, **checked_arguments(signature, arguments))
+            sizes = {name: x for name, x in variants[variant].items() if x is not None}
+            given = {name: x for name, x in options.items() if x is not FROM_VARIANT}
+            arguments = checked_arguments(signature, sizes | given)
+            return build(variant, **{**dict.fromkeys(names), **arguments})
 
         build_variant.__doc__ = with_sentence(
             inspect.getdoc(build) or "", names, "Default: the variant's."

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.mark.runs
+@pytest.mark.variation
 def test_the_quick_demo_runs_every_step(command, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     folder = tmp_path / "demo"

@@ -20,6 +20,7 @@ from keras_attn.cli.finetune import finetune
 from keras_attn.cli.finetuning import run as runs
 from keras_attn.cli.finetuning.adaptation import quantize
 from keras_attn.cli.finetuning.kinds import TASKS
+from keras_attn.cli.finetuning.result import read_result
 
 pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
 
@@ -152,18 +153,30 @@ def test_texts_are_learned_resumed_and_predicted(
 @pytest.mark.runs
 def test_numbers_of_pairs_are_learned(command, bert, tmp_path):
     rows = [["sentence1", "sentence2", "score"]]
-    rows += [["a good film", "very good", 0.5 + n] for n in range(6)]
+    rows += [["a good film", "very good", 120_000.5 + 48_000 * n] for n in range(6)]
     data = write_csv(tmp_path / "pairs.csv", rows)
     folder = tmp_path / "run"
     options = [*FAST, "--epochs", 1, "--precision", "mixed_bfloat16"]
     assert command("finetune", bert, data, *options, "--run-dir", folder) == 0
-    assert "text_regression" in command.out and "numbers from" in command.out
+    assert "text_regression" in command.out and "numbers from 120000" in command.out
+    assert "mean_absolute_error" in command.out
+    scale = read_result(folder).label_scale
+    assert scale is not None and scale["deviation"] > 48_000
+    assert "in the unit of the labels" in (folder / "README.md").read_text()
     assert keras.config.dtype_policy().name == "float32"
     assert command("predict", folder, data, "--format", "jsonl") == 0
     rows = [json.loads(line) for line in command.out.splitlines()]
     names = ["sentence1", "sentence2", "input_score", "score"]
     assert len(rows) == 6 and list(rows[0]) == names
-    assert rows[1]["input_score"] == "1.5"
+    assert rows[1]["input_score"] == "168000.5"
+    # As transformers reads the weights: in the unit of the labels.
+    assert all(120_000 < row["score"] < 360_000 for row in rows)
+    # Fine-tuned again, it begins where it ended.
+    again = ["--epochs", 1, "--learning-rate", 1e-9, "--run-dir", tmp_path / "again"]
+    assert command("finetune", folder, data, *FAST, *again) == 0
+    assert command("predict", tmp_path / "again", data, "--format", "jsonl") == 0
+    for row, line in zip(rows, command.out.splitlines(), strict=True):
+        assert json.loads(line)["score"] == pytest.approx(row["score"], rel=1e-3)
     rows = [["a film", "so bad"], ["good", 'very "good"']]
     path = tmp_path / "unnamed.tsv"
     path.write_text("".join("\t".join(row) + "\n" for row in rows))
@@ -278,8 +291,42 @@ def test_data_and_options_that_are_refused(
 ):
     path = write_csv(tmp_path / name, rows)
     run_dir = ["--run-dir", tmp_path / "run"]
-    line = command.refuses("finetune", bert, path, *options, *run_dir)
-    assert re.search(message, line)
+    for plan in ([], ["--plan"]):
+        line = command.refuses("finetune", bert, path, *options, *run_dir, *plan)
+        assert re.search(message, line)
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_fails_where_the_run_does(command, bert, reviews, tmp_path):
+    """With images, too; each line is the error of the run."""
+    photos = tmp_path / "photos"
+    for number in range(4):
+        shade = "dark" if number % 2 else "bright"
+        write_image(photos / shade / f"{number}.png", (17, 23), seed=number)
+    tiny = ["--override", "hidden_dims=[4, 8]", "--override", "padding=same"]
+    vit = CHECKPOINTS / "vit_classifier"
+    refused = [
+        (bert, photos, [], "MODEL must take images"),
+        ("unet", photos, tiny, "MODEL must be a classifier of 2 classes"),
+        (vit, photos, ["--image-size", "9x9"], "image_size|--image-size"),
+        (vit, photos, ["--lora", 2, "--lora-targets", "query,kry"], "kry"),
+        (bert, reviews, ["--lora", 2, "--lora-targets", "kry"], "kry"),
+        (bert, reviews, ["--override", "dropuot=0.2"], "dropuot"),
+    ]
+    for model, data, options, message in refused:
+        given = ["finetune", model, data, *options, "--run-dir", tmp_path / "run"]
+        line = command.refuses(*given)
+        assert re.search(message, line), line
+        assert command.refuses(*given, "--plan") == line
+    given = ["finetune", vit, photos, "--run-dir", tmp_path / "run"]
+    assert command(*given, "--plan") == 0
+    # A damaged image, and a folder in which another model is.
+    whole = (photos / "dark" / "1.png").read_bytes()
+    (photos / "dark" / "1.png").write_bytes(whole[:40])
+    assert "1.png must be a complete JPEG" in command.refuses(*given, "--plan")
+    line = command.refuses("finetune", bert, reviews, "--run-dir", bert, "--plan")
+    assert "--run-dir must be a new folder" in line
+    assert not (tmp_path / "run").exists()
 
 
 def test_validation_data_that_are_refused(command, bert, reviews, tmp_path):

@@ -48,6 +48,8 @@ def test_images_of_classes_are_learned(command, tmp_path):
     assert "2 classes: bright" in command.out
     assert command("predict", folder, photos, "--batch-size", 4, "--all-scores") == 0
     rows = list(csv.DictReader(command.out.splitlines()))
+    card = (folder / "README.md").read_text()
+    assert 'base_model: "vit_classifier"' in card and "fine-tuned on" in card
     assert [Path(row["file"]).name[0] for row in rows] == list("024135")
     model = models.load_checkpoint(folder)
     assert model.class_names == ("bright", "dark")
@@ -85,6 +87,12 @@ def test_masks_are_learned(command, tmp_path):
     assert command(*given, *sizes) == 0
     assert "2 classes of pixels: background, foreground" in command.out
     assert "mean_iou" in command.out
+    # Nothing is fine-tuned.
+    assert "unet is a name from `keras-attn list`: its weights are" in command.out
+    assert "Trained from random weights: nothing was fine-tuned." in command.out
+    card = (folder / "README.md").read_text()
+    assert "`unet`, trained from random weights on images and masks." in card
+    assert "base_model" not in card and "fine-tuned on" not in card
     file = folder / "model.keras"
     # Not with the optimizer, which has two numbers for each of the model.
     with zipfile.ZipFile(file) as archive, archive.open("model.weights.h5") as weights:

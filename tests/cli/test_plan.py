@@ -1,12 +1,13 @@
 """`keras-attn plan`: the cost of a model, by name or as a file or a folder."""
 
+import json
 from pathlib import Path
 
 import keras
 import pytest
 
 from keras_attn.cli import tpu_compile
-from keras_attn.cli.plan import short
+from keras_attn.cli.plan import _time, short
 from keras_attn.cli.tpu_compile import Answer, reduced_bytes
 from keras_attn.models.checkpoints.tensors import TensorFile
 
@@ -150,6 +151,10 @@ def test_what_the_compiler_of_a_tpu_says(command, monkeypatch):
     answers(Answer(refused=20 * 2**30, error="RESOURCE_EXHAUSTED"))
     assert command(*TPU) == 0
     assert "21.5 GB of 16.9 GB per chip: DOES NOT FIT" in command.out
+    assert "speed" not in command.out and "bound by" not in command.out
+    assert command(*TPU, "--json") == 0
+    found = json.loads(command.out)["tpu"]
+    assert (found["fits"], found["rows_per_second"]) == (False, None)
     answers(Answer(error="a bug"))
     assert command(*TPU) == 0
     assert "libtpu made no program: a bug" in command.out
@@ -158,6 +163,7 @@ def test_what_the_compiler_of_a_tpu_says(command, monkeypatch):
 
 def test_wrong_options_for_tpus(command):
     line = command.refuses("plan", "bert_tiny", "--tpu", "v7x:2x2")
+    assert "--tpu must be a generation" in line and "`topology`" not in line
     assert "such as v5e:2x2, v6e:2x2" in line
     line = command.refuses("plan", "bert_tiny", "--tpu", "v5e:3x3")
     assert "must be v5e: and one of 1x1, 2x2, 2x4" in line
@@ -178,6 +184,30 @@ def test_bytes_of_all_reduces():
   %e = f32[13]{0} fusion(%d), kind=kLoop, calls=%all-reduce.7
 """
     assert reduced_bytes(text) == 4 * 15 + 2 * 7 + 4 + 4 * 11
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0.0, "0 µs"),
+        (3.2e-5, "32 µs"),
+        (0.012, "12 ms"),
+        (0.4567, "457 ms"),
+        (11.21, "11.2 s"),
+        (1234.5, "1234 s"),
+        (7200.0, "2 h"),
+    ],
+)
+def test_times_have_no_exponent(seconds, text):
+    assert _time(seconds) == text
+
+
+def test_a_plan_as_json(command):
+    assert command("plan", "bert_tiny", "--sequence", 8, "--json") == 0
+    found = json.loads(command.out)
+    assert (found["name"], found["parameters"]) == ("bert_tiny", 4_385_920)
+    kept = ("weights", "gradients", "optimizer_state", "activations")
+    assert found["training_memory"] == sum(found[name] for name in kept)
 
 
 @pytest.mark.parametrize(

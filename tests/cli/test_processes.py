@@ -13,6 +13,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from extras import NEEDS_JAX
 
 from keras_attn.cli import processes
 from keras_attn.data import shuffled_dataset, split_batches, whole_batches
@@ -146,6 +147,7 @@ def run_both(folder, killed_epoch):
     return [process.returncode for process in started], outputs
 
 
+@NEEDS_JAX
 @pytest.mark.runs
 def test_a_killed_process_ends_the_other_and_training_resumes(tmp_path):
     codes, outputs = run_both(tmp_path, killed_epoch=1)
@@ -163,6 +165,7 @@ def test_a_killed_process_ends_the_other_and_training_resumes(tmp_path):
 
 @pytest.mark.runs
 @VARIATION
+@NEEDS_JAX
 @pytest.mark.skipif(sys.platform != "linux", reason="children are read from /proc")
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_command_of_which_a_process_was_killed_resumes(corpus, tmp_path, number):
@@ -187,6 +190,7 @@ def test_a_command_of_which_a_process_was_killed_resumes(corpus, tmp_path, numbe
 
 @pytest.mark.runs
 @VARIATION
+@NEEDS_JAX
 def test_losses_are_those_of_one_process(corpus, tmp_path):
     """With a last batch that two and four processes cannot share.
 
@@ -226,6 +230,7 @@ def test_options_that_do_not_fit_are_refused(
     assert message in line and not (tmp_path / "run").exists()
 
 
+@NEEDS_JAX
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="needs another backend")
 def test_another_backend_is_refused(command, corpus, tmp_path):
     line = command.refuses(

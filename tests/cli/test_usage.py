@@ -113,6 +113,25 @@ def test_missing_and_wrong_files(command, tmp_path):
     assert "fake.keras must be a complete `.keras` file" in line
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["attention", "bert_tiny", "a text"],
+        ["export", "bert_tiny", "a.onnx"],
+        ["generate", "--model", "gpt2_small", "--prompt", "a"],
+        ["predict", "bert_tiny", "texts.csv"],
+        ["search", "photos", "a dog", "--model", "clip_rn50"],
+        ["verify", "bert_tiny", "a.onnx"],
+    ],
+)
+def test_a_name_has_no_weights_to_use(command, arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.onnx").touch()
+    (tmp_path / "photos").mkdir()
+    line = command.refuses(*arguments)
+    assert "a name from `keras-attn list`, whose weights are random" in line
+
+
 def test_unknown_models(command):
     assert "did you mean rnnsearch_50" in command.refuses("describe", "rnnserch_50")
     line = command.refuses("list", "qq*")

@@ -261,13 +261,16 @@ def test_tokenizer_json_alone(gpt2, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"model__type": "Unigram"}, "model.type='Unigram'"),
-        ({"pre_tokenizer": None}, "pre_tokenizer.type=None"),
-        ({"pre_tokenizer__use_regex": False}, "use_regex=False"),
+        ({"model__type": "Unigram"}, "must hold a BPE model.*type 'Unigram'"),
+        ({"pre_tokenizer": None}, "pre_tokenizer=None"),
+        ({"pre_tokenizer__use_regex": False}, "pre_tokenizer=.*'use_regex': False"),
         ({"normalizer": {"type": "NFC"}}, "normalizer={'type': 'NFC'}"),
         ({"model__dropout": 0.1}, "model.dropout=0.1"),
-        ({"model__end_of_word_suffix": "</w>"}, "end_of_word_suffix='</w>'"),
-        ({"model__continuing_subword_prefix": "##"}, "subword_prefix='##'"),
+        ({"model__end_of_word_suffix": "</w>"}, "model.end_of_word_suffix='</w>'"),
+        (
+            {"model__continuing_subword_prefix": "##"},
+            "model.continuing_subword_prefix='##'",
+        ),
         ({"model__byte_fallback": True}, "model.byte_fallback=True"),
         ({"model__ignore_merges": True}, "model.ignore_merges=True"),
         ({"model__merges": ["abc"]}, "must hold a vocabulary, merges.*ValueError"),

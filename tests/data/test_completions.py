@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from model_cases import numpy
+from model_cases import create, numpy, tiny
 
 from keras_attn import models
 from keras_attn.data import completion_dataset
@@ -105,6 +105,71 @@ def test_packed_rows_have_the_same_pairs(seed):
     # As few rows as the tokens allow, or one more.
     total = sum(len(p) + len(c) + 1 for p, c in zip(prompts, completions, strict=True))
     assert len(found) <= -(-total // (length + 1)) + 1 < 0.6 * len(padded)
+
+
+def test_packed_pairs_are_numbered():
+    dataset = completion_dataset(
+        PROMPTS,
+        COMPLETIONS,
+        max_length=10,
+        batch_size=4,
+        end_token_id=END,
+        packed=True,
+    )
+    (inputs, *_), *_ = dataset.as_numpy_iterator()
+    assert (
+        inputs["token_ids"].tolist()
+        == [
+            [31, 32, 33, 34, 35, 36, 37, 38, 2, 0],
+            [21, 22, 23, 24, 2, 51, 52, 53, 54, 2],
+            [11, 12, 13, 2, 41, 42, 2, 0, 0, 0],
+        ][: len(inputs["token_ids"])]
+    )
+    for row, real, ids in zip(
+        inputs["token_ids"], inputs["padding_mask"], inputs["document_ids"], strict=True
+    ):
+        ends = np.cumsum(row == END) - (row == END)
+        assert ids.tolist() == np.where(real, ends + 1, 0).tolist()
+    assert "document_ids" not in next(iter(batches_of(packed=False)))[0]
+
+
+def batches_of(**options):
+    return completion_dataset(
+        PROMPTS,
+        COMPLETIONS,
+        **{"max_length": 20, "batch_size": 8, "end_token_id": END, **options},
+    )
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["gpt_117m", "gpt2_small", "gpt3_small"])
+def test_no_pair_sees_another_one(name):
+    """The loss of packed rows is that of padded ones."""
+    sizes = {"vocabulary_size": 60, "max_sequence_length": 20}
+    model = create(name, num_layers=2, **sizes)
+    model.compile(loss=SmoothedCrossEntropy(), jit_compile=False)
+    losses = [
+        model.evaluate(batches_of(packed=packed), verbose=0) for packed in (False, True)
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    # Without the numbers of the pairs it is another one.
+    (inputs, labels, _), *_ = batches_of(packed=True).as_numpy_iterator()
+    logits = numpy(model(inputs))
+    assert logits.shape == (*labels.shape, 60) and inputs.pop("document_ids").max() > 1
+    assert abs(logits - numpy(model(inputs))).max() > 0.1
+
+
+def test_models_that_cannot_tell_texts_apart_refuse_packed_rows():
+    model = models.build_gpt_token_classifier(tiny("gpt2_small"), num_classes=3)
+    inputs = {name: np.ones((2, 3), "int32") for name in ("token_ids", "padding_mask")}
+    ids = inputs["padding_mask"]
+    message = r"`document_ids` tells apart texts.*gpt_token_classifier.*'padding_mask'"
+    model.compile(loss=SmoothedCrossEntropy(), jit_compile=False)
+    for call in (model, model.predict, lambda x: model.fit(x, ids)):
+        with pytest.raises(ValueError, match=message):
+            call({**inputs, "document_ids": ids})
+    with pytest.raises(ValueError, match=r"`document_ids` must have the shape \(2, 3"):
+        tiny("gpt2_small")({**inputs, "document_ids": ids[:, :2]})
 
 
 def test_the_order_differs_by_epoch_and_repeats_by_run():

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from box_formats import CENTER_FORMATS, FORMATS, H, W
+from extras import NEEDS_KERAS_CV
 
 from keras_attn.data import RandomMirror, from_keras_cv, to_keras_cv
 from keras_attn.data.images.geometry import augment
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
+pytestmark = NEEDS_KERAS_CV
 
 # Left, top, right, bottom: two boxes of one image, one of the other.
 BOXES = [[[4.0, 5, 12, 15], [20, 0, 30, 10]], [[0, 10, 40, 20], [0, 0, 0, 0]]]
@@ -66,8 +68,8 @@ def test_ragged_boxes_in_and_beside_the_image():
 
 def test_a_mirror_of_keras_cv_is_ours():
     # Here, because the import takes seconds, which every suite would wait for.
-    reason = "the extra `vision` is not installed"
-    keras_cv = pytest.importorskip("keras_cv", reason=reason)
+    import keras_cv
+
     layer = keras_cv.layers.RandomFlip("horizontal", 1.0, bounding_box_format="xywh")
     theirs = to_keras_cv(ours(), "xywh").map(lambda batch: layer(batch, training=True))
     images, targets = only(from_keras_cv(theirs, "xywh", max_boxes=2))

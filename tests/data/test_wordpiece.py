@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from data.tokenizer_cases import CASES, REFERENCES, SPECIAL, check_pairs, read_ids
 
+from keras_attn.data.text.tokenizer_json import wordpiece_json
 from keras_attn.data.text.wordpiece import WordPieceTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "b", ".", "é", "e"]
@@ -204,11 +205,8 @@ def test_saving_and_loading(tmp_path, setting):
 
 
 def test_the_settings_of_a_folder_come_before_those_of_its_packed_vocabulary(tmp_path):
-    vocabulary = {piece: index for index, piece in enumerate(PIECES)}
-    packed = {
-        "model": {"type": "WordPiece", "vocab": vocabulary},
-        "normalizer": {"lowercase": True, "strip_accents": True},
-    }
+    convention = WordPieceTokenizer(PIECES).convention
+    packed = wordpiece_json(PIECES, convention, strip_accents=True)
     (tmp_path / "tokenizer.json").write_text(json.dumps(packed))
     read = WordPieceTokenizer.from_folder(tmp_path)
     assert (read.lower_case, read.strip_accents) == (True, True)
@@ -293,6 +291,7 @@ def test_special_tokens_may_have_other_names(tmp_path):
     assert tokenizer.special_token_ids["<pad>"] == tokenizer.pad_token_id == 0
     assert tokenizer.lower_case is False
     assert tokenizer.encode("A a") == [1, 5]
+    assert tokenizer.convention.left_stripped == {"[MASK]"}
 
 
 def refuses(folder, match):
@@ -312,7 +311,10 @@ def test_errors_name_a_bad_file(tmp_path):
     settings.write_text("[1]")
     refuses(tmp_path, "must hold a JSON object.*holds a list")
     settings.write_text('{"tokenize_chinese_chars": false}')
-    refuses(tmp_path, "must have a tokenizer that splits Chinese")
+    match = "must say no more than .*normalizer=.*'handle_chinese_chars': False"
+    refuses(tmp_path, match)
+    settings.write_text('{"do_basic_tokenize": false}')
+    refuses(tmp_path, "`do_basic_tokenize` in tokenizer_config.json must be None or Tr")
 
 
 def test_a_folder_without_a_vocabulary_is_refused(tmp_path):

@@ -559,8 +559,12 @@ INVALID = {
         r"Received: missing=\[.*'token_ids'.*\], unknown=\[\]",
     ),
     "unknown": (
+        {**make_inputs(), "language_ids": np.ones((2, 5))},
+        r"must be named .*\. Received: missing=\[\], unknown=\['language_ids'\]",
+    ),
+    "segments": (
         {**make_inputs(), "segment_ids": np.ones((2, 5))},
-        r"must be named .*\. Received: missing=\[\], unknown=\['segment_ids'\]",
+        r"`segment_ids` must be 0 for every token.*Received: segments \[1\]",
     ),
     "prompt of rank 1": (
         {"token_ids": np.ones((2, 5)), "decoder_token_ids": np.ones(2)},
@@ -578,6 +582,23 @@ def test_invalid_inputs_are_refused(name):
         generate(tiny("rnnsearch_50"), inputs, 3)
     with pytest.raises(ValueError, match=message):
         generate(HostRunner(tiny_pair("rnnsearch_50")), inputs, 3)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("case", ["gpt2_small", "rnnsearch_50"])
+def test_segments_of_zero_are_left_out(case):
+    """As a tokenizer's `encode_batch` returns them; XLNet's padding has segment 3."""
+    ids, mask = np.array([[3, 5, 2], [4, 1, 1]]), np.array([[1, 1, 1], [1, 1, 0]])
+    inputs = {"token_ids": ids, "padding_mask": mask}
+    segments = np.where(mask, 0, 3)
+    start = {"start_token_id": 1, "jit_compile": False}
+    for model in (tiny(case), HostRunner(tiny_pair(case))):
+        expected = generate(model, inputs, 3, **start).token_ids
+        answer = generate(model, {**inputs, "segment_ids": segments}, 3, **start)
+        np.testing.assert_array_equal(answer.token_ids, expected)
+    segments[0, 2] = 1
+    with pytest.raises(ValueError, match=r"Received: segments \[0, 1\]"):
+        generate(tiny(case), {**inputs, "segment_ids": segments}, 3, **start)
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.0, True])

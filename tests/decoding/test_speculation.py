@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 from decoding.toys import HostRunner, log_softmax, table_model
@@ -181,6 +182,85 @@ def test_kept_and_replaced_guesses_have_the_distribution_of_the_model(drawn):
             tokens = np.where(kept > index, guesses[:, index], tokens)
         counts = np.bincount(tokens[kept >= index], minlength=vocabulary)
         assert deviation(counts, target[index]) < 4
+
+
+def filtered(probabilities, strategy):
+    """What `strategy` draws from, (V,), in NumPy; no two are equal."""
+    kept = np.log(probabilities) / strategy.temperature
+    kept = np.exp(kept) / np.exp(kept).sum()
+    order = np.argsort(-kept)
+    if strategy.top_k is not None:
+        kept[order[strategy.top_k :]] = 0
+        kept /= kept.sum()
+    if strategy.top_p is not None:
+        before = kept[order].cumsum() - kept[order]
+        kept[order[before >= strategy.top_p]] = 0
+    return kept / kept.sum()
+
+
+# Of χ² with 1, 2 and 3 degrees of freedom, at 0.999.
+CHI_SQUARE = {2: 10.83, 3: 13.82, 4: 16.27}
+
+
+@pytest.mark.parametrize(
+    "strategy, exact",
+    [
+        (Sample(top_p=0.75), [0.625, 0.375, 0, 0]),
+        (Sample(top_k=3), [0.5263, 0.3158, 0.1579, 0]),
+        (Sample(top_k=3, top_p=0.9, temperature=1.4), None),
+        (Sample(top_p=1.0, temperature=0.8), None),
+    ],
+    ids=lambda value: "",
+)
+@pytest.mark.parametrize("kind", ["copied", "drawn"])
+def test_guesses_keep_the_nucleus(strategy, exact, kind):
+    rng, rows = np.random.default_rng(7), 48_000
+    model, smaller = np.array([[0.5, 0.3, 0.15, 0.05], [0.1, 0.2, 0.4, 0.3]])
+    target = filtered(model, strategy)
+    if exact is not None:
+        np.testing.assert_allclose(target, exact, atol=1e-4)
+    logits = np.log(np.stack([model, model])).astype("float32")
+    own = ops.convert_to_numpy(strategy.probabilities(logits))
+    np.testing.assert_allclose(own, [target, target], atol=1e-6)
+
+    uniform = rng.random((rows, 2, 3), "float32")
+    guesses, draft = np.ones(rows, "int32"), None
+    if kind == "drawn":
+        q = filtered(smaller, strategy)
+        guesses = (q.cumsum() <= uniform[:, 0, :1]).sum(1).astype("int32")
+        draft = ops.convert_to_tensor(np.tile(q, (rows, 1, 1)).astype("float32"))
+    checked = speculation.check_guesses(
+        strategy,
+        ops.convert_to_tensor(np.tile(logits, (rows, 1, 1))),
+        ops.convert_to_tensor(guesses[:, None]),
+        ops.ones((rows,), "bool"),
+        draft,
+        ops.convert_to_tensor(uniform),
+    )
+    kept = ops.convert_to_numpy(checked.num_kept) == 1
+    tokens = np.where(kept, guesses, ops.convert_to_numpy(checked.replace(0)))
+    counts, possible = np.bincount(tokens, minlength=4), target > 0
+    assert kept.any() and not counts[~possible].any()
+    expected = target[possible] * rows
+    squared = ((counts[possible] - expected) ** 2 / expected).sum()
+    assert squared < CHI_SQUARE[possible.sum()]
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("kind", ["draft", "lookup"])
+def test_prompts_of_any_length_and_number(kind):
+    """A graph that is compiled again has an unknown length; on JAX none has."""
+    model, draft = shared("gpt2_small", 1), shared("gpt2_small", 4)
+    guesses = DraftModel(draft, 2) if kind == "draft" else PromptLookup(2, 3)
+    lengths = [(3, 1), (5, 1), (5, 3), (2, 2)]
+    for length, rows in lengths if keras.backend.backend() != "jax" else lengths[1:2]:
+        ids = np.random.default_rng(length).integers(0, 7, (rows, length))
+        inputs = {"token_ids": ids, "padding_mask": np.arange(length) < length - 1}
+        inputs["padding_mask"] = np.tile(inputs["padding_mask"], (rows, 1))
+        expected = generate(model, inputs, 7, end_token_id=6)
+        answer = generate(model, inputs, 7, end_token_id=6, speculation=guesses)
+        np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
+        np.testing.assert_allclose(answer.scores, expected.scores, atol=1e-5)
 
 
 CALLS, NEW = 400, 3

@@ -130,9 +130,13 @@ def test_detections_that_were_not_compared_are_reported(count):
     signature: Any = SimpleNamespace(name="serve", reference=lambda _: dict(outputs))
     runner: Any = lambda *_: dict(outputs)  # noqa: E731
     cases = [("serve", {"images": np.zeros((B, 1))})]
-    notes = compare(runner, [signature], cases, 1e-4, None).notes
+    measured = compare(runner, [signature], cases, 1e-4, None)
+    notes = measured.notes
     assert len(notes) == (count == 0)
     assert all("boxes, scores, classes and masks were not compared" in n for n in notes)
+    assert (measured.error is None) == (measured.max_abs_diff is None) == (count == 0)
+    expected = {"serve": ["boxes", "scores", "classes", "masks"]} if count == 0 else {}
+    assert measured.not_compared == expected
 
 
 def test_repeated_rows_do_not_count_in_the_agreement():

@@ -17,7 +17,7 @@ from keras_attn.decoding import (
     compiled,
     generate,
 )
-from keras_attn.export import ExportError, api, decoder_cache
+from keras_attn.export import ExportError, api, decoder_cache, seals
 from keras_attn.export.formats import FORMATS
 
 RUNTIMES = ["onnx", "litert"]
@@ -165,6 +165,73 @@ def test_files_that_are_damaged_incomplete_or_old(tmp_path, exports, monkeypatch
     assert files(path.parent) == sorted(
         [name, strange.name, *(old.name for old in olds[:7])]
     )
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_no_damaged_byte_is_used(runtime, tmp_path, exports, caplog):
+    """In a third of a file, in its weights, at its end, or a file of another export."""
+    model = table_model(np.random.default_rng(1).permuted(np.eye(23), axis=1))
+    prompt, where = {"token_ids": [[3]]}, {"runtime": runtime, "cache_dir": tmp_path}
+    expected = generate(model, prompt, 5).token_ids
+
+    def in_new_process():
+        forget(model)
+        answer = generate(model, prompt, 5, **where)
+        np.testing.assert_array_equal(answer.token_ids, expected)
+
+    in_new_process()
+    (name,) = files(tmp_path)
+    path = tmp_path / name
+    parts = sorted(path.iterdir()) if path.is_dir() else [path]
+    assert len(parts) == (3 if runtime == "onnx" else 1)
+    for count, part in enumerate([*parts, parts[0]]):
+        content = bytearray(part.read_bytes())
+        middle = len(content) // 3
+        content[middle : middle + len(content) // 3] = bytes(len(content) // 3)
+        if count == len(parts):  # One bit of the last byte but the digest.
+            content = bytearray(part.read_bytes())
+            content[-65] ^= 1
+        part.write_bytes(content)
+        assert not seals.is_sealed(path)
+        in_new_process()
+        assert seals.is_sealed(path)
+        assert len(exports) == count + 2
+        assert "is damaged or incomplete, and is written again" in caplog.text
+        caplog.clear()
+    in_new_process()
+    assert len(exports) == len(parts) + 2 and not caplog.text
+    # A kill before the digest, an empty file, and a file that is missing.
+    parts[0].write_bytes(parts[0].read_bytes()[: -seals.LENGTH] + b"0" * seals.LENGTH)
+    assert not seals.is_sealed(path)
+    parts[0].write_bytes(b"")
+    in_new_process()
+    parts[-1].unlink()
+    in_new_process()
+    assert len(exports) == len(parts) + 4
+
+
+@pytest.mark.shipped
+def test_two_processes_at_once(tmp_path, monkeypatch):
+    """Another process writes the same file while this one exports."""
+    model = table_model(np.arange(25).reshape(5, 5) % 7)
+    where = {"runtime": "onnx", "cache_dir": tmp_path}
+    expected = generate(model, {"token_ids": [[3]]}, 4).token_ids
+    export, depth = api.export, []
+
+    def meanwhile(pair, path, **options):
+        if not depth:
+            depth.append(1)
+            generate(model, {"token_ids": [[3]]}, 4, **where)
+            assert seals.is_sealed(path)
+            forget(model)
+        return export(pair, path, **options)
+
+    monkeypatch.setattr(api, "export", meanwhile)
+    answer = generate(model, {"token_ids": [[3]]}, 4, **where)
+    np.testing.assert_array_equal(answer.token_ids, expected)
+    (name,) = files(tmp_path)
+    assert seals.is_sealed(tmp_path / name)
 
 
 def test_digest_depends_on_all_that_a_file_holds():

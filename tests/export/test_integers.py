@@ -10,6 +10,7 @@ import pytest
 from keras_attn import layers, models
 from keras_attn.export import export, load_runner, verify
 from keras_attn.export.formats import onnx_integers
+from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.training import quantize
 
 pytestmark = pytest.mark.shipped
@@ -124,15 +125,65 @@ def test_floats_are_not_rounded_in_onnx(tmp_path):
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_convolutions_to_onnx(tmp_path, mode):
-    """A kernel that is multiplied by a batch norm becomes a float one."""
     model = convolutions()
+    randomize_norms(model)
     quantize(model, mode)
     images = np.random.default_rng(0).normal(size=(3, 16, 16, 3)).astype("float32")
     shipped = export(model, tmp_path / "m.onnx", sample_inputs={"images": images})
     assert shipped.error is not None and shipped.error < 1e-5
-    dense = {"int8": "2 as codes of 8 bits", "int4": "1 as int4 `MatMulNBits`"}[mode]
-    for part in ("1 as float32", "as codes of 8 bits", dense):
-        assert part in shipped.notes[-1]
+    # One byte each, also of the kernel that a batch norm multiplies.
+    parts = {
+        "int8": ["3 as codes of 8 bits"],
+        "int4": ["2 as codes of 8 bits", "1 as int4 `MatMulNBits`"],
+    }
+    assert sorted(shipped.notes[-1].partition(": ")[2].split(", ")) == sorted(
+        parts[mode]
+    )
+
+
+def randomize_norms(model):
+    """Scales, shifts and statistics as after training, so that folding shows."""
+    rng = np.random.default_rng(3)
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization):
+            for weight in layer.weights:
+                weight.assign(rng.uniform(0.5, 1.5, weight.shape))
+
+
+RESNET: Any = {"num_blocks": (2, 1), "stem_dim": 32, "image_size": 32, "num_classes": 7}
+MODELS: Any = {
+    "resnet18": RESNET,
+    "resnet50": RESNET,
+    "segnet": {
+        "hidden_dims": (48, 56),
+        "num_convs": (2, 2),
+        "image_size": 32,
+        "num_classes": 5,
+    },
+}
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("name", MODELS)
+def test_kernels_before_a_batch_norm_stay_integers_in_onnx(tmp_path, name, mode):
+    keras.utils.set_random_seed(1)
+    model = models.create(name, **MODELS[name])
+    randomize_norms(model)
+    quantize(model, mode)
+    size = MODELS[name]["image_size"]
+    images = np.random.default_rng(0).normal(size=(2, size, size, 3)).astype("float32")
+    path = tmp_path / "model.onnx"
+    shipped = export(model, path, sample_inputs={"images": images})
+    assert shipped.error is not None and shipped.error < 1e-4
+    assert "float32" not in shipped.notes[-1]
+    integers = sum(
+        int(np.prod(x.shape))
+        for x in model._flatten_layers()
+        if isinstance(x, QuantizedKernel)
+    )
+    assert integers > 90_000
+    # A byte for each number of a kernel; four, if the norms had made them floats.
+    assert shipped.bytes < integers + 100_000
 
 
 def test_litert_rounds_again_on_request(tmp_path):

@@ -336,3 +336,122 @@ def test_sizes_grow_until_the_model_accepts_them():
     model = keras.Model(images, layers.Conv2D(2, 41)(images))
     first, _ = random_inputs(model)
     assert first["images"].shape == (2, 101, 101, 3)
+
+
+def both(want, quantization=None, tolerance=1e-4):
+    """What is measured of an artefact that returns the same as the model."""
+    return compare({"y": want}, want, tolerance, quantization)
+
+
+@pytest.mark.parametrize("quantization", [None, "int8"])
+@pytest.mark.parametrize(
+    "want, reason",
+    [
+        (np.zeros((0, 3), "float32"), "it has no values"),
+        (np.zeros((2, 0), "int32"), "it has no values"),
+        (np.zeros((0,), "bool"), "it has no values"),
+        (np.zeros((0,), object), "it has no values"),
+        (np.full((2, 3), np.nan, "float32"), "all its values are NaN, in Keras and"),
+    ],
+)
+def test_nothing_compared_is_not_an_error_of_zero(want, reason, quantization):
+    measured = both(want, quantization)
+    assert measured.error is None and measured.max_abs_diff is None
+    assert measured.not_compared == {"serve": ["y"]}
+    [note] = measured.notes
+    assert note.startswith(f"output `y` of `serve` was not compared: {reason}")
+
+
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_values_that_are_nan_in_both_are_counted(quantization):
+    want = np.array([np.nan, 2.0, np.nan, -np.inf], "float32")
+    measured = both(want, quantization)
+    assert measured.error is not None and measured.error.value == 0
+    assert measured.not_compared == {}
+    assert measured.notes == (
+        "output `y` of `serve`: 2 of 4 values were not compared, because they are NaN "
+        "in Keras and in the artefact",
+    )
+    # They do not hide others.
+    found = np.array([np.nan, 2.0, np.nan, 5.0], "float32")
+    with pytest.raises(ExportError, match="differs from Keras by inf"):
+        compare({"y": found}, want, 0.2, quantization)
+    # An output that is compared once, and once is not, was compared.
+    with pytest.raises(ExportError, match="differs from Keras by inf"):
+        compare({"y": found * np.nan}, want, 0.2, quantization)
+
+
+def test_masked_integers_booleans_and_strings_are_compared():
+    for want in (np.full(3, -1e9, "float32"), np.full(3, -np.inf, "float32")):
+        measured = both(want)
+        assert measured.error is not None and not measured.not_compared
+    words = np.array([b"a", b"bc"], object)
+    assert both(words).error == (0.0, "share of different values")
+    other = np.array([b"a", b"b"], object)
+    assert compare({"y": other}, words, 0.5).max_abs_diff == 1.0
+    truths = np.array([True, False])
+    assert compare({"y": ~truths[::-1][[0, 0]]}, truths, 0.5).max_abs_diff == 1.0
+    with pytest.raises(ExportError, match="is object and 50.0% of its values differ"):
+        compare({"y": other}, words, 0.1)
+
+
+def test_complex_outputs_are_compared_as_numbers():
+    want = np.array([1 + 2j, -3j], "complex64")
+    measured = compare({"y": want + np.complex64(5e-5j)}, want)
+    assert measured.max_abs_diff == pytest.approx(5e-5, rel=0.01)
+    with pytest.raises(ExportError, match=r"differs from Keras by 0\.00"):
+        compare({"y": want + np.complex64(5e-3j)}, want)
+
+
+@pytest.mark.parametrize("tolerance", [float("nan"), float("inf"), -1e-3, "0.1"])
+def test_a_tolerance_that_compares_nothing(tolerance, build, tmp_path):
+    with pytest.raises(ValueError, match="`tolerance` must be a number of at least 0"):
+        export(build("mlp"), tmp_path / "m.onnx", tolerance=tolerance)
+    assert list(tmp_path.iterdir()) == []
+
+
+class NotANumber(layers.Layer):
+    """Returns NaN for the second of its two outputs."""
+
+    def call(self, x):
+        return x * 2.0, keras.ops.log(-keras.ops.abs(x) - 1.0)
+
+
+@pytest.mark.shipped
+def test_reports_say_what_was_not_compared(tmp_path, build):
+    x = layers.Input((5,), name="x")
+    doubled, nan = NotANumber()(x)
+    model = keras.Model(x, {"nan": nan, "doubled": doubled})
+    path = tmp_path / "m.onnx"
+    report = export(model, path, sample_inputs=np.ones((3, 5), "float32"))
+    assert report.not_compared == {"serve": ["nan"]}
+    assert report.error == 0 and report.top1_agreement == {"doubled": 1.0}
+    assert "not compared" in str(report) and "serve: nan" in str(report)
+    alone = keras.Model(x, nan)
+    report = export(alone, path)
+    assert report.error is report.max_abs_diff is report.tolerance is None
+    text = str(report)
+    assert "no, not compared with Keras" in text and "all its values are NaN" in text
+    assert "error" not in text and "tolerance" not in text
+    assert json.loads(report.to_json())["error"] is None
+    unverified = export(model, path, verify=False)
+    assert unverified.not_compared == {"serve": ["nan", "doubled"]}
+    assert "no, not compared with Keras" in str(unverified)
+
+
+@pytest.mark.shipped
+def test_a_signature_of_another_model_is_not_compared(tmp_path, build):
+    model, module = build("mlp"), tf.Module()
+    module.model = model
+    spec = tf.TensorSpec((None, 7), name="features")
+    serve = tf.function(lambda features: {"scores": model(features)})
+    twice = tf.function(lambda features: {"twice": 2.0 * features})
+    signatures = {
+        name: function.get_concrete_function(features=spec)
+        for name, function in {"serve": serve, "twice": twice}.items()
+    }
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=signatures)
+    report = verify(model, tmp_path / "m")
+    assert report.error is not None
+    assert report.not_compared == {"twice": ["twice"]}
+    assert "signature `twice` was not compared" in report.notes[0]

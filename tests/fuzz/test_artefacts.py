@@ -25,6 +25,7 @@ FILES = {
         "variables/variables.index": 6,
         "variables/variables.data-00000-of-00001": 6,
         "assets.extra/keras_attn.json": 6,
+        "assets.extra/keras_attn_order.json": 6,
         "fingerprint.pb": 2,
     },
     "lite.tflite": {"": 60},

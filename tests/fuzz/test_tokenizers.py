@@ -19,7 +19,11 @@ from keras_attn.data import (
     load_text_tokenizer,
     load_tokenizer,
 )
-from keras_attn.data.text.byte_pairs import CLIP_WORD
+from keras_attn.data.text.tokenizer_json import (
+    byte_level_json,
+    clip_json,
+    wordpiece_json,
+)
 
 SECONDS = 30
 MAX_MIB = 64
@@ -49,14 +53,7 @@ def _wordpiece(folder):
 
 
 def _packed_wordpiece(folder):
-    content = {
-        "added_tokens": [],
-        "normalizer": {"type": "BertNormalizer", "lowercase": True},
-        "model": {
-            "type": "WordPiece",
-            "vocab": {piece: index for index, piece in enumerate(PIECES)},
-        },
-    }
+    content = wordpiece_json(PIECES, WordPieceTokenizer(PIECES).convention)
     (folder / "tokenizer.json").write_text(json.dumps(content))
 
 
@@ -67,16 +64,8 @@ def _byte_level(folder):
 def _packed_byte_level(folder):
     model = ByteLevelBPETokenizer.from_folder(REFERENCES / "roberta")
     pieces = model.pieces[:300]
-    content = {
-        "added_tokens": [{"id": 0, "content": "<s>"}],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
-        "model": {
-            "type": "BPE",
-            "vocab": {piece: index for index, piece in enumerate(pieces)},
-            "merges": [pair for pair in model.merges if "".join(pair) in pieces],
-        },
-    }
+    merges = [pair for pair in model.merges if "".join(pair) in pieces]
+    content = byte_level_json(pieces, merges, model.convention)
     (folder / "tokenizer.json").write_text(json.dumps(content))
 
 
@@ -86,19 +75,15 @@ def _clip(folder):
 
 def _packed_clip(folder):
     model = CLIPTokenizer.from_folder(REFERENCES / "clip")
-    split = {"type": "Split", "pattern": {"Regex": CLIP_WORD}}
-    steps = [{"type": kind} for kind in ("NFC", "Replace", "Lowercase")]
-    content = {
-        "added_tokens": [],
-        "normalizer": {"type": "Sequence", "normalizers": steps},
-        "pre_tokenizer": {"pretokenizers": [split, {"type": "ByteLevel"}]},
-        "model": {
-            "type": "BPE",
-            "end_of_word_suffix": "</w>",
-            "vocab": {piece: index for index, piece in enumerate(model.pieces)},
-            "merges": model.merges,
-        },
-    }
+    content = clip_json(model.pieces, model.merges, model.convention)
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def _digits(folder):
+    _packed_byte_level(folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    steps = [{"type": "Digits", "individual_digits": True}, content["pre_tokenizer"]]
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
     (folder / "tokenizer.json").write_text(json.dumps(content))
 
 
@@ -118,6 +103,7 @@ FOLDERS = {
     "byte_level_merges": (_byte_level, "merges.txt", 20),
     "byte_level_settings": (_byte_level, "tokenizer_config.json", 20),
     "byte_level_packed": (_packed_byte_level, "tokenizer.json", 40),
+    "digits": (_digits, "tokenizer.json", 40),
     "clip_vocabulary": (_clip, "vocab.json", 8),
     "clip_packed": (_packed_clip, "tokenizer.json", 20),
     "sentencepiece_model": (_sentencepiece, "spiece.model", 40),
@@ -179,7 +165,7 @@ def test_files(kind, tmp_path, time_limit):
         (
             "wordpiece_packed",
             '{"model": {"type": "WordPiece", "vocab": [1]}}',
-            "`vocab` .* must be an object",
+            "tokenizer.json must be one that the library `tokenizers` reads",
         ),
         (
             "wordpiece_packed",
@@ -190,7 +176,7 @@ def test_files(kind, tmp_path, time_limit):
             "byte_level_packed",
             '{"model": {"type": "BPE", "vocab": {}, "merges": [[1, 2]]}, '
             '"added_tokens": [], "pre_tokenizer": {"type": "ByteLevel"}}',
-            "a piece that is not a string",
+            "tokenizer.json must be one that the library `tokenizers` reads",
         ),
         ("byte_level_packed", '{"model": "BPE"}', "`model` .* must be an object"),
         ("byte_level_settings", '{"add_prefix_space": "no"}', "`add_prefix_space`"),
@@ -235,6 +221,7 @@ def test_files_that_are_too_large_are_not_parsed(tmp_path):
     with pytest.raises(ValueError, match="tokenizer.json must have at most 67108864 "):
         load_tokenizer(tmp_path / "tokenizer.json")
     assert _peak_mib() - before < MAX_MIB
+    (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "vocab.txt").write_text("\n" * 1_000_001)
     with pytest.raises(ValueError, match="vocab.txt must have at most 1000000 pieces"):
         load_text_tokenizer(tmp_path)

@@ -191,7 +191,7 @@ def test_a_saved_layer_keeps_its_updates_and_integers(case, mode, tmp_path):
 
 
 def test_the_documentation_lists_what_is_refused():
-    text = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "fine_tune.md").read_text("utf-8")
     table = text[text.index("| stays as it is |") :].split("\n\n")[0]
     rows = [
         f"| {', '.join(f'`{name}`' for name in names)} | {reason} |"

@@ -33,6 +33,7 @@ from keras_attn import layers
 from keras_attn.indices import index_ranges
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks import output_specs
+from keras_attn.ops import gelu_tanh
 
 FIRST = {f"{layer}-{[*cases][0]}" for layer, cases in CASES.items()}
 ON_JAX = keras.backend.backend() == "jax"
@@ -56,8 +57,24 @@ LARGE_GRADIENTS = {
 }
 
 
+# On JAX, which compiles each operation of a call by itself, a case takes a second.
+ON_EACH_BACKEND = {
+    "AdditiveAttention",
+    "AttentionRNN",
+    "MultiHeadAttention",
+    "PatchEmbedding",
+    "RelativeMultiHeadAttention",
+    "SinusoidalPositionEmbedding",
+    "SwinBlock",
+    "TransformerDecoderBlock",
+    "TransformerEncoderBlock",
+    "TransposedConv2D",
+    "WindowAttention",
+}
+
+
 def of_each_layer(cases, variations=()):
-    """The first case of each layer; the others only in `make test VARIATIONS=1`.
+    """The first case of each layer; the others are variations, on JAX most layers.
 
     Args:
         cases: Their names, "Layer-case", and the cases.
@@ -65,7 +82,9 @@ def of_each_layer(cases, variations=()):
     """
 
     def is_variation(name):
-        return name not in FIRST or name.split("-")[0] in variations
+        layer = name.split("-")[0]
+        is_elsewhere = ON_JAX and layer not in ON_EACH_BACKEND
+        return name not in FIRST or layer in variations or is_elsewhere
 
     return pytest.mark.parametrize(
         "case",
@@ -79,8 +98,12 @@ def of_each_layer(cases, variations=()):
     )
 
 
+def _own_arguments(name):
+    """Arguments that a layer's constructor names, and does not leave to Keras."""
+    return inspect.signature(getattr(layers, name)).parameters
+
+
 every_layer = of_each_layer(ALL)
-# On JAX, which compiles each operation of a call by itself, a case takes a second.
 every_case = (
     every_layer
     if ON_JAX
@@ -131,6 +154,15 @@ def test_the_config_is_complete_and_recreates_the_layer(case):
     assert type(layer).from_config(config).get_config() == config
     from_file = type(layer).from_config(json.loads(json.dumps(config)))
     assert from_file.get_config() == config
+
+
+@pytest.mark.parametrize(
+    "layer", [name for name in CASES if "activation" in _own_arguments(name)]
+)
+def test_an_activation_has_the_names_of_the_library_too(layer):
+    made = next(iter(CASES[layer].values())).make()
+    named = type(made).from_config({**made.get_config(), "activation": "gelu_tanh"})
+    assert named.activation is gelu_tanh
 
 
 @every_layer
@@ -203,7 +235,7 @@ def test_saving_and_loading_keeps_outputs_and_paths(case, tmp_path):
     assert [w.path for w in loaded.weights] == [w.path for w in model.weights]
 
 
-@every_case
+@every_layer
 @pytest.mark.parametrize(
     "known",
     [
@@ -314,7 +346,12 @@ def test_compiled_outputs_match_eager_ones(case):
 
 @every_layer
 @pytest.mark.parametrize(
-    "policy", ["mixed_bfloat16", "mixed_float16"], indirect=True, ids=["bf16", "f16"]
+    "policy",
+    [
+        pytest.param("mixed_bfloat16", id="bf16"),
+        pytest.param("mixed_float16", id="f16", marks=pytest.mark.variation),
+    ],
+    indirect=True,
 )
 def test_half_precision(case, policy):
     layer = built(case)

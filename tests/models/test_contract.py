@@ -44,7 +44,14 @@ from model_cases import (
     seeded,
     tiny,
 )
-from model_contract import calls_of, close, every_case, every_model_and_head
+from model_contract import (
+    calls_of,
+    close,
+    every_case,
+    every_family,
+    every_model,
+    every_model_and_head,
+)
 
 from keras_attn import models
 from keras_attn.decoding import generate, walk
@@ -101,7 +108,7 @@ def test_weight_paths_are_unique(case):
     assert len({weight.path for weight in model.weights}) == len(model.weights)
 
 
-@every_model_and_head
+@every_family
 def test_a_model_has_the_given_name_and_random_weights_by_the_seed(case):
     drawn = initial_weights(case)
     computed = GRAPHS[CASES[case].name].tables
@@ -221,7 +228,7 @@ def plain(config):
     return json.loads(json.dumps(config))
 
 
-@every_model_and_head
+@every_model
 def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
     model = tiny(case)
     inputs = inputs_for(model)
@@ -241,7 +248,7 @@ def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
         assert_takes_updates_and_integers(loaded, inputs, expected, path)
 
 
-@every_model_and_head
+@every_family
 def test_a_clone_is_the_same_model(case):
     """A model from a configuration alone is tested with those from files."""
     model = tiny(case)

@@ -1,6 +1,6 @@
-"""Every model and head with low-rank updates, kernels of integers, and both.
+"""Every model with low-rank updates, kernels of integers, and both.
 
-These tests run in `make test VARIATIONS=1`; where a model is loaded,
+These tests run in `make test-variations`; where a model is loaded,
 `test_contract.py` gives the first model of each family updates and integers, and
 `test_adaptation.py` tests both in every layer. What takes neither is listed in
 `adaptation_cases.py`.
@@ -16,18 +16,18 @@ from model_adaptation import (
     assert_pair_is_kept,
     quantize,
 )
-from model_cases import CASES, create, expected_outputs, inputs_for, outputs_of
+from model_cases import GRAPHS, create, expected_outputs, inputs_for, outputs_of
 from model_contract import close, remove_noise, train
 
 from keras_attn.training import adapters_off, dequantize, enable_lora
 
-every_case = pytest.mark.parametrize(
-    "case", [case for case in CASES if CASES[case].name not in REFUSED_MODELS]
+every_model = pytest.mark.parametrize(
+    "case", [case for case in GRAPHS if case not in REFUSED_MODELS]
 )
 
 
 @pytest.mark.variation
-@every_case
+@every_model
 def test_a_model_takes_updates_and_integers_and_both(case, tmp_path):
     model = create(case)
     inputs, expected = inputs_for(model), expected_outputs(case)
@@ -47,7 +47,7 @@ def test_a_model_takes_updates_and_integers_and_both(case, tmp_path):
 
 
 @pytest.mark.variation
-@every_case
+@every_model
 def test_updates_on_integers_learn_and_nothing_else_moves(case):
     model = create(case)
     remove_noise(model)

@@ -10,6 +10,7 @@ import pytest
 from model_cases import GRAPHS, TINY, first_of_families, tiny
 
 from keras_attn import models
+from keras_attn.models.parts import registry
 
 BUILDERS = {
     name: getattr(models, name) for name in models.__all__ if name.startswith("build_")
@@ -114,6 +115,18 @@ def test_sizes_may_be_integers_of_numpy(case):
     assert models.count_parameters(case, **sizes) == models.count_parameters(
         case, **TINY[case]
     )
+
+
+@pytest.mark.parametrize(
+    "case",
+    first_of_families(
+        case
+        for case in sorted(GRAPHS)
+        if "activation" in inspect.signature(registry.entry(case).builder).parameters
+    ),
+)
+def test_an_activation_has_the_names_of_the_library_too(case):
+    assert models.count_parameters(case, **TINY[case], activation="quick_gelu") > 0
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from model_cases import (
 from model_contract import (
     FIRST_HEADS,
     close,
-    every_model_and_head,
+    every_model,
     is_idle,
     labels_for,
     train,
@@ -110,7 +110,7 @@ def gradients(model, inputs):
 
 # On JAX the fits tell: a step of SGD changes a weight by its gradient.
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="uses TensorFlow's tape")
-@every_model_and_head
+@every_model
 def test_every_weight_has_a_finite_gradient(case):
     model = tiny(case)
     for weight, gradient in zip(
@@ -144,14 +144,10 @@ def check_state(pair):
     [
         pytest.param(
             *(case, policy),
-            # The first model of each family is tested in both.
-            marks=pytest.mark.variation
-            if made.options
-            or (made.head and case not in FIRST_HEADS.values())
-            or (case not in ONE_OF_EACH and policy == "mixed_float16")
-            else (),
+            # A family's layers are the same in all its models and heads.
+            marks=pytest.mark.variation if case not in ONE_OF_EACH else (),
         )
-        for case, made in CASES.items()
+        for case in CASES
         for policy in ("mixed_bfloat16", "mixed_float16")
     ],
     indirect=["dtype_policy"],

@@ -1,4 +1,4 @@
-"""Two training steps of every model on two devices of `tf.distribute` and on one."""
+"""What models learn and log on two devices of `tf.distribute` and on one."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from model_cases import (
     GRAPHS,
+    S,
     create,
     given,
     has_own_loss,
@@ -22,18 +23,28 @@ from model_cases import (
 )
 from model_contract import remove_noise
 
+from keras_attn.models.dalle import DALLE
+from keras_attn.models.dvae import DVAE
+from keras_attn.models.parts.detection.detector import Detector
 from keras_attn.models.parts.dual_encoder import DualEncoder
-from keras_attn.training import enable_lora
+from keras_attn.training import (
+    DeepQ,
+    MaskedPatchLoss,
+    MaskedRegionLoss,
+    SegmentationCrossEntropy,
+    SmoothedCrossEntropy,
+    enable_lora,
+)
 
 TESTS = Path(__file__).resolve().parent.parent
 ROWS, DEVICES = 4, 2
 
 
-def losses(cases):
-    """Losses on one device and on two by case, from a process with two devices."""
+def found_by(measure, cases):
+    """What a process with two devices measures on one and on two, by case."""
     path = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
     process = subprocess.run(
-        [sys.executable, __file__, *cases],
+        [sys.executable, __file__, measure, *cases],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
         capture_output=True,
         text=True,
@@ -74,11 +85,55 @@ MORE = ("clip_vit_base_patch32", "mae_vit_base", "resnet18")
     ],
 )
 def test_two_devices_train_like_one(cases):
-    by_case = losses(cases)
+    by_case = found_by("learned", cases)
     assert set(by_case) == set(cases)
     for case, (one, two) in by_case.items():
         assert one[0] != one[1], case
         np.testing.assert_allclose(two, one, rtol=1e-5, err_msg=case)
+
+
+# A model with each way to compute a loss of its own, or over the words or regions that
+# count. In evaluation, where batch norms and samples are none of the loss.
+OWN_LOSSES = (
+    "clip_vit_base_patch32",
+    "siglip_base_patch16_224",
+    "dalle_12b",
+    "mae_vit_base",
+    "vilbert_pretrainer",
+    "vln_bert_pretrainer",
+    "caption_show_attend_tell",
+    "listen_attend_spell",
+    "show_attend_interact",
+)
+OWN_LOSSES_OF_IMAGES = (
+    "dvae_dalle",
+    "faster_rcnn_resnet50",
+    "mask_rcnn_resnet50",
+    "fcn8s_vgg16",
+)
+
+
+@pytest.mark.compiled
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
+)
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param(OWN_LOSSES, id="own"),
+        pytest.param(OWN_LOSSES_OF_IMAGES, marks=pytest.mark.runs, id="images"),
+    ],
+)
+def test_two_devices_log_what_one_does(cases):
+    """Seven rows in batches of four: the devices have unequal parts of the last."""
+    by_case = found_by("logged", cases)
+    assert set(by_case) == set(cases)
+    for case, (one, two) in by_case.items():
+        assert set(one) == set(two) and "loss" in one
+        for name, value in one.items():
+            np.testing.assert_allclose(
+                two[name], value, rtol=2e-5, err_msg=f"{case}: {name}"
+            )
 
 
 def new_model(case):
@@ -128,13 +183,17 @@ def kinds_of_fits(model):
     return [(ROWS, True)]  # Faster than tracing every model twice.
 
 
-def data_for(model, rows):
-    """Inputs with masks as int32, as in our pipelines, and labels for each output."""
-    inputs = inputs_for(model, batch=rows)
-    inputs = {
+def inputs_of(model, rows):
+    """Inputs with masks as int32, as in our pipelines."""
+    return {
         name: value.astype("int32") if value.dtype == bool else value
-        for name, value in inputs.items()
+        for name, value in inputs_for(model, batch=rows).items()
     }
+
+
+def data_for(model, rows):
+    """Inputs, and labels for each output."""
+    inputs = inputs_of(model, rows)
     if has_batch_norms(model):
         # Batch norm uses the mean of each device's rows: give both the same rows.
         half = ROWS // DEVICES
@@ -157,24 +216,87 @@ def data_for(model, rows):
     return inputs, labels
 
 
+def logged(model):
+    """The logs of an epoch of seven rows: of training where it has no other noise."""
+    rows = 2 * ROWS - 1
+    inputs = inputs_of(model, rows)
+    arrays = given(model, inputs)
+    random = np.random.default_rng(3)
+    if model.name == "show_attend_interact":
+        shape = (rows, S)
+        labels = {
+            "actions": random.integers(0, 4, shape).astype("int32"),
+            "rewards": random.normal(size=shape).astype("float32"),
+            "is_last": random.integers(0, 2, shape).astype("float32"),
+            "is_real": random.integers(0, 2, shape).astype("float32"),
+        }
+        losses, weights, model = None, None, DeepQ(model)
+    elif has_own_loss(model) or isinstance(model, DALLE | DVAE):
+        labels = truth_for(model, batch=rows) if has_own_loss(model) else None
+        losses, weights = None, None
+    else:
+        found = {
+            name: loss_and_labels(name, value, inputs, random)
+            for name, value in outputs_of(model, inputs).items()
+            if value.dtype != bool
+        }
+        losses, labels, weights = (
+            {name: each[index] for name, each in found.items()} for index in range(3)
+        )
+        if not isinstance(model.output, dict):
+            ((losses, labels, weights),) = found.values()
+    model.compile(keras.optimizers.SGD(0.0), losses, weighted_metrics=[])
+    options = {"batch_size": ROWS, "sample_weight": weights, "verbose": 0}
+    if isinstance(model, Detector | DVAE):
+        return model.evaluate(arrays, labels, return_dict=True, **options)
+    history = model.fit(arrays, labels, shuffle=False, **options)
+    return {name: values[-1] for name, values in history.history.items()}
+
+
+def loss_and_labels(name, output, inputs, random):
+    """A loss for an output, its labels, and weights of which some are 0."""
+    shape = output.shape
+    if name == "reconstruction":
+        return MaskedPatchLoss(7), inputs["images"], None
+    weights = random.integers(0, 2, shape[:-1]).astype("float32")
+    if name == "masked_regions":
+        regions = random.dirichlet(np.ones(shape[-1]), shape[:-1]).astype("float32")
+        return MaskedRegionLoss(), regions, weights
+    if len(shape) == 2:
+        return "mse", random.normal(size=shape).astype("float32"), None
+    labels = random.integers(0, shape[-1], shape[:-1]).astype("int32")
+    if len(shape) == 4:
+        return SegmentationCrossEntropy(0), labels, None
+    return SmoothedCrossEntropy(), labels, weights
+
+
+def learned(one, two):
+    """The losses of two steps of every kind, on one device and on two."""
+    fits = [(data_for(one, rows), mode) for rows, mode in kinds_of_fits(one)]
+    return [
+        [loss for each in fits for loss in fit(model, *each)] for model in (one, two)
+    ]
+
+
 def main():
-    """Prints the losses of the cases on the command line as JSON."""
+    """Prints what is measured of the cases on the command line as JSON."""
     import tensorflow as tf
 
     (processor,) = tf.config.list_physical_devices("CPU")
     devices = [tf.config.LogicalDeviceConfiguration() for _ in range(DEVICES)]
     tf.config.set_logical_device_configuration(processor, devices)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    measure, *cases = sys.argv[1:]
     by_case = {}
-    for case in sys.argv[1:]:
+    for case in cases:
         one = new_model(case)
-        fits = [(data_for(one, rows), mode) for rows, mode in kinds_of_fits(one)]
         with strategy.scope():
             two = new_model(case)
-        by_case[case] = [
-            [loss for each in fits for loss in fit(model, *each)]
-            for model in (one, two)
-        ]
+            if measure == "logged":
+                logs = logged(two)
+        by_case[case] = (
+            learned(one, two) if measure == "learned" else [logged(one), logs]
+        )
     print(json.dumps(by_case))
 
 

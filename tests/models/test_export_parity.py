@@ -18,6 +18,7 @@ from model_cases import (
     outputs_of,
     tiny,
 )
+from model_contract import FEW
 
 pytestmark = pytest.mark.shipped
 
@@ -53,24 +54,18 @@ SHIPPED = [
 ]
 
 
-# Of a family, or a backbone, that another model here has.
-SAME_OPERATORS = ("deit3_base", "fcn_resnet50", "gpt2_small", "roberta_base")
-
-
 def is_variation(case, what, format):
     """Whether other files have the same operators.
 
-    Options, heads and the second model of a family go to LiteRT alone, whose operators
-    are the fewest; few models to a SavedModel, which has those of Keras; and what is
-    exported as a pair is not exported whole.
+    The first model of a family goes to LiteRT, whose operators are the fewest; a few
+    models to the other formats, too; and what is exported as a pair is not exported
+    whole.
     """
+    if format != "litert":
+        return case not in FEW
     if what == "pair":
-        return False
-    if case in (*PAIRS, *SAME_OPERATORS) or case.endswith("-scores"):
-        return True
-    if format == "saved_model":
-        return case not in ("bert_base", "swin_tiny", "faster_rcnn_resnet50")
-    return format != "litert" and case not in ONE_OF_EACH
+        return case not in ONE_OF_EACH
+    return case in PAIRS or case not in ONE_OF_EACH
 
 
 every_file = pytest.mark.parametrize(

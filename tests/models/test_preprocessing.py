@@ -2,6 +2,7 @@
 
 import io
 import json
+from typing import Any
 
 import keras
 import numpy as np
@@ -29,6 +30,8 @@ CLIP = {
     "image_mean": [0.5, 0.25, 1.0],
     "image_std": [0.5, 2.0, 1.0],
 }
+BARE = {"image_processor_type": None}
+BOTH = {"height": 16, "width": 16}
 
 
 def photo(rows, columns, seed=0):
@@ -95,10 +98,39 @@ def test_old_fields_of_clip_take_its_defaults():
     ("changes", "match"),
     [
         ({"size": {"longest_edge": 3}}, "`size` of a preprocessing must be a number"),
-        ({"crop_size": None}, "`crop_size` of a preprocessing must be a number"),
+        ({"size": 16, **BARE}, "`size` .* must be shortest_edge, or height and width"),
+        ({"crop_size": None, **BARE}, "`crop_size` of a preprocessing must be a num"),
+        ({"crop_size": [16, 1.5]}, "`crop_size` .* must be a whole number of pixels"),
         ({"resample": 0}, r"`resample` of .* must be 1, 2 or 3 .*resample=0"),
-        ({"image_mean": None}, "`image_mean` of a preprocessing must be the numbers"),
+        ({"image_mean": None, **BARE}, "`image_mean` of a preprocessing must be the n"),
+        ({"image_std": ["a"]}, "`image_std` of a preprocessing must be the numbers"),
         ({"do_pad": True}, "`do_pad` of a preprocessing must be false"),
+        ({"do_flip_channel_order": True}, "`do_flip_channel_order` .* must be false"),
+        (
+            {"sharpen": 2},
+            "`sharpen` of a preprocessing must be one of the known fields",
+        ),
+        (
+            {"do_resize": "false"},
+            "`do_resize` of a preprocessing must be true or false",
+        ),
+        ({"crop_mode": "border"}, "`crop_mode` .* must be 'center' or 'squash'"),
+        ({"resize_mode": "longest"}, "`resize_mode` .* must be 'shortest' or 'squash'"),
+        ({"crop_pct": 1.5}, "`crop_pct` of a preprocessing must be a share from"),
+        ({"include_top": True}, "`include_top` .* must be false, or EfficientNet's"),
+        ({"size": {"shortest_edge": 9, "longest_edge": 9}}, "`size` of a preproc"),
+        (
+            {"image_processor_type": "DetrImageProcessor"},
+            "`image_processor_type` .* must be that of Beit, .*'DetrImageProcessor'",
+        ),
+        (
+            {"image_processor_type": "ConvNextImageProcessor", "size": BOTH},
+            "`size` of a preprocessing must be a number or shortest_edge for ConvNeXt",
+        ),
+        (
+            {"image_processor_type": "ConvNextImageProcessor", "crop_size": 9},
+            "`crop_size` of a preprocessing must be that of `size` for ConvNeXt",
+        ),
     ],
 )
 def test_fields_that_ask_for_other_steps_are_named(changes, match):
@@ -291,12 +323,102 @@ def test_folders_of_open_clip(tmp_path, changes, expected):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    # Where the size has two different sides, open_clip covers it, and does not resize
-    # the shorter edge.
-    [{"resize_mode": "longest"}, {"mean": None}, {"size": "large"}, {"size": [17, 19]}],
+    ("changes", "match"),
+    [
+        ({"resize_mode": "longest"}, "`resize_mode` .* must be 'shortest' or 'squash'"),
+        ({"interpolation": "area"}, "`resample` .* must be 1, 2 or 3 .*'area'"),
+    ],
 )
-def test_folders_of_open_clip_with_other_steps_have_no_preprocessing(tmp_path, changes):
+def test_folders_of_open_clip_with_other_steps_are_refused(tmp_path, changes, match):
     fields = {**OPEN_CLIP, "size": 21, **changes}
     opened = _Opened(tmp_path, preprocess_cfg=fields, model_cfg=None)
+    found: Any = description._preprocessing(opened)  # type: ignore
+    with pytest.raises(ValueError, match=match):
+        models.image_preprocessing(found)
+    opened.config["preprocess_cfg"]["size"] = "large"
     assert description._preprocessing(opened) is None  # type: ignore
+
+
+def test_a_size_that_is_not_square_is_covered_in_open_clip(tmp_path):
+    fields = {**OPEN_CLIP, "size": [17, 19], "interpolation": "bilinear"}
+    opened = _Opened(tmp_path, preprocess_cfg=fields, model_cfg=None)
+    found: Any = description._preprocessing(opened)  # type: ignore
+    config = models.image_preprocessing(found).get_config()
+    assert config["covers"] and config["size"] == config["crop_size"] == [17, 19]
+    assert config["resample"] == "bicubic"
+
+
+def test_old_files_name_no_processor_and_timms_has_its_own_fields(tmp_path):
+    file = tmp_path / "preprocessor_config.json"
+    old = {"size": 20, "crop_pct": 0.8, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    file.write_text(json.dumps(old))
+    for model_type, size, crop_size in (
+        ("resnet", 25, [20, 20]),
+        ("convnext", 25, [20, 20]),
+        ("swin", [20, 20], None),
+        ("clip", 20, [224, 224]),
+    ):
+        opened = _Opened(tmp_path, model_type=model_type)
+        found: Any = description._preprocessing(opened)  # type: ignore
+        config = models.image_preprocessing(found).get_config()
+        assert (config["size"], config["crop_size"]) == (size, crop_size)
+    assert description._preprocessing(_Opened(tmp_path)) == old  # type: ignore
+    kind = {"image_processor_type": "TimmWrapperImageProcessor"}
+    file.write_text(json.dumps({**kind, "pretrained_cfg": {"input_size": [3, 20, 20]}}))
+    found = description._preprocessing(_Opened(tmp_path))  # type: ignore
+    config = models.image_preprocessing(found).get_config()
+    assert (config["size"], config["crop_size"]) == (22, [20, 20])  # 20 / 0.875
+    assert config["mean"] == [0.485, 0.456, 0.406]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sides", "expected"),
+    [
+        (
+            {"size": {"shortest_edge": 20}},
+            [32, 32],
+            {"size": 40, "crop_size": [32, 32]},
+        ),
+        (
+            {"size": {"shortest_edge": 20}},
+            [24, 48],
+            {"size": [30, 60], "crop_size": [24, 48], "covers": True},
+        ),
+        (
+            {"image_processor_type": "LevitImageProcessor"},
+            [32, 32],
+            {"size": 36, "crop_size": [32, 32]},
+        ),
+        (
+            {"image_processor_type": "ConvNextImageProcessor", "do_center_crop": False},
+            [32, 32],
+            {"size": 36, "crop_size": [32, 32]},
+        ),
+        ({"do_center_crop": False, "size": BOTH}, [7, 9], {"size": [7, 9]}),
+        ({"resample": 0}, [7, 9], None),
+    ],
+)
+def test_images_of_another_size_are_cropped_by_the_same_share(changes, sides, expected):
+    fields = {**CLIP, **changes}
+    found = description._for_other_size(fields, sides)
+    if expected is None:
+        assert found == fields
+        return
+    config = models.image_preprocessing(found).get_config()
+    assert {key: config[key] for key in expected} == expected
+    assert config["mean"] == CLIP["image_mean"]
+
+
+def test_images_that_cover_a_size_have_the_same_pixels_at_unknown_sizes():
+    layer = ImagePreprocessing([11, 17], crop_size=[11, 17], covers=True)
+    for rows, columns in ((31, 45), (45, 31), (12, 90)):
+        image = photo(rows, columns)
+        unknown = tf.function(
+            layer, input_signature=[tf.TensorSpec([1, None, None, 3])]
+        )
+        found = unknown(image[None].astype("float32"))
+        np.testing.assert_allclose(found, layer(image[None]), atol=1e-6)
+    with pytest.raises(
+        ValueError, match="`covers` must be False without a `crop_size`"
+    ):
+        ImagePreprocessing(11, crop_size=11, covers=True)

@@ -1,13 +1,14 @@
 """Decoding compiles for TPUs: the prompt, a step, and whole loops of `generate`."""
 
 import pytest
-from model_cases import CASES, DECODERS, first_of_families, inputs_for
+from model_cases import CASES, DECODERS, inputs_for
 from tpu_programs import (
     ROWS,
     TOPOLOGY,
     check_is_local,
     check_only_says_when_it_ends,
-    in_precisions,
+    few_of_families,
+    in_precision,
     model_of,
 )
 
@@ -18,8 +19,6 @@ from keras_attn.models.parts.keras_state import without_allocating
 LENGTH = 16
 # Models that read a token at each step, not their surroundings.
 WRITERS = [case for case in DECODERS if "world_state" not in CASES[case].card.inputs]
-# A decoder with caches, and a recurrent one that attends to an encoder.
-LOOPS = ("gpt_117m", "rnnsearch_50")
 STRATEGIES = {
     "greedy": Greedy(),
     "sample": Sample(temperature=0.7, top_k=5, top_p=0.9, seed=1),
@@ -28,8 +27,8 @@ STRATEGIES = {
 
 
 @pytest.mark.tpu
-@pytest.mark.parametrize("case", first_of_families(DECODERS))
-@in_precisions("mixed_bfloat16", "float32")
+@pytest.mark.parametrize("case", few_of_families(DECODERS))
+@in_precision("mixed_bfloat16")
 def test_prompt_and_step_are_local(case, dtype_policy):
     model = model_of(case)
     with without_allocating():
@@ -42,13 +41,7 @@ def test_prompt_and_step_are_local(case, dtype_policy):
 
 @pytest.mark.tpu
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(
-    "case",
-    [
-        case if case in LOOPS else pytest.param(case, marks=pytest.mark.variation)
-        for case in WRITERS
-    ],
-)
+@pytest.mark.parametrize("case", few_of_families(WRITERS))
 def test_devices_that_generate_only_say_when_they_end(case, strategy):
     model = model_of(case)
     program = tpu.compile_generate(

@@ -1,6 +1,8 @@
 """Sizes of a variant as defaults of a builder's arguments."""
 
+import copy
 import inspect
+import pickle
 from typing import Annotated, Any, TypedDict, Unpack, cast
 
 import pytest
@@ -33,23 +35,47 @@ def build(
 def test_arguments_take_the_values_of_the_variant():
     assert build() == ("base", 2, True, None, 0.1, None)
     assert build("large") == ("large", 3, False, 5, 0.1, None)
-    assert build(variant="large", num_layers=None) == build("large")
+    assert build(variant="large", num_layers=FROM_VARIANT) == build("large")
 
 
 def test_given_arguments_override_the_variant():
     built = build("large", num_layers=7, dropout=0.0, mask="causal")
     assert built == ("large", 7, False, 5, 0.0, "causal")
-    # Values that are false are values.
+    # Values that are false are values, and so is None.
     assert build(norm_first=False, num_layers=0) == ("base", 0, False, None, 0.1, None)
+    assert build("large", window=None) == ("large", 3, False, None, 0.1, None)
 
 
 def test_the_signature_and_the_docstring_are_those_of_the_builder():
     names = ["variant", "num_layers", "norm_first", "window", "dropout", "mask"]
     parameters = inspect.signature(build).parameters
     assert list(parameters) == names
-    assert parameters["num_layers"].default is FROM_VARIANT is None
+    assert parameters["num_layers"].default is FROM_VARIANT
+    assert "num_layers=<the variant's>," in str(inspect.signature(build))
+    assert copy.deepcopy(FROM_VARIANT) is pickle.loads(pickle.dumps(FROM_VARIANT))
     assert parameters["dropout"].default == 0.1
     assert (build.__name__, build.__doc__) == ("build", "Returns its arguments.")
+
+
+def test_none_is_a_value_where_the_signature_has_it():
+    sizes = {"num_layers": 2, "hidden_dim": 6, "num_heads": 3, "mlp_dim": 5}
+    model = models.build_gpt("gpt3_small", vocabulary_size=7, **sizes, window=None)
+    assert model.get_layer("block_1").window is None
+    model = models.build_gpt("gpt3_small", vocabulary_size=7, **sizes)
+    assert model.get_layer("block_1").window == 256
+    with pytest.raises(
+        ValueError, match="`num_layers` must .*Received: num_layers=None"
+    ):
+        models.build_gpt("gpt3_small", num_layers=None)  # pyright: ignore
+
+
+def test_a_size_of_other_variants_is_none():
+    @with_sizes({"vit": {"patch_size": 32}, "resnet": {"stem_dim": 64}})
+    def build_tower(variant="vit", *, patch_size=FROM_VARIANT, stem_dim=FROM_VARIANT):
+        return variant, patch_size, stem_dim
+
+    assert build_tower() == ("vit", 32, None)
+    assert build_tower("resnet", stem_dim=7) == ("resnet", None, 7)
 
 
 def test_published_builders_show_every_option():

@@ -53,6 +53,14 @@ def test_merge_no_masks():
     assert attn.merge_masks() is None
 
 
+def test_document_mask():
+    mask = ops.convert_to_numpy(attn.document_mask(np.array([[1, 1, 2], [3, 3, 3]])))
+    assert mask.astype(int).tolist() == [
+        [[1, 1, 0], [1, 1, 0], [0, 0, 1]],
+        [[1, 1, 1], [1, 1, 1], [1, 1, 1]],
+    ]
+
+
 @pytest.mark.parametrize("window", [1, 3, 9])
 def test_banded_mask(window):
     queries, keys = np.array([[4, 5], [0, 9]]), np.arange(10)[None].repeat(2, 0)

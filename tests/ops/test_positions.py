@@ -62,6 +62,22 @@ def test_token_positions_count_real_tokens_only():
         ]
 
 
+def test_positions_of_each_document_of_a_row():
+    mask = [[1, 1, 1, 1, 1, 0], [0, 1, 1, 0, 1, 1], [1, 1, 0, 1, 0, 0]]
+    ids = [[7, 7, 2, 3, 3, 0], [0, 1, 1, 2, 2, 2], [4, 4, 4, 4, 0, 0]]
+    for dtype in ("int32", "bool"):
+        found = attn.document_positions(np.array(mask, dtype), np.array(ids))
+        assert ops.convert_to_numpy(found).tolist() == [
+            [0, 1, 0, 0, 1, 0],
+            [0, 0, 1, 0, 0, 1],
+            [0, 1, 1, 2, 0, 0],
+        ]
+    # One document has the positions of a row.
+    found = attn.document_positions(MASK, np.ones_like(MASK))
+    expected = ops.convert_to_numpy(attn.token_positions(MASK))
+    np.testing.assert_array_equal(ops.convert_to_numpy(found), expected)
+
+
 def test_row_positions_count_from_the_first_real_token():
     for mask in (MASK, MASK.astype(bool)):
         positions = ops.convert_to_numpy(attn.row_positions(mask))

@@ -107,7 +107,8 @@ def test_a_preprocessing_is_written_in_the_naming_of_each_library(tmp_path):
     fields = json.loads((tmp_path / "preprocessor_config.json").read_text())
     assert fields == model.preprocessing
     assert fields["image_mean"] == [0.4, 0.5, 0.6]
-    assert fields["size"] == {"shortest_edge": 17}  # 14 / 0.8, without the fraction.
+    # 14 / 0.8 and 21 / 0.8, without the fractions; timm covers both.
+    assert fields["size"] == {"height": 17, "width": 26} and fields["covers"]
     assert fields["crop_size"] == {"height": 14, "width": 21}
     again: Any = load_checkpoint(tmp_path)
     assert again.preprocessing == fields

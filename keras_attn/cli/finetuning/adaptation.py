@@ -42,13 +42,26 @@ def quantize(model: Any, mode: str) -> str:
     Raises:
         ValueError: If only Keras' own way is there, which reaches little.
     """
+    check_quantizable(model, mode)
+    return str(model.quantize(mode))
+
+
+def check_quantizable(model: Any, mode: str) -> None:
+    """Raises if only Keras' own way is there, which reaches little.
+
+    Args:
+        model: A model.
+        mode: `--quantize`.
+
+    Raises:
+        ValueError: If it cannot be quantized.
+    """
     if type(model).quantize is keras.Model.quantize:
         raise ValueError(
             f"--quantize {mode} is not available for this model: Keras' own "
             "`quantize` passes over attention, and none of ours is there. "
             f"Received: a {type(model).__name__}"
         )
-    return str(model.quantize(mode))
 
 
 def adapt(model: Any, settings: Settings, new_layers: list[str]) -> LoRAReport:

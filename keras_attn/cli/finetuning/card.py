@@ -25,18 +25,19 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
         result: What it knows and what was measured.
     """
     settings = job.settings
-    title = folder.resolve().name
+    title, name = folder.resolve().name, Path(settings.model).name
+    how = "fine-tuned" if result.is_pretrained else "trained from random weights"
     data = [f"- {line}" for line in job.lines()]
     lines = [
         "---",
         "library_name: keras-attn",
-        f"base_model: {json.dumps(Path(settings.model).name)}",
+        *([f"base_model: {json.dumps(name)}"] if result.is_pretrained else []),
         f"tags: [keras, keras-attn, {result.task.replace('_', '-')}]",
         "---",
         "",
         f"# {title}",
         "",
-        f"`{Path(settings.model).name}`, fine-tuned on {TASKS[result.task]}.",
+        f"`{name}`, {how} on {TASKS[result.task]}.",
         "",
         "## Data",
         "",
@@ -66,6 +67,14 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
     if "most_frequent_class" in result.figures:
         lines += [
             "`most_frequent_class` is the accuracy of always answering that class.",
+            "",
+        ]
+    if result.label_scale is not None:
+        lines += [
+            "The loss is that of labels scaled to mean 0 and deviation 1; the errors "
+            "and the predictions are in the unit of the labels, of mean "
+            f"{result.label_scale['mean']:.6g} and deviation "
+            f"{result.label_scale['deviation']:.6g}.",
             "",
         ]
     if result.class_names:

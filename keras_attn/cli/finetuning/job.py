@@ -85,6 +85,14 @@ class Job(abc.ABC):
             ValueError: If it does not fit.
         """
 
+    def begin(self, model: Any) -> Any:
+        """The model to train, from one that was prepared, with its weights."""
+        return model
+
+    def finish(self, model: Any) -> Any:
+        """The model to save, from one that was trained."""
+        return model
+
     @abc.abstractmethod
     def batches(self, epoch: Any) -> tuple[Batches, Batches]:
         """The training and the validation batches.

@@ -16,6 +16,7 @@ from keras_attn.cli.finetuning.job import (
     shortened_names,
 )
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
+from keras_attn.cli.finetuning.label_scale import LabelScale
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
@@ -176,7 +177,13 @@ class LabeledTextJob(EncodedTextJob):
         if self.class_names:
             found = validation.classes(self.class_names)
             self.notes += without_examples(self.class_names, found)
-        self.encode([train, validation], [self._labels(x) for x in (train, validation)])
+        labels = [self._labels(part) for part in (train, validation)]
+        self.scale: LabelScale | None = None
+        if self.is_regression:
+            self.range = float(labels[0].min()), float(labels[0].max())
+            self.scale = LabelScale.of(labels[0])
+            labels = [self.scale.standardize(part) for part in labels]
+        self.encode([train, validation], labels)
 
     def _labels(self, texts: LabeledTexts) -> np.ndarray:
         return texts.scores() if self.is_regression else texts.classes(self.class_names)
@@ -193,9 +200,13 @@ class LabeledTextJob(EncodedTextJob):
                 for name, number in zip(self.class_names, counts, strict=True)
             ]
             lines.append(f"{len(listed)} classes: {shortened_names(listed)}")
-        else:
-            low, high = self.labels[0].min(), self.labels[0].max()
-            lines.append(f"numbers from {low:g} to {high:g}")
+        if self.scale is not None:
+            low, high = self.range
+            lines.append(
+                f"numbers from {low:.6g} to {high:.6g}, mean {self.scale.mean:.6g}, "
+                f"deviation {self.scale.deviation:.6g}; scaled to mean 0 and deviation "
+                "1 for training, predicted in their own unit"
+            )
         if self.num_truncated:
             lines.append(
                 f"truncated at {self.max_length} tokens: {self.num_truncated:,} {what} "
@@ -208,14 +219,28 @@ class LabeledTextJob(EncodedTextJob):
         super().prepare(model)
         model.class_names = self.class_names or None
 
+    def begin(self, model: Any) -> Any:
+        """A model of numbers that has learned some predicts standardized ones."""
+        if self.scale is None or not self.source.predicts_numbers:
+            return model
+        return self.scale.out_of(model)
+
+    def finish(self, model: Any) -> Any:
+        """A model of numbers predicts them in their own unit."""
+        return model if self.scale is None else self.scale.into(model)
+
     def compile(self, trainer: keras.Model, **options: Any) -> None:
         """Cross-entropy, or the squared error of numbers."""
-        if self.is_regression:
+        if self.scale is not None:
             # Rows that devices cannot share are on each of them.
             size = max(2, *map(len, self.labels)) * device_count()
             trainer.compile(
                 loss=keras.losses.MeanSquaredError(),
-                metrics=[PearsonCorrelation(), SpearmanCorrelation(size)],
+                metrics=[
+                    *self.scale.metrics(),
+                    PearsonCorrelation(),
+                    SpearmanCorrelation(size),
+                ],
                 **options,
             )
             return
@@ -242,9 +267,11 @@ class LabeledTextJob(EncodedTextJob):
         return found
 
     def result(self) -> Result:
-        """With the classes."""
-        found = vars(super().result())
-        return Result(**{**found, "class_names": self.class_names})
+        """With the classes, or the scale of the numbers."""
+        found = {**vars(super().result()), "class_names": self.class_names}
+        if self.scale is not None:
+            found["label_scale"] = vars(self.scale)
+        return Result(**found)
 
 
 class RewardJob(EncodedTextJob):

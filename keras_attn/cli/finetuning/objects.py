@@ -131,11 +131,6 @@ class ObjectJob(Job):
         if self.has_masks:
             self.aligned_masks = model.get_layer("masks").aligned
         model.class_names = self.class_names
-        if not self.scores_boxes:
-            say(
-                "mAP is not measured without pycocotools: install keras-attn[eval]",
-                "yellow",
-            )
 
     def batches(self, epoch: Any) -> tuple[Batches, Batches]:
         """Batches of images and boxes."""
@@ -165,6 +160,10 @@ class ObjectJob(Job):
     def callbacks(self, validation: Batches) -> list[keras.callbacks.Callback]:
         """Mean average precision after each epoch, of masks if there are masks."""
         if not self.scores_boxes:
+            say(
+                "mAP is not measured without pycocotools: install keras-attn[eval]",
+                "yellow",
+            )
             return []
         options: dict[str, Any] = {}
         if self.has_masks:

@@ -29,6 +29,9 @@ class Result:
         normalize: Normalization of `segmentation_dataset` and `detection_dataset`.
         aligned_masks: How masks of objects are pasted; see `ops.paste_masks`.
         preprocessing: Fields of transformers' `preprocessor_config.json`.
+        label_scale: `mean` and `deviation` of the numbers that it learned from, which
+            training scaled to 0 and 1; its outputs are in their own unit.
+        is_pretrained: Whether it had weights before it learned from these data.
         figures: What was measured on the validation data.
     """
 
@@ -41,6 +44,8 @@ class Result:
     normalize: str | None = None
     aligned_masks: bool = True
     preprocessing: dict[str, Any] | None = None
+    label_scale: dict[str, float] | None = None
+    is_pretrained: bool = True
     figures: dict[str, float] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
@@ -59,6 +64,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "normalize": (str, type(None)),
     "aligned_masks": (bool,),
     "preprocessing": (dict, type(None)),
+    "label_scale": (dict, type(None)),
+    "is_pretrained": (bool,),
     "figures": (dict,),
 }
 

@@ -10,7 +10,12 @@ from typing import Any
 
 import keras
 
-from keras_attn.cli.finetuning.adaptation import adapt, check_adaptation, quantize
+from keras_attn.cli.finetuning.adaptation import (
+    adapt,
+    check_adaptation,
+    check_quantizable,
+    quantize,
+)
 from keras_attn.cli.finetuning.card import write_card
 from keras_attn.cli.finetuning.completions import CompletionJob, PreferenceJob
 from keras_attn.cli.finetuning.job import Job, is_compiled
@@ -23,12 +28,14 @@ from keras_attn.cli.finetuning.result import NAME as RESULT_FILE
 from keras_attn.cli.finetuning.result import Result, read_result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source, find_source
+from keras_attn.cli.opened_model import warn_of_random_weights
 from keras_attn.cli.plan import short
 from keras_attn.cli.runs import claim, holds_run, is_interrupted
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
 from keras_attn.models import save_checkpoint
 from keras_attn.models.checkpoints.saving import can_be_saved
+from keras_attn.models.parts.keras_state import undone, without_allocating
 from keras_attn.models.parts.planning import plan_model
 from keras_attn.processes import alone, is_writer
 from keras_attn.training import AdamW, BackupAndResume, LinearWarmup, merge_lora
@@ -79,13 +86,12 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
             say(f"  {line}")
         for note in job.notes:
             say(f"  {note}", "yellow")
-        if only_plan:
-            _say_cost(job)
-            return settings.run_dir
+        if not source.is_pretrained:
+            warn_of_random_weights(settings.model)
         identity = _identity(settings, source)
         if holds_run(settings.run_dir, identity):
             result = read_result(settings.run_dir)
-            if result is not None:
+            if result is not None and not only_plan:
                 say(f"The run in {settings.run_dir} is already trained.")
                 _say_figures(result)
                 return settings.run_dir
@@ -94,7 +100,11 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
             with working("Checking the files"):
                 for part in job.files():
                     part.check()
+        if only_plan:
+            _check_model(job)
         _say_cost(job)
+        if only_plan:
+            return settings.run_dir
         result = _train(job, identity)
         _say_figures(result)
         _suggest(job)
@@ -162,6 +172,22 @@ def _digest(path: Path) -> str:
     return found.hexdigest()[:16]
 
 
+def _check_model(job: Job) -> None:
+    """Raises what the run would raise when it has loaded the model.
+
+    Raises:
+        ValueError: If the model, the data and the options do not fit together.
+    """
+    settings = job.settings
+    with working("Checking the model"), undone(), without_allocating():
+        model = job.source.sketch(job.head, job.options())
+        job.prepare(model)
+        if settings.quantize is not None:
+            check_quantizable(model, settings.quantize)
+        if settings.lora is not None:
+            adapt(model, settings, job.new_layers(model))
+
+
 def _say_cost(job: Job) -> None:
     """Says what a step and the run cost, counted in the graph of the model."""
     if keras.backend.backend() != "tensorflow":
@@ -227,6 +253,7 @@ def _train(job: Job, identity: dict[str, Any]) -> Result:
     keras.utils.set_random_seed(settings.seed)
     model = source.load(job.head, job.options())
     job.prepare(model)
+    model = job.begin(model)
     if settings.quantize is not None:
         with working("Quantizing"):
             report = quantize(model, settings.quantize)
@@ -283,10 +310,12 @@ def _train(job: Job, identity: dict[str, Any]) -> Result:
     with working("Measuring the result"):
         figures = job.figures(trainer, validation)
     figures = {name: value for name, value in figures.items() if math.isfinite(value)}
-    result = Result(**{**vars(job.result()), "figures": figures})
+    known = {"is_pretrained": source.is_pretrained, "figures": figures}
+    result = Result(**{**vars(job.result()), **known})
     if settings.lora is not None and settings.quantize is None:
         # In every process: it changes weights that all share.
         merge_lora(model)
+    model = job.finish(model)
     if is_writer():
         with working("Saving"), alone():
             _save(model, job, result)
@@ -311,6 +340,10 @@ def _save(model: Any, job: Job, result: Result) -> None:
 def _say_figures(result: Result) -> None:
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.figures.items())
     say(f"\nOn the validation data: {figures}", "bold")
+    if result.label_scale is not None:
+        say("The loss is that of labels of mean 0 and deviation 1.", "dim")
+    if not result.is_pretrained:
+        say("Trained from random weights: nothing was fine-tuned.", "yellow")
 
 
 def _suggest(job: Job) -> None:

@@ -11,6 +11,7 @@ import keras
 
 from keras_attn import models
 from keras_attn.cli.finetuning.result import NAME as RESULT
+from keras_attn.cli.finetuning.result import read_result
 from keras_attn.cli.opened_model import (
     find_model,
     is_checkpoint,
@@ -73,6 +74,17 @@ class Source:
         if self.path is None or not is_checkpoint(self.path):
             return None
         return class_names_of(Folder(self.path).config)
+
+    @property
+    def predicts_numbers(self) -> bool:
+        """Whether it has a head whose output is a number in the unit of its labels."""
+        result = None if self.path is None else read_result(self.path)
+        if result is not None or self.path is None or not is_checkpoint(self.path):
+            return result is not None and result.task == "text_regression"
+        config = Folder(self.path).config
+        names = config.get("architectures") or ()
+        is_classifier = any("SequenceClassification" in str(name) for name in names)
+        return is_classifier and config.get_num_labels() == 1
 
     @property
     def is_language_model(self) -> bool:

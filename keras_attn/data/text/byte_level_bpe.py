@@ -1,9 +1,12 @@
 """Byte-level BPE, the tokenizer of GPT-2 and RoBERTa, and decoding token by token."""
 
 import codecs
+import dataclasses
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from keras_attn.checks import check_choice
 from keras_attn.data.text import tokenizer_files as files
@@ -15,14 +18,15 @@ from keras_attn.data.text.byte_pairs import (
     read_packed,
     write_byte_pairs,
 )
+from keras_attn.data.text.conventions import Convention, Vocabulary
+from keras_attn.data.text.plain_folder import check_plain
 from keras_attn.data.text.text_tokenizer import (
-    Convention,
     TextTokenizer,
-    Vocabulary,
     check_trained_size,
     tokenizers_library,
     training_corpus,
 )
+from keras_attn.data.text.tokenizer_json import byte_level_json
 from keras_attn.file_reading import read_vocabulary_json
 from keras_attn.options import described_as
 
@@ -88,6 +92,9 @@ class ByteLevelBPETokenizer(TextTokenizer):
         section 2.2. Liu et al., "RoBERTa", 2019, arXiv:1907.11692.
     """
 
+    # Decoding is exact.
+    _may_clean_up = False
+
     def __init__(
         self,
         pieces: Sequence[str],
@@ -99,7 +106,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         check_choice("convention", convention, CONVENTIONS)
         known = CONVENTIONS[convention]
         if tokens is not None:
-            known = Convention(dict(tokens), known.single, known.pair)
+            known = dataclasses.replace(known, tokens=dict(tokens))
         super().__init__(Vocabulary.of(pieces, known))
         self.merges = tuple((first, second) for first, second in merges)
         self.add_prefix_space = add_prefix_space
@@ -174,10 +181,24 @@ class ByteLevelBPETokenizer(TextTokenizer):
                 otherwise RoBERTa's if the vocabulary has "<s>" and "</s>".
         """
         settings = files.read_settings(folder)
+        path, plain, arguments = cls._read(folder, settings, convention)
+        settings = check_plain(folder, path, plain, settings, arguments["convention"])
+        with files.errors_name(path):
+            return cls(**arguments)._with_settings(settings)
+
+    @classmethod
+    def _read(
+        cls,
+        folder: str | os.PathLike,
+        settings: Mapping[str, Any],
+        convention: str | None = None,
+    ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+        """The file, what it says as a `tokenizer.json`, and our arguments."""
         listed, merged, packed = (
             files.find_file(folder, name)
             for name in ("vocab.json", "merges.txt", "tokenizer.json")
         )
+        prefix = False
         if listed is not None and merged is not None:
             path = listed
             pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
@@ -185,7 +206,6 @@ class ByteLevelBPETokenizer(TextTokenizer):
         elif packed is not None:
             path = packed
             pieces, merges, prefix = read_packed(packed)
-            settings = {"add_prefix_space": prefix} | settings
         else:
             raise files.missing_files(folder, *_FILES)
         if convention is None:
@@ -194,11 +214,23 @@ class ByteLevelBPETokenizer(TextTokenizer):
             inferred = "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
             convention = of_class.get(kind, inferred)
         check_choice("convention", convention, CONVENTIONS)
-        tokens = files.named_tokens(settings, CONVENTIONS[convention].tokens)
-        prefix = bool(settings.get("add_prefix_space", False))
+        known = CONVENTIONS[convention]
+        tokens = files.named_tokens(settings, known.tokens)
+        prefix = bool(settings.get("add_prefix_space", prefix))
         with files.errors_name(path):
-            tokenizer = cls(pieces, merges, convention, prefix, tokens)
-        return tokenizer._with_settings(settings)
+            known = dataclasses.replace(known, tokens=tokens).within(pieces)
+        plain = byte_level_json(pieces, merges, known, prefix)
+        return (
+            path,
+            plain,
+            {
+                "pieces": pieces,
+                "merges": merges,
+                "convention": convention,
+                "add_prefix_space": prefix,
+                "tokens": tokens,
+            },
+        )
 
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
@@ -208,6 +240,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
             folder,
             _HUGGING_FACE[self._name],
             self.convention.tokens,
+            self.convention.left_stripped,
             add_prefix_space=self.add_prefix_space,
             **self._kept_settings(),
         )

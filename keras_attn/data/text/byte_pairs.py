@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
@@ -93,46 +92,23 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
     return merges
 
 
-def read_packed(
-    path: Path, word_end: str = ""
-) -> tuple[list[str], list[tuple[str, str]], bool]:
+def read_packed(path: Path) -> tuple[list[str], list[tuple[str, str]], bool]:
     """The pieces, the merges and `add_prefix_space` of a `tokenizer.json`.
 
     Args:
         path: The file.
-        word_end: What the last piece of a word ends in: "" for GPT-2 and RoBERTa,
-            "</w>" for CLIP, which also normalizes text and splits words by a pattern.
+
+    Raises:
+        ValueError: If it holds no pairs of bytes.
     """
     content = read_vocabulary_json(path)
     model = get_object(content, "model", path)
     splitter = get_object(content, "pre_tokenizer", path)
-    if word_end:
-        kind, required, splitter = _clip_fields(content, splitter)
-    else:
-        kind = "a byte-level BPE, as of GPT-2 or RoBERTa"
-        required = {
-            "pre_tokenizer.type": (splitter.get("type"), "ByteLevel"),
-            "pre_tokenizer.use_regex": (splitter.get("use_regex", True), True),
-            "normalizer": (content.get("normalizer"), None),
-        }
-    required = {
-        "model.type": (model.get("type", "BPE"), "BPE"),
-        **required,
-        "model.dropout": (model.get("dropout"), None),
-        "model.continuing_subword_prefix": (
-            model.get("continuing_subword_prefix") or "",
-            "",
-        ),
-        "model.end_of_word_suffix": (model.get("end_of_word_suffix") or "", word_end),
-        "model.byte_fallback": (model.get("byte_fallback", False), False),
-        "model.ignore_merges": (model.get("ignore_merges", False), False),
-    }
-    for name, (found, wanted) in required.items():
-        if found != wanted:
-            raise ValueError(
-                f"tokenizer.json must be {kind}, where {name} is {wanted!r}. "
-                f"Received: {str(path)!r}, {name}={shown(found)}"
-            )
+    if model.get("type", "BPE") != "BPE":
+        raise ValueError(
+            "tokenizer.json must hold a BPE model. Received: "
+            f"{str(path)!r}, a model of type {shown(model.get('type'))}"
+        )
     try:
         added = {each["content"]: each["id"] for each in content["added_tokens"]}
         ids = {**model["vocab"], **added}
@@ -149,29 +125,3 @@ def read_packed(
         ) from error
     prefix = get_flag(splitter, "add_prefix_space", None, path, allow_none=True)
     return files.pieces_in_order(ids, path), merges, bool(prefix)
-
-
-def _clip_fields(content: dict[str, Any], splitter: dict[str, Any]):
-    """What a `tokenizer.json` of CLIP says of the steps before its merges."""
-    steps = _steps(splitter, "pretokenizers")
-    pattern = (steps.get("Split") or {}).get("pattern")
-    pattern = pattern.get("Regex") if isinstance(pattern, dict) else None
-    # Newer files name the special tokens before it, which are no matter here.
-    found = pattern if not isinstance(pattern, str) else pattern[-len(CLIP_WORD) :]
-    required = {
-        "normalizer": (
-            list(_steps(content.get("normalizer"), "normalizers")),
-            ["NFC", "Replace", "Lowercase"],
-        ),
-        "pre_tokenizer": (list(steps), ["Split", "ByteLevel"]),
-        "pre_tokenizer.pattern": (found, CLIP_WORD),
-    }
-    return "CLIP's byte-level BPE", required, {}
-
-
-def _steps(sequence: Any, field: str) -> dict[Any, dict[str, Any]]:
-    """The steps of a sequence by type, in their order."""
-    steps = sequence.get(field) if isinstance(sequence, dict) else None
-    steps = steps if isinstance(steps, list) else []
-    found = [step for step in steps if isinstance(step, dict)]
-    return {step["type"]: step for step in found if isinstance(step.get("type"), str)}

@@ -4,6 +4,8 @@ import functools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,16 +22,17 @@ from keras_attn.data.text.byte_pairs import (
     write_byte_pairs,
 )
 from keras_attn.data.text.character_map import CharacterMap, clip_changes
+from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
+from keras_attn.data.text.plain_folder import check_plain
 from keras_attn.data.text.text_tokenizer import (
-    Convention,
     TextTokenizer,
-    Vocabulary,
     check_trained_size,
     text_library,
     tokenizers_library,
     training_corpus,
 )
+from keras_attn.data.text.tokenizer_json import clip_json
 from keras_attn.file_reading import read_vocabulary_json
 from keras_attn.options import described_as
 
@@ -72,6 +75,9 @@ class CLIPTokenizer(GraphTokenizer):
         Radford et al., "Learning Transferable Visual Models From Natural Language
         Supervision", 2021, section 2.4, arXiv:2103.00020.
     """
+
+    # As in the reference, which takes away no blank.
+    _may_clean_up = False
 
     def __init__(
         self,
@@ -160,6 +166,16 @@ class CLIPTokenizer(GraphTokenizer):
                 a row has at most.
         """
         settings = files.read_settings(folder)
+        path, plain, arguments = cls._read(folder, settings)
+        settings = check_plain(folder, path, plain, settings, "clip")
+        with files.errors_name(path):
+            return cls(**arguments)._with_settings(settings)
+
+    @classmethod
+    def _read(
+        cls, folder: str | os.PathLike, settings: Mapping[str, Any]
+    ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+        """The file, what it says as a `tokenizer.json`, and our arguments."""
         listed, merged, packed = (
             files.find_file(folder, name)
             for name in ("vocab.json", "merges.txt", "tokenizer.json")
@@ -170,21 +186,27 @@ class CLIPTokenizer(GraphTokenizer):
             merges = read_merges(merged)
         elif packed is not None:
             path = packed
-            pieces, merges, _ = read_packed(packed, WORD_END)
+            pieces, merges, _ = read_packed(packed)
         else:
             raise files.missing_files(
                 folder, "vocab.json with merges.txt", "tokenizer.json"
             )
+        tokens = files.named_tokens(settings, TOKENS)
         with files.errors_name(path):
-            tokenizer = cls(pieces, merges, files.named_tokens(settings, TOKENS))
-        return tokenizer._with_settings(settings)
+            convention = _convention(tokens).within(pieces)
+        plain = clip_json(pieces, merges, convention)
+        return path, plain, {"pieces": pieces, "merges": merges, "tokens": tokens}
 
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
         write_byte_pairs(folder, self.pieces, self.merges)
         files.write_settings(
-            folder, "CLIPTokenizer", self.convention.tokens, **self._kept_settings()
+            folder,
+            "CLIPTokenizer",
+            self.convention.tokens,
+            self.convention.left_stripped,
+            **self._kept_settings(),
         )
 
     @property

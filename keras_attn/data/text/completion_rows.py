@@ -17,10 +17,12 @@ class Row(NamedTuple):
         tokens: Both, one after another.
         is_label: Whether a token is learned: those of the completion, except the first
             of the row, which nothing precedes.
+        document_ids: Which pair a token is of, from 1.
     """
 
     tokens: list[int]
     is_label: list[bool]
+    document_ids: list[int]
 
 
 def make_row(
@@ -65,7 +67,7 @@ def make_row(
     end = [] if end_token_id is None else [end_token_id]
     tokens = [*map(int, prompt), *map(int, completion), *end][:max_tokens]
     is_label = [index >= max(len(prompt), 1) for index in range(len(tokens))]
-    return Row(tokens, is_label)
+    return Row(tokens, is_label, [1] * len(tokens))
 
 
 def pack_rows(rows: Sequence[Row], max_tokens: int) -> list[Row]:
@@ -90,6 +92,11 @@ def pack_rows(rows: Sequence[Row], max_tokens: int) -> list[Row]:
         Row(
             [token for index in pack for token in rows[index].tokens],
             [flag for index in pack for flag in rows[index].is_label],
+            [
+                number
+                for number, index in enumerate(pack, 1)
+                for _ in rows[index].tokens
+            ],
         )
         for pack in packs
     ]
@@ -104,6 +111,7 @@ class FlatRows:
         multiple: T is the longest row of a batch rounded up to a multiple of this, at
             most `max_length`. None pads to `max_length`.
         pad_token_id: Token of the padding.
+        packed: Whether inputs have `document_ids`, as a row may hold several pairs.
     """
 
     def __init__(
@@ -112,11 +120,17 @@ class FlatRows:
         max_length: int,
         multiple: int | None,
         pad_token_id: int,
+        *,
+        packed: bool = False,
     ):
         self.lengths = np.array([len(row.tokens) for row in rows], np.int64)
         self._starts = np.cumsum(self.lengths) - self.lengths
         self._tokens = np.array([t for row in rows for t in row.tokens], np.int32)
         self._is_label = np.array([x for row in rows for x in row.is_label], bool)
+        self._document_ids = np.array(
+            [x for row in rows for x in row.document_ids], np.int32
+        )
+        self._packed = packed
         self._max_length = max_length
         self._multiple = multiple
         self._pad_token_id = pad_token_id
@@ -127,12 +141,14 @@ class FlatRows:
         Args:
             indices: Numbers of rows, a tensor (B,).
         """
-        tokens, real, is_label = self._batch(indices, 1)
+        tokens, real, is_label, document_ids = self._batch(indices, 1)
         # A token without a label is padding too: nothing depends on it.
         inputs = {
             "token_ids": tokens[:, :-1],
             "padding_mask": tf.cast(real[:, 1:], tf.int32),
         }
+        if self._packed:
+            inputs["document_ids"] = document_ids[:, :-1] * inputs["padding_mask"]
         return inputs, tokens[:, 1:], tf.cast(is_label[:, 1:], tf.float32)
 
     def whole(self, indices) -> Any:
@@ -141,11 +157,11 @@ class FlatRows:
         Args:
             indices: Numbers of rows, a tensor (B,).
         """
-        tokens, real, _ = self._batch(indices, 0)
+        tokens, real, *_ = self._batch(indices, 0)
         return {"token_ids": tokens, "padding_mask": tf.cast(real, tf.int32)}
 
     def _batch(self, indices, extra):
-        """Tokens, what is real and what is a label, each (B, T + extra)."""
+        """Tokens, what is real, what is a label, and pairs, each (B, T + extra)."""
 
         def read(indices):
             lengths = self.lengths[indices]
@@ -157,9 +173,10 @@ class FlatRows:
             real = offsets < lengths[:, None]
             places = np.where(real, self._starts[indices][:, None] + offsets, 0)
             tokens = np.where(real, self._tokens[places], self._pad_token_id)
-            return tokens.astype(np.int32), real, self._is_label[places] & real
+            is_label, documents = self._is_label[places], self._document_ids[places]
+            return tokens.astype(np.int32), real, is_label & real, documents
 
-        types = (tf.int32, tf.bool, tf.bool)
+        types = (tf.int32, tf.bool, tf.bool, tf.int32)
         parts = tf.numpy_function(read, [indices], types, stateful=False)
         width = None if self._multiple is not None else self._max_length + extra
         return [tf.ensure_shape(part, [None, width]) for part in parts]

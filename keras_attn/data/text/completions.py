@@ -42,8 +42,8 @@ def completion_dataset(
         batch_size: B.
         end_token_id: Token after every completion. None adds none.
         packed: Whether rows hold as many pairs as fit, none of them cut in two, for
-            less padding. Attention and positions go on from one pair to the next, as in
-            `causal_lm_dataset`.
+            less padding. A third input, `document_ids`, tells them apart for models of
+            `build_gpt`, in which no pair sees another one; other models raise an error.
         pad_to_multiple_of: Rounds the longest row of a batch up to a multiple of this,
             instead of padding to `max_length`: faster, but compiled once per length.
         pad_token_id: Token of the padding, which is at the right.
@@ -56,9 +56,10 @@ def completion_dataset(
 
     Returns:
         A dataset of known cardinality of `(inputs, labels, sample_weight)`, each (B,
-        T): inputs are `token_ids` and `padding_mask` int32, 1 = real token; labels are
-        int32; sample weights are float32, 1 on the tokens of completions and end
-        tokens.
+        T): inputs are `token_ids` and `padding_mask` int32, 1 = real token, and if
+        `packed` `document_ids` int32, the number of the pair in its row from 1, 0 in
+        padding; labels are int32; sample weights are float32, 1 on the tokens of
+        completions and end tokens.
 
     Raises:
         ValueError: If there are no pairs, or the numbers of prompts and completions
@@ -109,7 +110,7 @@ def completion_dataset(
     ]
     if packed:
         rows = pack_rows(rows, max_length + 1)
-    flat = FlatRows(rows, max_length, pad_to_multiple_of, pad_token_id)
+    flat = FlatRows(rows, max_length, pad_to_multiple_of, pad_token_id, packed=packed)
     return batches_of_rows(
         len(rows),
         flat.next_tokens,

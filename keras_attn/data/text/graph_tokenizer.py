@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_attn.data.text.conventions import Vocabulary
 from keras_attn.data.text.text_tokenizer import (
     TextTokenizer,
-    Vocabulary,
     truncated_lengths,
 )
 
@@ -66,7 +66,10 @@ class GraphTokenizer(TextTokenizer, tf.Module, metaclass=_GraphMeta):
         is_pair = second_texts is not None
         max_length = self.max_length if max_length is None else max_length
         room = self._room(is_pair, max_length, pad_to_max_length)
-        parts = {"A": self._ragged(_as_strings("texts", texts))}
+        strings = _as_strings("texts", texts)
+        if self.prompt:
+            strings = tf.strings.join([self.prompt, strings])
+        parts = {"A": self._ragged(strings)}
         if is_pair:
             parts["B"] = self._ragged(_as_strings("second_texts", second_texts))
         if room is not None:

@@ -1,27 +1,43 @@
 """Loading the tokenizer of a folder, of any kind."""
 
 import os
+from typing import Any
 
+from keras_attn.data.text.byte_level_bpe import CONVENTIONS as BPE_CONVENTIONS
 from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer
 from keras_attn.data.text.clip_tokenizer import START, WORD_END, CLIPTokenizer
-from keras_attn.data.text.sentencepiece import MODEL_FILES, SentencePieceTokenizer
+from keras_attn.data.text.clip_tokenizer import TOKENS as CLIP_TOKENS
+from keras_attn.data.text.folder_settings import with_settings
+from keras_attn.data.text.json_tokenizer import JSONTokenizer
+from keras_attn.data.text.plain_folder import added_tokens_of, read_packed_file
+from keras_attn.data.text.sentencepiece import (
+    CONVENTIONS,
+    MODEL_FILES,
+    SentencePieceTokenizer,
+)
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.data.text.tokenizer_files import (
+    SETTING_OF_ROLE,
+    FurtherSettingsError,
+    errors_name,
     find_file,
     missing_files,
     read_settings,
 )
-from keras_attn.data.text.wordpiece import WordPieceTokenizer
+from keras_attn.data.text.tokenizer_json import NOT_UNIGRAM
+from keras_attn.data.text.wordpiece import BERT_TOKENS, WordPieceTokenizer
 from keras_attn.file_reading import (
+    MAX_VOCABULARY_BYTES,
     get_object,
     get_text,
+    read_bytes,
     read_json,
     read_vocabulary_json,
     shown,
 )
 
 # Class and options by `tokenizer_class` or `model_type`.
-_BY_NAME = {
+_BY_NAME: dict[str, tuple[Any, dict[str, str]]] = {
     "bert": (WordPieceTokenizer, {}),
     "clip": (CLIPTokenizer, {}),
     "distilbert": (WordPieceTokenizer, {}),
@@ -38,40 +54,132 @@ _GENERIC = ("pretrainedtokenizer", "tokenizersbackend", "")
 
 
 def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
-    """Reads the tokenizer of a folder in the Hugging Face layout.
+    """Reads a tokenizer in the Hugging Face layout, of any kind.
 
-    The kind is given by `tokenizer_config.json` (`tokenizer_class`) or `config.json`
-    (`model_type`), otherwise by the files: `vocab.txt` is WordPiece, a `.model`
-    SentencePiece, `vocab.json` with `merges.txt` byte-level BPE (CLIP's if it has
-    "<|startoftext|>"), and a `tokenizer.json` alone states it in its `model`.
+    The kind is determined by `tokenizer_class` in `tokenizer_config.json`, by
+    `model_type` in `config.json`, or else by the files: `vocab.txt` is a WordPiece
+    vocabulary, `spiece.model` a SentencePiece one, and `vocab.json` with `merges.txt`
+    a byte-level BPE, CLIP's if it has "<|startoftext|>". A folder that says more than
+    these files, such as added tokens, or whose `tokenizer.json` says something else, is
+    a `JSONTokenizer`. The settings of a sentence folder, `max_seq_length`,
+    `do_lower_case` and its prompts, are applied.
 
     Args:
-        folder: The folder, such as one that `save` or `save_pretrained` wrote.
+        folder: The folder.
+
+    Returns:
+        A `WordPieceTokenizer`, `SentencePieceTokenizer`, `ByteLevelBPETokenizer`,
+        `CLIPTokenizer` or `JSONTokenizer`.
 
     Raises:
-        ValueError: If the folder does not exist, or has no tokenizer or one of an
-            unsupported kind; the message lists the supported ones.
+        ValueError: If the folder does not exist, has no tokenizer or one of an
+            unsupported kind (the message lists the supported ones), or has a setting
+            that is not supported.
+    """
+    kind, options = _BY_NAME.get(_kind_of(folder) or "", (None, {}))
+    if kind is None:
+        return load_json_tokenizer(folder)
+    try:
+        return kind.from_folder(folder, **options)
+    except ValueError as error:
+        packed = find_file(folder, "tokenizer.json")
+        if packed is None and not isinstance(error, FurtherSettingsError):
+            raise
+    return load_json_tokenizer(folder)
+
+
+def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
+    """Reads a folder, of any kind, into a `JSONTokenizer`.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        ValueError: As in `load_text_tokenizer`.
+    """
+    name = _kind_of(folder)
+    settings = read_settings(folder)
+    packed_path, packed = read_packed_file(folder)
+    plain, roles, others = None, {}, ()
+    if name in _BY_NAME:
+        kind, options = _BY_NAME[name]
+        roles, others = _special_tokens(kind, options.get("convention"))
+        if packed is None:
+            packed_path, plain, _ = kind._read(folder, settings, **options)
+            special = (each for each in plain["added_tokens"] if each["special"])
+            others = (*others, *(each["content"] for each in special))
+    if packed is None and plain is None:
+        raise ValueError(
+            "`folder` must hold a tokenizer.json, or one of these kinds: "
+            f"{', '.join(_BY_NAME)}. Received: folder={str(folder)!r}, of kind "
+            f"{shown(name)}"
+        )
+    content = packed or plain
+    model = get_object(content, "model", packed_path)
+    if model.get("type") == NOT_UNIGRAM:
+        raise ValueError(
+            "`folder` must have a tokenizer.json if it adds tokens to a SentencePiece "
+            f"model of byte pairs. Received: folder={str(folder)!r}"
+        )
+    with errors_name(packed_path):
+        added = added_tokens_of(folder, packed, plain, settings, name)
+        content = with_settings(content, settings, name)
+        named = {
+            role: settings[key]
+            for role, key in SETTING_OF_ROLE.items()
+            if settings.get(key)
+        }
+        tokens = {**roles, **named}
+        tokenizer = JSONTokenizer(
+            content, tokens, added, others, not settings.get("split_special_tokens")
+        )
+    return tokenizer._with_settings(settings)
+
+
+def _model_kind(path) -> str:
+    """The kind of a SentencePiece model whose folder does not say it."""
+    if "bpe" in path.name:
+        return "xlmroberta"
+    # The file contains its pieces as plain bytes.
+    model = read_bytes(path, MAX_VOCABULARY_BYTES)
+    return "xlnet" if b"<sep>" in model and b"<cls>" in model else "t5"
+
+
+def _special_tokens(kind, convention):
+    """The special tokens of a kind: those of its roles, and others."""
+    if kind is WordPieceTokenizer:
+        return BERT_TOKENS, ()
+    if kind is CLIPTokenizer:
+        return CLIP_TOKENS, ()
+    known = BPE_CONVENTIONS if kind is ByteLevelBPETokenizer else CONVENTIONS
+    return known[convention].tokens, known[convention].other_tokens
+
+
+def _kind_of(folder: str | os.PathLike) -> str | None:
+    """The name of the kind of a folder's tokenizer; None for another `tokenizer.json`.
+
+    Raises:
+        ValueError: If there is no tokenizer.
     """
     name = _configured_kind(folder)
+    packed = find_file(folder, "tokenizer.json")
+    models = find_file(folder, *MODEL_FILES)
+    if name in _BY_NAME:
+        is_model = _BY_NAME[name][0] is SentencePieceTokenizer
+        # transformers 5 writes `tokenizer.json` alone.
+        return name if models or not (is_model and packed) else None
     if name is not None:
-        if name not in _BY_NAME:
-            raise ValueError(
-                "`folder` must hold a tokenizer of one of these kinds: "
-                f"{', '.join(_BY_NAME)}. Received: folder={str(folder)!r}, of kind "
-                f"{shown(name)}"
-            )
-        kind, options = _BY_NAME[name]
-        return kind.from_folder(folder, **options)
+        return None if packed else name
     if find_file(folder, "vocab.txt"):
-        return WordPieceTokenizer.from_folder(folder)
-    if find_file(folder, *MODEL_FILES):
-        return SentencePieceTokenizer.from_folder(folder)
+        return "bert"
+    if models:
+        return _model_kind(models)
     listed = find_file(folder, "vocab.json")
     if listed and find_file(folder, "merges.txt"):
-        is_clip = START in read_vocabulary_json(listed)
-        kind = CLIPTokenizer if is_clip else ByteLevelBPETokenizer
-        return kind.from_folder(folder)
-    packed = find_file(folder, "tokenizer.json")
+        pieces = read_vocabulary_json(listed)
+        if START in pieces:
+            return "clip"
+        return "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
     if packed is None:
         raise missing_files(
             folder,
@@ -82,10 +190,13 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
         )
     model = get_object(read_vocabulary_json(packed), "model", packed)
     if model.get("type") == "WordPiece":
-        return WordPieceTokenizer.from_folder(folder)
+        return "bert"
+    if model.get("type") != "BPE":
+        return None
     if model.get("end_of_word_suffix") == WORD_END:
-        return CLIPTokenizer.from_folder(folder)
-    return ByteLevelBPETokenizer.from_folder(folder)
+        return "clip"
+    pieces = get_object(model, "vocab", packed)
+    return "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
 
 
 def _configured_kind(folder: str | os.PathLike) -> str | None:

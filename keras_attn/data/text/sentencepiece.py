@@ -4,20 +4,23 @@ import functools
 import io
 import os
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.data.text import tokenizer_files as files
+from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
+from keras_attn.data.text.plain_folder import check_plain
+from keras_attn.data.text.sentencepiece_model import parse_model
 from keras_attn.data.text.text_tokenizer import (
-    Convention,
-    Vocabulary,
     text_library,
     training_corpus,
 )
+from keras_attn.data.text.tokenizer_json import sentencepiece_json
 from keras_attn.file_reading import MAX_VOCABULARY_BYTES, read_bytes
 from keras_attn.file_writing import write_atomically
 from keras_attn.options import described_as
@@ -52,6 +55,7 @@ CONVENTIONS = {
         pad_left=True,
         pad_segment=3,
         other_tokens=("<eop>", "<eod>"),
+        left_strip=("mask",),
     ),
     # <s> A </s>; <s> A </s></s> B </s>; all of one segment.
     "xlm_roberta": Convention(
@@ -241,10 +245,25 @@ class SentencePieceTokenizer(GraphTokenizer):
                 and T5's for any other.
             lower_case: None takes it from `tokenizer_config.json`.
         """
+        settings = files.read_settings(folder)
+        path, plain, arguments = cls._read(folder, settings, convention, lower_case)
+        kind = arguments["convention"].replace("_", "")
+        settings = check_plain(folder, path, plain, settings, kind)
+        with files.errors_name(path):
+            return cls(**arguments)._with_settings(settings)
+
+    @classmethod
+    def _read(
+        cls,
+        folder: str | os.PathLike,
+        settings: Mapping[str, Any],
+        convention: str | None = None,
+        lower_case: bool | None = None,
+    ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+        """The file, what it says as a `tokenizer.json`, and our arguments."""
         path = files.find_file(folder, *MODEL_FILES)
         if path is None:
             raise files.missing_files(folder, *MODEL_FILES)
-        settings = files.read_settings(folder)
         kind = (settings.get("tokenizer_class") or "").removesuffix("Fast")
         if convention is None:
             of_class = {known: name for name, (known, _) in _HUGGING_FACE.items()}
@@ -258,9 +277,21 @@ class SentencePieceTokenizer(GraphTokenizer):
             convention = "xlnet" if is_xlnet else "t5"
         if lower_case is None and convention in _LOWER_CASE:
             lower_case = settings.get("do_lower_case")
+        arguments = {
+            "model": model,
+            "convention": convention,
+            "lower_case": lower_case,
+        }
+        check_choice("convention", convention, CONVENTIONS)
+        if lower_case is None:
+            lower_case = _LOWER_CASE.get(convention, False)
         with files.errors_name(path):
-            tokenizer = cls(model, convention, lower_case)
-        return tokenizer._with_settings(settings)
+            pieces = [piece for piece, _, _ in parse_model(model).pieces]
+            if convention == "xlm_roberta":
+                pieces = _fairseq_pieces(pieces)
+            known = CONVENTIONS[convention].within(pieces)
+            plain = sentencepiece_json(model, pieces, known, convention, lower_case)
+        return path, plain, arguments
 
     @described_as(GraphTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
@@ -273,7 +304,11 @@ class SentencePieceTokenizer(GraphTokenizer):
             options["do_lower_case"] = self.lower_case
         if self._name == "xlnet":
             options |= {"keep_accents": False, "remove_space": True}
-        files.write_settings(folder, kind, tokens, **options)
+        if self._name == "t5":
+            options["extra_ids"] = 0
+        files.write_settings(
+            folder, kind, tokens, self.convention.left_stripped, **options
+        )
 
     def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._name == "xlnet":

@@ -19,68 +19,12 @@ import numpy as np
 from keras_attn.checks import check_positive
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.base_tokenizer import TokenDecoder, check_texts
+from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.extras import requires_extra
-from keras_attn.file_reading import shortened
 
-
-@dataclasses.dataclass(frozen=True)
-class Convention:
-    """The input format of a family of models.
-
-    Attributes:
-        tokens: The special token of each role: "pad", "unknown", "start", "end",
-            "classify", "separate" and "mask"; all but "pad" may be absent.
-        single: Template of a row of one text: roles, and "A" for the text, each with
-            its segment id.
-        pair: Template of a row of two texts, "A" and "B".
-        pad_left: Whether rows are padded at the left.
-        pad_segment: Segment id of the padding.
-        other_tokens: Special tokens without a role.
-    """
-
-    tokens: Mapping[str, str]
-    single: tuple[tuple[str, int], ...]
-    pair: tuple[tuple[str, int], ...]
-    pad_left: bool = False
-    pad_segment: int = 0
-    other_tokens: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """One string for each id, and which of them are special."""
-
-    pieces: tuple[str, ...]
-    convention: Convention
-    ids: Mapping[str, int] = dataclasses.field(repr=False)
-
-    @classmethod
-    def of(cls, pieces: Sequence[str], convention: Convention) -> "Vocabulary":
-        """Numbers the pieces; of equal ones the last counts, as in the reference.
-
-        Raises:
-            ValueError: If a special token is not among the pieces.
-        """
-        ids = {piece: index for index, piece in enumerate(pieces)}
-        missing = sorted({t for t in convention.tokens.values() if t not in ids})
-        if missing:
-            raise ValueError(
-                "The vocabulary must have the special tokens "
-                f"{shortened(', '.join(missing))}; is it the vocabulary of a different "
-                f"kind of tokenizer? Received: {len(ids)} pieces without them"
-            )
-        return cls(tuple(pieces), convention, ids)
-
-    def role(self, name: str) -> int | None:
-        """The id of a role's token; None where the convention lacks the role."""
-        token = self.convention.tokens.get(name)
-        return None if token is None else self.ids[token]
-
-    @property
-    def special(self) -> dict[str, int]:
-        """The special tokens and their ids."""
-        tokens = (*self.convention.tokens.values(), *self.convention.other_tokens)
-        return {token: self.ids[token] for token in tokens if token in self.ids}
+# What transformers' `clean_up_tokenization` replaces, in its order.
+_CLEANED_UP = [(f" {mark}", mark) for mark in ".?!,"] + [(" ' ", "'")]
+_CLEANED_UP += [(f" {end}", end) for end in ("n't", "'m", "'s", "'ve", "'re")]
 
 
 class TextTokenizer(TokenDecoder):
@@ -96,14 +40,21 @@ class TextTokenizer(TokenDecoder):
     Attributes:
         max_length: Maximum number of tokens per row, special ones included, that
             `encode_batch` keeps by default; None for no limit. A folder has it as
-            `model_max_length`.
+            `model_max_length`, a sentence folder as `max_seq_length`.
         truncation_side: Where a longer text loses tokens, `"right"` or `"left"`.
+        prompt: What `encode_batch` puts before each text: the default prompt of a
+            sentence folder, otherwise nothing.
     """
 
     max_length: int | None = None
     truncation_side: Literal["right", "left"] = "right"
+    prompt: str = ""
     # As text: in a `tf.Module` a dictionary would be tracked.
     _settings = "{}"
+    _prompts = "{}"
+    # Whether decoding may take away blanks before punctuation: not where it is exact.
+    _may_clean_up = True
+    _cleans_up = False
 
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary = vocabulary
@@ -113,6 +64,21 @@ class TextTokenizer(TokenDecoder):
         self.max_length = files.max_length_of(settings)
         self.truncation_side = settings.get("truncation_side") or "right"
         self._settings = json.dumps(files.kept_settings(settings))
+        self._cleans_up = bool(settings.get("clean_up_tokenization_spaces"))
+        self._prompts = json.dumps(settings.get("prompts") or {})
+        self.prompt = settings.get("prompt") or ""
+        side, segment = settings.get("padding_side"), settings.get("pad_token_type_id")
+        changed: dict[str, Any] = {}
+        if side is not None:
+            changed["pad_left"] = side == "left"
+        if segment is not None:
+            changed["pad_segment"] = segment
+        left = settings.get("left_strip")
+        if left is not None:
+            roles = self.convention.tokens.items()
+            changed["left_strip"] = tuple(role for role, t in roles if left.get(t))
+        convention = dataclasses.replace(self.convention, **changed)
+        self._vocabulary = dataclasses.replace(self._vocabulary, convention=convention)
         return self
 
     def _kept_settings(self) -> dict[str, Any]:
@@ -139,6 +105,11 @@ class TextTokenizer(TokenDecoder):
         Args:
             folder: The folder, which is created if it does not exist.
         """
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The prompts of a sentence folder by name, of which one may be `prompt`."""
+        return json.loads(self._prompts)
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -249,6 +220,32 @@ class TextTokenizer(TokenDecoder):
         ]
         return self._pad(rows, max_length if pad_to_max_length else None)
 
+    def pack(
+        self,
+        texts: Any,
+        second_texts: Any = None,
+        *,
+        max_length: int | None = None,
+        pad_to_max_length: bool = False,
+    ) -> dict[str, Any]:
+        """Encodes string tensors inside a graph, if the tokenizer works there.
+
+        Args:
+            texts: UTF-8 strings (B,).
+            second_texts: UTF-8 strings (B,), the second text of each row's pair.
+            max_length: As in `encode_batch`.
+            pad_to_max_length: As in `encode_batch`; True gives a static length.
+
+        Raises:
+            TypeError: If it does not.
+        """
+        name = type(self).__name__
+        raise TypeError(
+            f"`{name}` does not work inside a TensorFlow graph, because its library "
+            "does not; encode texts by `encode_batch` before the graph, and make the "
+            f"data set from what it returns. Received: texts={texts!r}"
+        )
+
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Returns the text of all ids; special ids are skipped.
 
@@ -256,7 +253,12 @@ class TextTokenizer(TokenDecoder):
             ids: Integers (T,): a list, an array or an eager tensor.
         """
         special = set(self.special_token_ids.values())
-        return self._join([i for i in self._check_ids(ids) if i not in special])
+        text = self._join([i for i in self._check_ids(ids) if i not in special])
+        if not (self._cleans_up and self._may_clean_up):
+            return text
+        for blank, without in _CLEANED_UP:
+            text = text.replace(blank, without)
+        return text
 
     def _template(self, is_pair: bool) -> tuple[tuple[str, int], ...]:
         return self.convention.pair if is_pair else self.convention.single
@@ -335,16 +337,22 @@ class TextTokenizer(TokenDecoder):
         texts = list(texts)
         for text in texts:
             _check_text(name, text)
+        if self.prompt and name == "texts":
+            texts = [self.prompt + text for text in texts]
         if parse_special_tokens:
             return [self._encode_around_special_tokens(text) for text in texts]
         return self._tokenize(texts) if texts else []
 
     def _encode_around_special_tokens(self, text: str) -> list[int]:
         special = self.special_token_ids
+        left = self.convention.left_stripped
         # The longest first, in case one is the beginning of another.
         names = sorted(special, key=len, reverse=True)
         parts = re.split(f"({'|'.join(map(re.escape, names))})", text)
         # re.split alternates: text, special token, text, …
+        for number in range(1, len(parts), 2):
+            if parts[number] in left:
+                parts[number - 1] = parts[number - 1].rstrip()
         encoded = iter(self._tokenize(parts[::2]))
         ids = []
         for number, part in enumerate(parts):

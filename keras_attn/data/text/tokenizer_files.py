@@ -7,17 +7,22 @@ checked when a file is read, so that an error can name the file.
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_attn.data.text.sentence_settings import sentence_settings
+from keras_attn.data.text.setting_keys import check_refused
 from keras_attn.file_reading import (
     MAX_PIECES,
+    MAX_VOCABULARY_ENTRIES,
     check_file,
     get_flag,
+    get_object,
     get_text,
     read_json,
     read_text,
+    read_vocabulary_json,
     shown,
 )
 from keras_attn.file_writing import write_atomically
@@ -45,18 +50,30 @@ _KEPT = (
     "extra_special_tokens",
     "model_input_names",
     "model_max_length",
+    "pad_token_type_id",
     "padding_side",
+    "split_special_tokens",
     "trim_offsets",
     "truncation_side",
 )
 # Hugging Face writes 10^30 where there is no maximum.
 _LONGEST = 10**9
 _FLAGS = (
+    "add_bos_token",
+    "add_eos_token",
     "add_prefix_space",
+    "clean_up_tokenization_spaces",
     "do_lower_case",
+    "split_special_tokens",
     "strip_accents",
     "tokenize_chinese_chars",
 )
+# `added_tokens_decoder` may list a whole vocabulary.
+_MAX_SETTINGS = MAX_VOCABULARY_ENTRIES
+
+
+class FurtherSettingsError(ValueError):
+    """A folder says more than the class that reads it applies."""
 
 
 def find_file(folder: str | os.PathLike, *names: str) -> Path | None:
@@ -96,11 +113,16 @@ def read_settings(folder: str | os.PathLike) -> dict[str, Any]:
         ValueError: If a value that is used has the wrong type.
     """
     settings: dict[str, Any] = {}
+    packed = find_file(folder, "tokenizer.json")
     for name in ("special_tokens_map.json", SETTINGS):
         path = find_file(folder, name)
         if path is not None:
-            settings |= _checked_settings(read_json(path), path)
-    return settings
+            found = _checked_settings(read_json(path, max_entries=_MAX_SETTINGS), path)
+            check_refused(found, path, packed is not None)
+            settings |= found
+    if packed is not None:
+        settings = _truncation_of(packed, settings) | settings
+    return settings | sentence_settings(folder, settings)
 
 
 def _checked_settings(settings, path):
@@ -111,21 +133,56 @@ def _checked_settings(settings, path):
     get_text(settings, "tokenizer_class", path)
     for name in _FLAGS:
         get_flag(settings, name, None, path, allow_none=True)
-    side = settings.get("truncation_side")
-    if side not in (None, "left", "right"):
+    for name in ("truncation_side", "padding_side"):
+        if settings.get(name) not in (None, "left", "right"):
+            raise ValueError(
+                f"`{name}` in {path.name} must be left or right. "
+                f"Received: {name}={shown(settings[name])} in {str(path)!r}"
+            )
+    for name in ("extra_ids", "pad_token_type_id"):
+        check_count(settings, name, path)
+    check_length(settings, "model_max_length", path)
+    return settings
+
+
+def check_count(fields: Mapping[str, Any], name: str, path: Path) -> None:
+    """Raises unless a field is absent, null or an integer from 0 to a million."""
+    value = fields.get(name)
+    if value is not None and not (type(value) is int and 0 <= value <= MAX_PIECES):
         raise ValueError(
-            f"`truncation_side` in {path.name} must be left or right. "
-            f"Received: truncation_side={shown(side)} in {str(path)!r}"
+            f"`{name}` in {path.name} must be an integer from 0 to {MAX_PIECES}. "
+            f"Received: {name}={shown(value)} in {str(path)!r}"
         )
-    longest = settings.get("model_max_length")
+
+
+def check_length(fields: Mapping[str, Any], name: str, path: Path) -> None:
+    """Raises unless a field is absent, null or a number of at least 1."""
+    longest = fields.get(name)
     is_number = isinstance(longest, int | float) and not isinstance(longest, bool)
     # The comparison also fails for NaN.
     if longest is not None and not (is_number and longest >= 1):
         raise ValueError(
-            f"`model_max_length` in {path.name} must be a positive integer. "
-            f"Received: model_max_length={shown(longest)} in {str(path)!r}"
+            f"`{name}` in {path.name} must be a positive integer. "
+            f"Received: {name}={shown(longest)} in {str(path)!r}"
         )
-    return settings
+
+
+def _truncation_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a `tokenizer.json` says of longer texts, unless the settings do."""
+    truncation = get_object(read_vocabulary_json(path), "truncation", path)
+    if not truncation or "model_max_length" in settings:
+        return {}
+    strategy = truncation.get("strategy", "LongestFirst")
+    if strategy != "LongestFirst":
+        raise ValueError(
+            f"`truncation.strategy` in {path.name} must be LongestFirst. "
+            f"Received: strategy={shown(strategy)} in {str(path)!r}"
+        )
+    check_length(truncation, "max_length", path)
+    found = {"model_max_length": truncation.get("max_length")}
+    if truncation.get("direction") == "Left":
+        found["truncation_side"] = "left"
+    return found
 
 
 def max_length_of(settings: Mapping[str, Any]) -> int | None:
@@ -147,16 +204,35 @@ def named_tokens(settings: dict[str, Any], tokens: Mapping[str, str]) -> dict[st
     }
 
 
-def write_settings(folder: str | os.PathLike, kind: str, tokens, **options) -> None:
+def write_settings(
+    folder: str | os.PathLike,
+    kind: str,
+    tokens: Mapping[str, str],
+    left_stripped: Container[str] = (),
+    **options,
+) -> None:
     """Writes `tokenizer_config.json`.
 
     Args:
         folder: Folder to write to.
         kind: The class in Hugging Face's `transformers` that reads the folder.
         tokens: The special token of each role.
+        left_stripped: The tokens that take the blanks before them.
         **options: Further settings.
     """
-    named = {SETTING_OF_ROLE[role]: token for role, token in tokens.items()}
+    named: dict[str, Any] = {}
+    for role, token in tokens.items():
+        named[SETTING_OF_ROLE[role]] = token
+        if token in left_stripped:
+            named[SETTING_OF_ROLE[role]] = {
+                "__type": "AddedToken",
+                "content": token,
+                "lstrip": True,
+                "normalized": False,
+                "rstrip": False,
+                "single_word": False,
+                "special": True,
+            }
     write_json(Path(folder) / SETTINGS, {"tokenizer_class": kind, **named, **options})
 
 

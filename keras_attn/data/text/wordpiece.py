@@ -11,15 +11,16 @@ import tensorflow as tf
 
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.character_map import CharacterMap, bert_changes
+from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
+from keras_attn.data.text.plain_folder import check_plain
 from keras_attn.data.text.text_tokenizer import (
-    Convention,
-    Vocabulary,
     check_trained_size,
     text_library,
     tokenizers_library,
     training_corpus,
 )
+from keras_attn.data.text.tokenizer_json import wordpiece_json
 from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
 from keras_attn.file_writing import write_atomically
 from keras_attn.options import described_as
@@ -32,6 +33,7 @@ BERT_TOKENS = {
     "mask": "[MASK]",
 }
 _PREFIX = "##"
+_FLAGS = ("do_lower_case", "strip_accents")
 # In the reference, a longer word is unknown.
 _MAX_CHARACTERS = 100
 # tensorflow-text takes some 270 bytes for each letter not in a shared prefix. The
@@ -184,41 +186,47 @@ class WordPieceTokenizer(GraphTokenizer):
                 `tokenizer_config.json`, otherwise True.
         """
         settings = files.read_settings(folder)
+        if lower_case is not None:
+            settings["do_lower_case"] = lower_case
+        path, plain, arguments = cls._read(folder, settings)
+        settings = check_plain(folder, path, plain, settings, "bert")
+        with files.errors_name(path):
+            return cls(**arguments)._with_settings(settings)
+
+    @classmethod
+    def _read(
+        cls, folder: str | os.PathLike, settings: Mapping[str, Any]
+    ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+        """The file, what it says as a `tokenizer.json`, and our arguments."""
         listed, packed = (
             files.find_file(folder, name) for name in ("vocab.txt", "tokenizer.json")
         )
         if listed is not None:
             path = listed
-            pieces = _read_listed(listed)
+            pieces, flags = _read_listed(listed), {}
         elif packed is not None:
             path = packed
-            pieces, normalizer = _read_packed(packed)
-            settings = {
-                "do_lower_case": get_flag(normalizer, "lowercase", True, packed),
-                "strip_accents": get_flag(
-                    normalizer, "strip_accents", None, packed, allow_none=True
-                ),
-            } | settings
+            pieces, flags = _read_packed(packed)
         else:
             raise files.missing_files(folder, "vocab.txt", "tokenizer.json")
-        if lower_case is None:
-            lower_case = bool(settings.get("do_lower_case", True))
-        if settings.get("tokenize_chinese_chars") is False:
-            raise ValueError(
-                "`folder` must have a tokenizer that splits Chinese into characters, "
-                f"as all of BERT's do. Received: folder={str(folder)!r}, "
-                "tokenize_chinese_chars=false"
-            )
+        flags |= {name: settings[name] for name in _FLAGS if name in settings}
         letters = sum(map(len, pieces))
         if letters > _MAX_LETTERS:
             raise ValueError(
                 f"`folder` must have pieces of at most {_MAX_LETTERS} letters "
                 f"together. Received: {str(path)!r}, with {letters}"
             )
+        lower_case = flags.get("do_lower_case")
         tokens = files.named_tokens(settings, BERT_TOKENS)
+        arguments = {
+            "pieces": pieces,
+            "lower_case": True if lower_case is None else lower_case,
+            "strip_accents": flags.get("strip_accents"),
+        }
         with files.errors_name(path):
-            tokenizer = cls(pieces, lower_case, settings.get("strip_accents"), tokens)
-        return tokenizer._with_settings(settings)
+            convention = _convention(tokens).within(pieces)
+        plain = wordpiece_json(convention=convention, **arguments)
+        return path, plain, {**arguments, "tokens": tokens}
 
     @described_as(GraphTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
@@ -229,6 +237,7 @@ class WordPieceTokenizer(GraphTokenizer):
             folder,
             "BertTokenizer",
             self.convention.tokens,
+            self.convention.left_stripped,
             do_lower_case=self.lower_case,
             strip_accents=self.strip_accents,
             tokenize_chinese_chars=True,
@@ -271,7 +280,7 @@ def _read_listed(path: Path) -> list[str]:
 
 
 def _read_packed(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """The pieces and the normalizer of a `tokenizer.json`."""
+    """The pieces and the flags of a `tokenizer.json`."""
     content = read_vocabulary_json(path)
     model = get_object(content, "model", path)
     if model.get("type") != "WordPiece":
@@ -280,4 +289,11 @@ def _read_packed(path: Path) -> tuple[list[str], dict[str, Any]]:
             f"{str(path)!r}, a model of type {shown(model.get('type'))}"
         )
     ids = get_object(model, "vocab", path)
-    return files.pieces_in_order(ids, path), get_object(content, "normalizer", path)
+    normalizer = get_object(content, "normalizer", path)
+    flags = {
+        "do_lower_case": get_flag(normalizer, "lowercase", True, path),
+        "strip_accents": get_flag(
+            normalizer, "strip_accents", None, path, allow_none=True
+        ),
+    }
+    return files.pieces_in_order(ids, path), flags

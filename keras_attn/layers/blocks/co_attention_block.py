@@ -8,6 +8,7 @@ import keras
 
 from keras_attn.argument_types import Activation, Initializer
 from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
     attend,
@@ -90,7 +91,7 @@ class CoAttentionBlock(BaseLayer):
         self.attention_dim = check_positive("attention_dim", attention_dim)
         self.region_mlp_dim = check_positive("region_mlp_dim", region_mlp_dim)
         self.text_mlp_dim = check_positive("text_mlp_dim", text_mlp_dim)
-        self.activation = keras.activations.get(activation)
+        self.activation = activation_of(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout = check_fraction("dropout", dropout)
         self.attention_dropout = check_fraction("attention_dropout", attention_dropout)

@@ -36,6 +36,9 @@ class ImagePreprocessing(BaseLayer):
         size: One number: the length of the shorter edge after resizing; the other
             becomes `size * longer // shorter`. Two numbers: height and width, whatever
             the shape of the image. None = no resizing.
+        covers: Whether an image keeps its shape and becomes just as large as to cover a
+            `size` of two numbers, as timm and open_clip do before they crop to a size
+            that is not square. Otherwise it is squeezed to `size`.
         crop_size: Height and width of the part in the middle to keep, one number or
             two. A smaller image is padded with zeros before it is scaled. None = all of
             it.
@@ -83,6 +86,7 @@ class ImagePreprocessing(BaseLayer):
         crop_size: int | Sequence[int] | None = None,
         resample: Literal["bicubic", "bilinear", "lanczos"] = "bicubic",
         crop_offset: Literal["floor", "round"] = "floor",
+        covers: bool = False,
         passes: Literal["auto", "columns_first"] = "auto",
         scale: float = 1 / 255,
         mean: float | Sequence[float] = 0.0,
@@ -101,6 +105,13 @@ class ImagePreprocessing(BaseLayer):
         check_choice("crop_offset", crop_offset, ("floor", "round"))
         check_choice("passes", passes, PASSES)
         self.resample, self.crop_offset, self.passes = resample, crop_offset, passes
+        self.covers = bool(covers)
+        if self.covers and (crop_size is None or not _is_list(self.size)):
+            raise ValueError(
+                "`covers` must be False without a `crop_size` and a `size` of two "
+                f"numbers. Received: covers={covers!r}, size={size!r}, "
+                f"crop_size={crop_size!r}"
+            )
         self.scale = _finite("scale", scale)
         self.mean, self.std = _finite("mean", mean), _finite("std", std)
         if not np.all(np.asarray(self.std) > 0):
@@ -175,13 +186,26 @@ class ImagePreprocessing(BaseLayer):
         """Rows and columns after resizing; numbers, tensors, or None for unknown."""
         if self.size is None:
             return tuple(sides)
-        if isinstance(self.size, list):
+        if isinstance(self.size, list) and not self.covers:
             return tuple(self.size)
         rows, columns = sides
         if rows is None or columns is None:
             return None, None
+        if isinstance(self.size, list):
+            return self._covering(rows, columns)
         shorter = min(rows, columns) if _are_known(sides) else ops.minimum(*sides)
         return rows * self.size // shorter, columns * self.size // shorter
+
+    def _covering(self, rows, columns) -> tuple:
+        """Rows and columns of the smallest image of this shape that covers `size`."""
+        if _are_known((rows, columns)):
+            ratio = min(rows / self.size[0], columns / self.size[1])
+            return round(rows / ratio), round(columns / ratio)
+        wide = [ops.cast(side, "float64") for side in (rows, columns)]
+        shares = [side / wanted for side, wanted in zip(wide, self.size, strict=True)]
+        ratio = ops.minimum(*shares)
+        # Both round halves to the even neighbor.
+        return tuple(ops.cast(ops.round(side / ratio), "int32") for side in wide)
 
     def _offset(self, side, crop):
         """The first row or column of the crop; negative if the image is smaller."""

@@ -12,6 +12,7 @@ from typing import Any
 from keras import ops
 
 from keras_attn.checks import check_positive, check_rank, check_share
+from keras_attn.input_checks import check_finite
 from keras_attn.kernels.loop import sequential_scan
 from keras_attn.precision import at_least_float32
 from keras_attn.training.feedback.masked import masked, per_sequence
@@ -160,7 +161,8 @@ def grpo_advantages(
     """`(r - mean of the group) / (standard deviation of the group + ε)`.
 
     The deviation is that of a sample, with G - 1, as in TRL. A group of equal rewards
-    has advantages of exactly 0.
+    has advantages of exactly 0; in a graph, one with a reward that is not finite has
+    advantages of NaN.
 
     Args:
         rewards: (N * G,), the G answers to a prompt one after another.
@@ -174,7 +176,7 @@ def grpo_advantages(
 
     Raises:
         ValueError: If `group_size` is less than 2, or does not divide the number of
-            rewards where that is known.
+            rewards where that is known; or if a known reward is not finite.
 
     Reference:
         Shao et al. 2024, section 4.1.2 (arXiv:2402.03300); without the division: Liu et
@@ -182,9 +184,11 @@ def grpo_advantages(
     """
     groups = _groups(rewards, group_size)
     centered = groups - ops.mean(groups, axis=1, keepdims=True)
-    # The mean of equal numbers may differ from them by a rounding error.
-    differ = ops.max(groups, axis=1) > ops.min(groups, axis=1)
-    centered = ops.where(ops.expand_dims(differ, 1), centered, 0.0)
+    # The mean of equal numbers may differ from them by a rounding error. NaN equals
+    # nothing, while its maximum is another number where XLA compiles.
+    are_equal = ops.all(ops.equal(groups, groups[:, :1]), axis=1, keepdims=True)
+    are_equal = ops.logical_and(are_equal, ops.isfinite(groups[:, :1]))
+    centered = ops.where(are_equal, 0.0, centered)
     if scale:
         squares = ops.sum(ops.square(centered), axis=1, keepdims=True)
         centered = centered / (ops.sqrt(squares / (group_size - 1)) + epsilon)
@@ -194,7 +198,8 @@ def grpo_advantages(
 def rloo_advantages(rewards, group_size: int) -> Any:
     """REINFORCE leave-one-out: `r - mean of the other rewards of the group`.
 
-    A group of equal rewards has advantages of exactly 0.
+    A group of equal rewards has advantages of exactly 0; in a graph, one with a reward
+    that is not finite has advantages of NaN.
 
     Args:
         rewards: (N * G,), the G answers to a prompt one after another.
@@ -205,7 +210,7 @@ def rloo_advantages(rewards, group_size: int) -> Any:
 
     Raises:
         ValueError: If `group_size` is less than 2, or does not divide the number of
-            rewards where that is known.
+            rewards where that is known; or if a known reward is not finite.
 
     Reference:
         Ahmadian et al. 2024, equation 7 (arXiv:2402.14740).
@@ -225,4 +230,5 @@ def _groups(rewards, group_size):
             "`group_size` must be at least 2 and divide the number of rewards. "
             f"Received: group_size={group_size}, rewards.shape={(count,)}"
         )
+    check_finite("rewards", rewards)
     return ops.reshape(rewards, (-1, group_size))

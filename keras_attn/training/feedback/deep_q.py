@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_positive, check_rank, check_share
+from keras_attn.kernels.replicas import mean_weights
 
 
 def td_targets(rewards, is_last, next_values, discount):
@@ -148,7 +149,7 @@ class DeepQ(keras.Model):
         taken = ops.sum(values * ops.expand_dims(one_hot, 2), axis=-1)
         is_real = ops.cast(truth["is_real"], values.dtype)
         # Makes the mean over all steps equal to the mean over the real ones.
-        weights = is_real / ops.maximum(ops.mean(is_real), 1e-6)
+        weights = mean_weights(is_real)
         for metric, numbers in (
             (self._td_error, ops.abs(targets - taken)),
             (self._q_value, ops.max(values, axis=-1)),

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_attn.kernels.replicas import mean_loss
 from keras_attn.training.feedback.masked import masked
 from keras_attn.training.feedback.policies import base_logits, check_reference
 from keras_attn.training.feedback.token_probabilities import token_log_probabilities
@@ -154,7 +155,8 @@ class DPO(keras.Model):
         numbers = (is_right, better - worse, better, worse)
         for name, values in zip(_REPORTED, numbers, strict=True):
             self._reported[name].update_state(values)
-        return ops.sum([ops.mean(losses), *self.losses])
+        loss = mean_loss(ops.sum(losses), ops.shape(losses)[0])
+        return loss + mean_loss(sum(self.losses, start=ops.zeros(())))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The loss and what `compute_loss` has measured."""

@@ -110,9 +110,11 @@ def ppo_value_loss(
     old_values, _ = masked("old_values", ops.stop_gradient(old_values), mask)
     returns, _ = masked("returns", ops.stop_gradient(returns), mask)
     clipped = ops.clip(values, old_values - below, old_values + above)
+    # XLA clips to bounds of NaN as if there were none.
+    clipped = ops.where(ops.isnan(old_values), old_values, clipped)
     free, limited = ops.square(values - returns), ops.square(clipped - returns)
     share = masked_mean(ops.cast(limited > free, values.dtype), mask)
-    loss = 0.5 * masked_mean(ops.maximum(free, limited), mask)
+    loss = 0.5 * masked_mean(_larger(free, limited), mask)
     return ValueLoss(loss, ops.stop_gradient(share))
 
 
@@ -233,7 +235,13 @@ def _clipped(difference, advantages, clip_range):
     advantages = ops.cast(advantages, ratio.dtype)
     free = -advantages * ratio
     limited = -advantages * ops.clip(ratio, 1.0 - below, 1.0 + above)
-    return ops.maximum(free, limited), ratio, limited > free
+    return _larger(free, limited), ratio, limited > free
+
+
+def _larger(first, second):
+    """The maximum; NaN if one is, where XLA may return the other one."""
+    larger = ops.where(second > first, second, first)
+    return ops.where(ops.isnan(second), second, larger)
 
 
 def _reported(loss, ratio, is_clipped, counts, difference, mask, kl=None):

@@ -309,14 +309,20 @@ class PolicyTrainer(keras.Model):
         else:
             reference = self._reference.predict_on_batch(inputs)
         learned = completions.is_learned
-        for who, found in (("policy", policy), ("reference", reference)):
-            finite = np.isfinite(found["log_probabilities"]) | ~learned
+        for who, what, found in (
+            ("policy", "log-probabilities", policy["log_probabilities"]),
+            ("reference", "log-probabilities", reference["log_probabilities"]),
+            ("policy", "values", policy.get("values")),
+        ):
+            if found is None:
+                continue
+            finite = np.isfinite(found) | ~learned
             if not finite.all():
                 row = int(np.argmin(finite.all(axis=1)))
                 raise ValueError(
-                    f"The log-probabilities of the {who} must be finite; the batch was "
-                    "not learned. Have weights become NaN, by a rate that is too high? "
-                    f"Received: others in row {row} of {label}"
+                    f"The {what} of the {who} must be finite; the batch was not "
+                    "learned, and the learning rate may be too high. Received: others "
+                    f"in row {row} of {label}"
                 )
         return Rollout(
             completions,

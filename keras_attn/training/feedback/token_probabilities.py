@@ -8,6 +8,7 @@ model gives at position t - 1, so that all positions but the last are used:
 Legend: B sequences, T tokens, V vocabulary.
 """
 
+import math
 from typing import Any, Literal
 
 from keras import ops
@@ -63,8 +64,9 @@ def token_entropies(logits, temperature: float = 1.0) -> Any:
     """
     log_probabilities = ops.log_softmax(_scaled(logits, temperature), axis=-1)
     products = ops.exp(log_probabilities) * log_probabilities
-    # A token that is excluded by a logit of minus infinity adds nothing.
-    return -ops.sum(ops.where(ops.isfinite(log_probabilities), products, 0.0), axis=-1)
+    # A token that is excluded by a logit of minus infinity adds nothing; NaN stays.
+    is_excluded = ops.equal(log_probabilities, -math.inf)
+    return -ops.sum(ops.where(is_excluded, 0.0, products), axis=-1)
 
 
 def token_kl(log_probabilities, reference, estimate: KLEstimate = "k1") -> Any:

@@ -14,12 +14,13 @@ from keras import ops
 
 from keras_attn.checks import check_positive
 from keras_attn.training.losses.cross_entropy import real_weights
+from keras_attn.training.losses.weighted_mean import WeightedMeanLoss
 
 _IGNORED = -1
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ChoiceCrossEntropy(keras.losses.Loss):
+class ChoiceCrossEntropy(WeightedMeanLoss):
     """`-log softmax(scores of the N options)` of the right option, in nats.
 
     `Σ w·loss / Σ w`, where w is the sample weight (1 by default), and 0 where the label
@@ -64,7 +65,7 @@ class ChoiceCrossEntropy(keras.losses.Loss):
         name="choice_cross_entropy",
         dtype=None,
     ):
-        super().__init__(name=name, reduction=reduction, dtype=dtype or "float32")
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.num_options = _check_num_options(num_options)
 
     def __call__(self, y_true, y_pred, sample_weight: Any = None):
@@ -83,7 +84,6 @@ class ChoiceCrossEntropy(keras.losses.Loss):
         return {
             **super().get_config(),
             "num_options": self.num_options,
-            "dtype": self.dtype,
         }
 
 

@@ -20,14 +20,14 @@ from keras import ops
 
 from keras_attn.checks import check_positive, check_rank, fits
 from keras_attn.kernels.loop import sequential_scan
-from keras_attn.options import described_as
-from keras_attn.precision import at_least_float32
-from keras_attn.training.losses.replicas import (
+from keras_attn.kernels.replicas import (
     add_replicas,
     at_least_one_row,
     first_row,
     gather_rows,
 )
+from keras_attn.options import described_as
+from keras_attn.precision import at_least_float32
 
 # By default a chunk has 4 MB of logits, or this many rows if they are larger.
 _CHUNK_LOGITS, _MIN_CHUNK_SIZE = 2**20, 128

@@ -7,6 +7,10 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_fraction
+from keras_attn.training.losses.weighted_mean import (
+    WeightedMeanLoss,
+    broadcastable,
+)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -63,14 +67,15 @@ def smoothed_cross_entropy(
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SmoothedCrossEntropy(keras.losses.Loss):
+class SmoothedCrossEntropy(WeightedMeanLoss):
     """Mean of `smoothed_cross_entropy` over the real targets, in nats per token.
 
     `Σ w·loss / Σ w`, where w is the sample weight (1 by default), and 0 on padding. So
     the loss of a batch does not depend on how much padding it has. Keras' default,
     `reduction="sum_over_batch_size"`, divides by all B·T targets whatever their weight,
-    which lowers the effective learning rate of padded batches. `model.fit` logs the
-    mean over batches of these means; `Perplexity` averages over tokens.
+    which lowers the effective learning rate of padded batches; the models of this
+    library scale the weights so that Keras' losses are the same mean. `model.fit` logs
+    the mean over batches of these means; `Perplexity` averages over tokens.
 
     Args:
         label_smoothing: ε, a probability in [0, 1).
@@ -103,8 +108,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         name="smoothed_cross_entropy",
         dtype=None,
     ):
-        # Keras casts labels to this dtype too, and 16 bits cannot hold every token id.
-        super().__init__(name=name, reduction=reduction, dtype=dtype or "float32")
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
         self.pad_token_id = check_token_id("pad_token_id", pad_token_id)
         self.from_logits = from_logits
@@ -131,7 +135,6 @@ class SmoothedCrossEntropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "pad_token_id": self.pad_token_id,
             "from_logits": self.from_logits,
-            "dtype": self.dtype,
         }
 
 
@@ -165,11 +168,3 @@ def real_weights(labels, sample_weight, pad_token_id):
     if sample_weight is None:
         return real
     return ops.multiply(real, broadcastable(sample_weight, real))
-
-
-def broadcastable(weights, values):
-    """Weights of the leading axes, cast and with axes added to broadcast to values."""
-    weights = ops.cast(weights, values.dtype)
-    for _ in range(len(values.shape) - len(weights.shape)):
-        weights = ops.expand_dims(weights, -1)
-    return weights

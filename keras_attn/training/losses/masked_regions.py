@@ -6,14 +6,15 @@ Legend: B batch, R regions, C classes of the detector.
 import keras
 from keras import ops
 
+from keras_attn.training.losses.weighted_mean import WeightedMeanLoss
+
 
 @keras.saving.register_keras_serializable("keras_attn")
-class MaskedRegionLoss(keras.losses.Loss):
+class MaskedRegionLoss(WeightedMeanLoss):
     """Mean `KL(target || softmax(logits))` over the masked regions, in nats.
 
     `Σ w·loss / Σ w` over the regions of the whole batch, where w is the sample weight:
-    1 for a masked region, else 0. A batch without a masked region has the loss 0. Under
-    `tf.distribute` each device has the mean of its own part of the batch, as in Keras.
+    1 for a masked region, else 0. A batch without a masked region has the loss 0.
 
     Args:
         reduction: `"mean_with_sample_weight"`, or any other Keras reduction.
@@ -44,7 +45,7 @@ class MaskedRegionLoss(keras.losses.Loss):
         name="masked_region_loss",
         dtype=None,
     ):
-        super().__init__(name=name, reduction=reduction, dtype=dtype or "float32")
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def call(self, y_true, y_pred):
         """Computes the divergence of each region, (B, R)."""
@@ -63,7 +64,3 @@ class MaskedRegionLoss(keras.losses.Loss):
         entropy = ops.multiply(y_true, ops.log(ops.where(y_true > 0, y_true, 1.0)))
         cross = ops.multiply(y_true, ops.log_softmax(y_pred, axis=-1))
         return ops.sum(ops.subtract(entropy, cross), axis=-1)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "dtype": self.dtype}

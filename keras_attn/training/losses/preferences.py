@@ -20,7 +20,9 @@ from keras_attn.checks import (
     check_rank,
     fits,
 )
+from keras_attn.input_checks import check_finite
 from keras_attn.precision import at_least_float32
+from keras_attn.training.losses.weighted_mean import WeightedMeanLoss
 
 DPOKind = Literal["sigmoid", "ipo", "hinge", "robust"]
 
@@ -45,7 +47,7 @@ def ranking_loss(
     Args:
         scores: s, (G, K).
         ratings: r, (G, K), larger for the better answer. Without a margin only their
-            order matters.
+            order matters. In a graph the loss of a ranking is NaN if one is not finite.
         is_real: Whether an answer exists, (G, K), for rankings of fewer than K answers.
             Default: all do.
         margin: m; 0 for none. For pairs with ratings (margin, 0) and m = 1 this is
@@ -57,7 +59,8 @@ def ranking_loss(
         (G,), float32 or wider; 0 for a ranking without a pair that counts.
 
     Raises:
-        ValueError: If the shapes are not (G, K), or a number is negative.
+        ValueError: If the shapes are not (G, K), a number is negative, or a known
+            rating is not finite.
 
     Reference:
         Ouyang et al. 2022, section 3.5 (arXiv:2203.02155); the margin: Touvron et al.
@@ -71,6 +74,7 @@ def ranking_loss(
     differences, ratings, counts = _pairs(scores, ratings, is_real)
     # -log σ(x) = softplus(-x)
     losses = ops.softplus(margin * ratings - differences)
+    losses = ops.where(ops.isfinite(ratings), losses, float("nan"))
     if center_weight:
         sums = ops.expand_dims(scores, 2) + ops.expand_dims(scores, 1)
         losses = losses + center_weight * ops.square(sums)
@@ -80,7 +84,7 @@ def ranking_loss(
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RankingLoss(keras.losses.Loss):
+class RankingLoss(WeightedMeanLoss):
     """Mean of `ranking_loss` over rankings whose answers are scored one by one.
 
     The answers of a ranking are consecutive rows of a batch, as the options of a
@@ -129,7 +133,7 @@ class RankingLoss(keras.losses.Loss):
         name="ranking_loss",
         dtype=None,
     ):
-        super().__init__(name=name, reduction=reduction, dtype=dtype or "float32")
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.num_answers = _check_num_answers(num_answers)
         self.margin = check_at_least_zero("margin", margin)
         self.center_weight = check_at_least_zero("center_weight", center_weight)
@@ -160,7 +164,6 @@ class RankingLoss(keras.losses.Loss):
             "num_answers": self.num_answers,
             "margin": self.margin,
             "center_weight": self.center_weight,
-            "dtype": self.dtype,
         }
 
 
@@ -197,9 +200,12 @@ class RankingAccuracy(keras.metrics.Mean):
         ratings, scores, weights = _by_ranking(
             y_true, y_pred, sample_weight, self.num_answers
         )
-        differences, _, counts = _pairs(scores, ratings, weights > 0)
+        differences, ratings, counts = _pairs(scores, ratings, weights > 0)
         of_pairs = ops.where(counts, ops.max(weights, axis=1)[:, None, None], 0.0)
-        return super().update_state(ops.cast(differences > 0, "float32"), of_pairs)
+        is_right = ops.cast(differences > 0, "float32")
+        are_known = ops.isfinite(differences) & ops.isfinite(ratings)
+        is_right = ops.where(are_known | ~counts, is_right, float("nan"))
+        return super().update_state(is_right, of_pairs)
 
     def get_config(self):
         """Returns the arguments of the constructor."""
@@ -313,15 +319,21 @@ def check_dpo_options(kind: DPOKind, beta: float, label_smoothing: float) -> Non
 def _pairs(scores, ratings, is_real):
     """Of all pairs, (G, K, K): differences of scores and ratings, and which count.
 
-    Those count whose first answer is the better one, if both exist.
+    Those count whose first answer is the better one, if both exist, and those of a
+    rating that is not finite.
     """
     ratings = _like("ratings", ratings, scores)
-    counts = _difference(ratings) > 0
     if is_real is not None:
         is_real = ops.cast(_like("is_real", is_real, scores), "bool")
+        # That of an answer that does not exist may be any number.
+        ratings = ops.where(is_real, ratings, 0.0)
+    check_finite("ratings", ratings)
+    differences = _difference(ratings)
+    counts = ops.logical_or(differences > 0, ops.isnan(differences))
+    if is_real is not None:
         both = ops.logical_and(is_real[:, :, None], is_real[:, None, :])
         counts = ops.logical_and(counts, both)
-    return _difference(scores), _difference(ratings), counts
+    return _difference(scores), differences, counts
 
 
 def _difference(values):

@@ -11,13 +11,14 @@ from keras import ops
 
 from keras_attn.extras import requires_extra
 from keras_attn.training.losses.cross_entropy import real_weights
+from keras_attn.training.losses.weighted_mean import WeightedMeanLoss
 
 # Beyond this many standard deviations the weight of a border is below 10⁻⁷ of w₀.
 _REACH = 6
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SegmentationCrossEntropy(keras.losses.Loss):
+class SegmentationCrossEntropy(WeightedMeanLoss):
     """Mean cross-entropy over the pixels that have a label, in nats per pixel.
 
     `Σ w·loss / Σ w`, where w is the sample weight (1 by default), and 0 where the label
@@ -55,8 +56,7 @@ class SegmentationCrossEntropy(keras.losses.Loss):
         name="segmentation_cross_entropy",
         dtype=None,
     ):
-        # Keras casts labels to this dtype too, and 16 bits cannot hold every label.
-        super().__init__(name=name, reduction=reduction, dtype=dtype or "float32")
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
         if ignore_label is not None and (
             isinstance(ignore_label, bool) or not isinstance(ignore_label, int)
         ):
@@ -86,7 +86,6 @@ class SegmentationCrossEntropy(keras.losses.Loss):
         return {
             **super().get_config(),
             "ignore_label": self.ignore_label,
-            "dtype": self.dtype,
         }
 
 

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_attn.checks import check_positive
 from keras_attn.indices import known_values
-from keras_attn.training.losses.replicas import gather_rows
+from keras_attn.kernels.replicas import gather_rows
 
 
 @keras.saving.register_keras_serializable("keras_attn")

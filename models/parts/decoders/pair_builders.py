@@ -68,14 +68,14 @@ def build_pair(
     before = inputs_like(state)
     next_logits, changes = step(token, before)
     if extend is not None:
-        several = keras.Input((None,), dtype="int32", name="token_ids")
-        state = inputs_like(before)
-        all_logits, entries = extend(several, state)
-        fields["extend"] = keras.Model(
-            {"token_ids": several, **state},
-            {"logits": all_logits, **entries},
-            name="extend",
-        )
+        # A function, as Keras on JAX can make no graph in which one axis is longer than
+        # another of unknown length: the caches and several tokens, and the tokens.
+        def read_several(inputs):
+            state = dict(inputs)
+            all_logits, entries = extend(state.pop("token_ids"), state)
+            return {"logits": all_logits, **entries}
+
+        fields["extend"] = read_several
     return IncrementalPair(
         keras.Model(inputs, {"logits": logits, **returned}, name="prefill"),
         keras.Model(

@@ -12,9 +12,10 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_choice, check_positive
+from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers.detection.roi_pooling import ROIAlign
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
-from keras_attn.models.parts.computed_loss import OwnLossModel, computed_loss
+from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.detection.detector_truth import (
     check_shapes,
     check_truth,
@@ -225,9 +226,8 @@ class Detector(OwnLossModel):
             # Weighted by the number of images: the last batch may be smaller.
             metric.update_state(value, sample_weight=count)
             total = total + value
-        # The same scalar, divided by the number of devices that train: Keras divides a
-        # mean among them, but not a scalar.
-        return computed_loss(total)
+        images = ops.cast(count, total.dtype)
+        return mean_loss(total * images, images)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The losses, and in `evaluate` the metrics of detections."""

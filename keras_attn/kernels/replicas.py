@@ -36,6 +36,47 @@ def add_replicas(inputs):
     return inputs if replica is None else replica.all_reduce("SUM", inputs)
 
 
+def mean_over_replicas(value):
+    """The mean of a scalar over all replicas."""
+    replica = _replica()
+    return value if replica is None else replica.all_reduce("MEAN", value)
+
+
+def mean_loss(total, count=1.0):
+    """`Σ total / Σ count` over all replicas, as what a `compute_loss` returns.
+
+    Keras adds up the gradients of the replicas, and logs the mean of what they return,
+    weighted by their numbers of rows, times the number of replicas. So each replica has
+    the gradient of its own share of the loss, but the value of the whole batch's: what
+    is learned and what is logged are those of one device with the joined batch, also if
+    replicas have different numbers of rows, or of words.
+
+    Args:
+        total: The sum of the losses of this replica, a scalar.
+        count: What the sum is divided by: the number of this replica's rows or words.
+            1 for a loss that is the mean over all replicas already.
+
+    Returns:
+        A scalar; 0 if nothing counts.
+    """
+    share = total / ops.maximum(mean_over_replicas(ops.cast(count, total.dtype)), 1e-9)
+    replica = _replica()
+    if replica is None:
+        return share
+    whole = replica.all_reduce("MEAN", ops.stop_gradient(share))
+    return (share + ops.stop_gradient(whole - share)) / replica.num_replicas_in_sync
+
+
+def mean_weights(weights):
+    """Weights whose mean over the batch of all replicas is 1.
+
+    With them Keras' mean of all targets is a weighted mean. Weights of 0 stay 0.
+    """
+    total = mean_over_replicas(ops.sum(weights))
+    count = mean_over_replicas(ops.cast(ops.size(weights), weights.dtype))
+    return weights * (count / ops.maximum(total, 1e-6))
+
+
 def first_row(count):
     """The index in `gather_rows` of this replica's first row.
 

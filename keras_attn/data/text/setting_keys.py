@@ -1,0 +1,142 @@
+"""What becomes of every key of a tokenizer's files.
+
+A setting that changes ids is applied, or refused by name. `tests/data` checks that the
+keys that transformers writes are all here. The components of a `tokenizer.json` are
+applied by the library `tokenizers` itself, so their keys need no table.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_attn.data.text.sentence_settings import check_values
+
+ROLES = (
+    "bos_token",
+    "cls_token",
+    "eos_token",
+    "mask_token",
+    "pad_token",
+    "sep_token",
+    "unk_token",
+)
+# Of `tokenizer_config.json` and `special_tokens_map.json`.
+APPLIED = frozenset(
+    {
+        *ROLES,
+        "add_bos_token",
+        "add_eos_token",
+        "add_prefix_space",
+        "added_tokens_decoder",
+        "additional_special_tokens",
+        "clean_up_tokenization_spaces",
+        "do_lower_case",
+        "extra_ids",
+        "extra_special_tokens",
+        "model_max_length",
+        "pad_token_type_id",
+        "padding_side",
+        "split_special_tokens",
+        "strip_accents",
+        "tokenize_chinese_chars",
+        "tokenizer_class",
+        "truncation_side",
+    }
+)
+# The values that change nothing; any other is refused. True and 1 differ.
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "clean_text": (None, True),
+    "do_basic_tokenize": (None, True),
+    "do_subword_tokenize": (None, True),
+    "do_word_tokenize": (None, True),
+    "fix_mistral_regex": (None, False),
+    "keep_accents": (None, False),
+    "language": (None,),
+    "legacy_behaviour": (None, False),
+    "never_split": (None, []),
+    "normalization": (None, False),
+    "predict_timestamps": (None, False),
+    "remove_space": (None, True),
+    "sp_model_kwargs": (None, {}),
+    "src_lang": (None,),
+    "subword_tokenizer_type": (None, "wordpiece"),
+    "task": (None,),
+    "tgt_lang": (None,),
+    "wordpieces_prefix": (None, "##"),
+}
+# Refused only without a `tokenizer.json`, which holds their effect.
+HELD_BY_TOKENIZER_JSON = frozenset({"keep_accents", "remove_space"})
+# Why a key does not change ids.
+WITHOUT_EFFECT = {
+    "auto_map": "names code, which is never run",
+    "backend": "names a library",
+    "chat_control_tokens": "tokens of the chat template",
+    "chat_template": "makes a text, before it is encoded",
+    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": (
+        "decoding of byte pairs is exact"
+    ),
+    "device_map": "where a model is",
+    "errors": "decoding: bytes that are no UTF-8 become U+FFFD",
+    "files_loaded": "a note of the writer",
+    "from_slow": "how the writer read it",
+    "init_inputs": "a note of the writer",
+    "is_local": "a note of the writer",
+    "legacy": "held by tokenizer.json",
+    "local_files_only": "a note of the writer",
+    "max_length": "transformers cuts at model_max_length",
+    "merges": "the vocabulary, which its files hold",
+    "merges_file": "a path of the writer",
+    "model_input_names": "which inputs transformers returns",
+    "model_specific_special_tokens": "names of tokens that the vocabulary has",
+    "name_or_path": "a path of the writer",
+    "pad_to_multiple_of": "padding, which the mask excludes",
+    "processor_class": "names a class",
+    "response_schema": "reads generated text",
+    "response_template": "reads generated text",
+    "slow_tokenizer_class": "names a class",
+    "spaces_between_special_tokens": "decoding of special tokens, which are left out",
+    "special_tokens_map_file": "a path of the writer",
+    "stride": "of what is cut off, which is dropped",
+    "tokenizer_file": "a path of the writer",
+    "trim_offsets": "offsets, which we do not return",
+    "truncation_strategy": "an argument of a call",
+    "unk_id": "held by the vocabulary",
+    "use_default_system_prompt": "of the chat template",
+    "use_fast": "how the writer read it",
+    "verbose": "messages",
+    "vocab": "the vocabulary, which its files hold",
+    "vocab_file": "a path of the writer",
+}
+# Of `tokenizer.json`.
+OF_TOKENIZER_JSON = {
+    "added_tokens": "applied",
+    "decoder": "applied by the library",
+    "model": "applied by the library",
+    "normalizer": "applied by the library",
+    "padding": "applied: side, segment and token; the length is that of the batch",
+    "post_processor": "applied by the library",
+    "pre_tokenizer": "applied by the library",
+    "truncation": "applied where the folder has no model_max_length",
+    "version": "of the format, which the library checks",
+}
+
+
+def check_refused(
+    settings: Mapping[str, Any], path: Path, has_tokenizer_json: bool
+) -> None:
+    """Raises for a setting that changes ids and is not supported.
+
+    Args:
+        settings: The content of a file.
+        path: The file, for the message.
+        has_tokenizer_json: Whether a `tokenizer.json` is beside it.
+
+    Raises:
+        ValueError: The message names the setting.
+    """
+    supported = {
+        name: allowed
+        for name, allowed in REFUSED.items()
+        if not (has_tokenizer_json and name in HELD_BY_TOKENIZER_JSON)
+    }
+    check_values(settings, supported, path)
