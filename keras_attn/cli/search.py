@@ -72,6 +72,8 @@ def search(
         )
     for name, reason in found.skipped.items():
         say(f"left out {_printable(name)}: {_printable(reason)}", "yellow")
+    for line in found.notes:
+        say(_printable(line), "yellow")
     for name, score in found.search(query, count):
         say(f"{score:.3f}  {_printable(str(folder / name))}")
     if console.is_terminal:

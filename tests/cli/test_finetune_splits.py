@@ -258,7 +258,8 @@ def test_masks_are_validated_on_the_folders_beside(command, tmp_path, eager_runs
                 labels = np.arange(240).reshape(12, 20) % 2
                 write_mask(tmp_path / root / masks / file, labels)
         given = ["finetune", "unet", tmp_path / root, "--plan"]
-        assert command(*given) == 0
+        given += ["--override", "padding=same"]
+        assert command(*given) == 0, command.err
         assert "2 images to train on, 2 to validate on" in command.out
         images, masks = places[1].split()
         assert f"images in {tmp_path / root / images}, masks in" in command.out
@@ -287,6 +288,9 @@ def test_rows_of_both_splits_are_counted(command, tmp_path, bert, eager_runs):
     assert command(*given[:-1]) == 0
     assert "text_regression, because train.csv, separated by ;, has" in command.out
     assert "left out: 2 empty rows, first train.csv, line 3" in command.out
+    line = command.refuses("finetune", bert, tmp_path, "--plan")
+    assert "pass its path, and another one as --validation" in line
+    assert "with train.csv, val.csv" in line
     line = command.refuses(*given[:-1], "--images", tmp_path)
     assert "--images has no meaning for this data" in line
 

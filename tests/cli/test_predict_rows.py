@@ -6,8 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from data.image_sets import write_image
 
 from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.output import writing
 from keras_attn.cli.prediction.texts import predict_texts
@@ -111,3 +113,11 @@ def test_pairs(tmp_path):
     rows = predict(write(tmp_path / "a.txt", "a\tb\n\nlong\tone\n"), model=model)
     assert [row["label"] for row in rows] == ["short", None, "long"]
     assert rows[1]["one"] == rows[1]["two"] == ""
+
+
+def test_files_of_a_folder_that_are_no_images_are_counted(tmp_path, capsys):
+    for name in ("a.png", "b.JPG"):
+        write_image(tmp_path / name, (3, 5))
+    (tmp_path / "c.heic").write_bytes(b"x")
+    assert [path.name for path in list_files([str(tmp_path)])] == ["a.png", "b.JPG"]
+    assert "1 file of another kind (.heic 1)" in capsys.readouterr().err

@@ -68,6 +68,18 @@ def test_a_table_with_a_header(folder, source):
     assert len(data.check()) == 3
 
 
+@pytest.mark.parametrize("source", ["pictures", "pictures.zip"])
+def test_pictures_that_no_row_names_are_counted(folder, source):
+    table = folder / "one.tsv"
+    table.write_text("\ufeffsun\tthe sun\n", encoding="utf-8")
+    data = read_image_texts(table, folder / source)
+    assert texts_of(data) == {"sun": ("the sun",)}
+    rest = f"not used in {folder / source}: "
+    others = "1 file of another kind (.txt 1)"
+    assert data.notes == [f"{rest}2 images, {others}"]
+    assert read_named_pictures(folder / source).notes == [rest + others]
+
+
 def test_a_table_without_a_header_names_files_in_several_ways(folder):
     table = folder / "plain.tsv"
     table.write_text("inner/sun.png\tone\r\n\nsun\ttwo\u2028lines\r\nred_heart.png\tx")

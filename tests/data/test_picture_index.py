@@ -121,6 +121,23 @@ def test_what_is_no_picture_is_named_and_left_out(folder, tmp_path):
     assert len(index_pictures(folder, embed, file)) == 4
 
 
+def test_files_of_other_kinds_are_counted(folder, tmp_path):
+    for name in ("a.heic", "b.HEIC", "c.mov"):
+        (folder / "inner" / name).write_bytes(b"x")
+    expected = f"not used in {folder}: 3 files of other kinds (.heic 2, .mov 1)"
+    for file in (None, default_index_file(folder), folder / "other.npz"):
+        assert index_pictures(folder, embed, file).notes == [expected]
+        if file is not None:
+            assert index_pictures(folder, embed, file).notes == [expected]
+            file.unlink()
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for each in [*folder.rglob("*.png"), *folder.rglob("*.mov")]:
+            archive.write(each, each.relative_to(tmp_path))
+        archive.writestr("__MACOSX/inner/._red.png", b"x")
+    (note,) = index_pictures(tmp_path / "all.zip", embed).notes
+    assert note.endswith("all.zip: 1 file of another kind (.mov 1), 1 hidden file")
+
+
 def test_an_archive(folder, tmp_path):
     archive, file = tmp_path / "pictures.zip", tmp_path / "index.npz"
 

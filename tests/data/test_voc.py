@@ -308,6 +308,13 @@ def test_a_mark_of_utf_8_is_stronger_than_a_declaration(tmp_path):
     assert read_voc(root, ["zwei"]).class_names == ["細胞"]
 
 
+def test_a_list_may_begin_with_a_mark_of_utf_8(tmp_path):
+    root = write_voc(tmp_path)
+    text = "\ufeffzwei\r\ndrei\r\n"
+    (root / "ImageSets" / "val.txt").write_text(text, encoding="utf-8", newline="")
+    assert [each.name for each in read_voc(root, "val").examples] == ["zwei", "drei"]
+
+
 def test_two_images_of_a_name(tmp_path):
     root = write_voc(tmp_path)
     write_image(root / "JPEGImages" / "zwei.Bmp", SIZES["zwei"])

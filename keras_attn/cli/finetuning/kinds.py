@@ -283,6 +283,12 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
         )
     if folders:
         return Kind("image_classification", f"{len(folders)} folders, a class each")
+    tables = sorted(name for name in inside if is_table(name))
+    if tables:
+        raise ValueError(
+            "DATA must be one table: pass its path, and another one as --validation. "
+            f"Received: {str(path)!r} with {', '.join(tables[:10])}"
+        )
     pictures = sum(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in inside)
     raise ValueError(
         "DATA must be a folder with a subfolder of images per class; with images/ and "

@@ -285,7 +285,8 @@ def _values_of_masks(folder: Path) -> set[int]:
 
 def _named_classes(path: Path) -> tuple[list[str], Mapping[Any, int] | None]:
     """The classes of a file: `name`, `name value` or `name red green blue`."""
-    lines = [line.split() for line in read_text(path).split("\n") if line.strip()]
+    text = read_text(path).removeprefix("\ufeff")
+    lines = [line.split() for line in text.split("\n") if line.strip()]
     names: list[str] = []
     palette: dict[Any, int] = {}
     for words in lines:

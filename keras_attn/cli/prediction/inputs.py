@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from keras_attn.cli.terminal import note
 from keras_attn.data.images.image_files import IMAGE_SUFFIXES, list_pictures
+from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.text.tables import (
     TABLE_SUFFIXES,
     check_text,
@@ -157,9 +159,10 @@ def _images(names: Sequence[str]) -> Iterator[Path]:
     for name in names:
         path = Path(name)
         if path.is_dir():
-            for each in list_pictures("INPUT", path):
-                if isinstance(each, Path):
-                    yield each
+            found = [x for x in list_pictures("INPUT", path) if isinstance(x, Path)]
+            for line in unused_files(path, found):
+                note(line)
+            yield from found
         elif path.suffix.lower() not in IMAGE_SUFFIXES:
             raise ValueError(
                 "MODEL predicts from images: INPUT must be a folder of images or a "

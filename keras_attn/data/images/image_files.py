@@ -191,7 +191,7 @@ def read_names(path: Path) -> list[str]:
         ValueError: If it is not UTF-8, names no image, names one twice, or names a path
             outside the folder.
     """
-    lines = read_text(path).split("\n")
+    lines = read_text(path).removeprefix("\ufeff").split("\n")
     names = [line.split()[0] for line in lines if line.strip()]
     if not names:
         raise ValueError(f"{path.name} must name images. Received: {str(path)!r}")

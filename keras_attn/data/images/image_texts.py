@@ -22,6 +22,7 @@ from keras_attn.data.images.image_files import (
     list_pictures,
     read_image,
 )
+from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.pipelines.bad_files import Skipped, check_readable
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
@@ -56,10 +57,12 @@ class ImageTextData:
         examples: One per image.
         skipped: What was left out, with reasons. Corrupt images are added when they
             are first read.
+        notes: What is in the folder or the archive and not in the data set, counted.
     """
 
     examples: list[ImageTextExample]
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -154,7 +157,7 @@ def read_coco_captions(
             "without one"
         )
         skipped.add(name, error)
-    return _finished(examples, skipped, "annotations", path)
+    return _finished(examples, skipped, "annotations", path, image_folder)
 
 
 def read_image_texts(
@@ -244,7 +247,7 @@ def read_image_texts(
     examples = [
         ImageTextExample(name, files[name], tuple(texts[name])) for name in texts
     ]
-    return _finished(examples, skipped, "table", path)
+    return _finished(examples, skipped, "table", path, images)
 
 
 def read_named_pictures(images: str | os.PathLike) -> ImageTextData:
@@ -268,7 +271,8 @@ def read_named_pictures(images: str | os.PathLike) -> ImageTextData:
                 f"Received: {file.name!r}"
             )
         examples.append(ImageTextExample(file.name, file, (text,)))
-    return ImageTextData(examples, Skipped("raise"))
+    notes = unused_files(Path(images), [each.image_path for each in examples])
+    return ImageTextData(examples, Skipped("raise"), notes)
 
 
 def image_text_dataset(
@@ -370,7 +374,8 @@ def image_text_dataset(
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number and the fields of each line that is not empty."""
     # Not `splitlines`: a text may have a Unicode line separator.
-    for number, line in enumerate(read_text(path, _MAX_BYTES).split("\n"), 1):
+    text = read_text(path, _MAX_BYTES).removeprefix("\ufeff")
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield number, line.removesuffix("\r").split("\t")
 
@@ -408,10 +413,11 @@ def _check_text(text: Any, label: str) -> str:
     return text.strip()
 
 
-def _finished(examples, skipped, name, path) -> ImageTextData:
+def _finished(examples, skipped, name, path, images) -> ImageTextData:
     if not examples:
         raise ValueError(
             f"`{name}` must name images with texts. Received: {name}={str(path)!r}"
         )
     skipped.report(f"Images and texts in {str(path)!r}")
-    return ImageTextData(examples, skipped)
+    used = [path, *(example.image_path for example in examples)]
+    return ImageTextData(examples, skipped, unused_files(Path(images), used))

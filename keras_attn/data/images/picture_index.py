@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_attn.checks import check_positive
 from keras_attn.data.images.image_files import ZippedFile, list_pictures, read_image
+from keras_attn.data.images.unused_files import unused_files
 from keras_attn.file_reading import MIB, read_bytes, shown
 from keras_attn.file_writing import write_atomically
 
@@ -55,12 +56,14 @@ class PictureIndex:
             reasons.
         num_embedded: How many embeddings were computed anew; the others come from the
             file of the index.
+        notes: What is in the folder and no picture by its name, counted.
     """
 
     names: list[str]
     embeddings: np.ndarray
     skipped: dict[str, str] = field(default_factory=dict)
     num_embedded: int = 0
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.names)
@@ -179,7 +182,9 @@ def index_pictures(
         )
     embeddings = np.array([rows[name] for name in names], "float32")
     num_embedded = len(set(names) & set(missing))
-    return PictureIndex(names, embeddings, skipped, num_embedded)
+    used = [*pictures.values(), default_index_file(root)]
+    notes = unused_files(root, used if file is None else [*used, Path(file)])
+    return PictureIndex(names, embeddings, skipped, num_embedded, notes)
 
 
 def default_index_file(folder: str | os.PathLike) -> Path:

@@ -175,7 +175,7 @@ def _images_of(places: Sequence[Path]) -> list[Path]:
             pictures = list_pictures("source", place)
             found += [each for each in pictures if isinstance(each, Path)]
             continue
-        for line in read_text(place).splitlines():
+        for line in read_text(place).removeprefix("\ufeff").splitlines():
             if line.strip():
                 # "./images/a.jpg" is beside the list; other names may be, too.
                 found.append(place.parent / line.strip())

@@ -83,8 +83,11 @@ def _is_data(path: Path) -> bool:
 
 
 def _lines(path: Path) -> list[str]:
-    text = read_text(path, _MAX_BYTES).removeprefix("\ufeff")
-    return [_uncommented(line) for line in text.splitlines()]
+    return [_uncommented(line) for line in _plain_lines(path)]
+
+
+def _plain_lines(path: Path) -> list[str]:
+    return read_text(path, _MAX_BYTES).removeprefix("\ufeff").splitlines()
 
 
 def _uncommented(line: str) -> str:
@@ -167,7 +170,7 @@ def _of_folders(path: Path) -> YoloLayout | None:
         return None
     files = [root / name for root in (path, path.parent) for name in _NAME_FILES]
     file = next((each for each in files if each.is_file()), None)
-    names = [] if file is None else read_text(file, _MAX_BYTES).splitlines()
+    names = [] if file is None else _plain_lines(file)
     return YoloLayout(path, [name.strip() for name in names if name.strip()], splits)
 
 
