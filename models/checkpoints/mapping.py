@@ -28,6 +28,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attn.layers.adaptation.kept import kept_in
 from keras_attn.layers.adaptation.low_rank import LowRankKernel
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.layers.embeddings.token_embedding import OutputBias
@@ -120,6 +121,7 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
         for kernel in variables_of(weight):
             if isinstance(kernel, LowRankKernel | QuantizedKernel):
                 known.update(id(variable) for variable in kernel.all_weights)
+    known.update(id(x) for kept in kept_in(model) for x in kept.weights.weights)
     missing = [
         variable.path
         for variable in model.weights
