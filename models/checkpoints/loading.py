@@ -191,6 +191,7 @@ def _build(opened: Folder, task: str | None, overrides: dict) -> _Built:
     """Builds the model and checks that the files have its weights."""
     family = family_of(opened.config, task).for_keys(opened.shapes)
     chosen = _task_of(family, opened.config, task)
+    _check_tying(family, chosen, opened.config)
     keys = _full_keys(family, opened, family.unread(opened.config, chosen))
     _untie(family, chosen, keys, opened)
     opened.config.require({"quantization_config": (None,)})
@@ -277,6 +278,20 @@ def _full_keys(
             )
         keys[full] = key
     return keys
+
+
+def _check_tying(family: Family, task: str, config: Config) -> None:
+    """Raises if the model has an output layer of its own, where ours has a table's."""
+    config.require({"tie_word_embeddings": (True, False)})
+    is_tied = config.get("tie_word_embeddings", True)
+    # Of a captioner, the field of the decoder counts.
+    if task in family.tied and task != "captioner" and not is_tied:
+        raise ValueError(
+            f"`tie_word_embeddings` in {CONFIG} must be True for {task!r}: the table "
+            "of the token embedding is our output layer, too. Load the body with "
+            "another `task`, such as 'encoder' or 'classifier'. Received: "
+            f"tie_word_embeddings=False, task={task!r}"
+        )
 
 
 def _untie(family: Family, task: str, keys: dict[str, str], opened: Folder) -> None:

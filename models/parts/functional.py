@@ -33,7 +33,7 @@ from keras_attn.input_checks import (
     smallest_rows,
 )
 from keras_attn.layers.adaptation.adaptable import (
-    RestoresKernels,
+    RestoresAdapters,
     copy_kernels,
     forget_functions,
     kernels_version,
@@ -220,7 +220,7 @@ class Functional(keras.Model):
 
             def remember(operation):
                 result = operation_fn(operation)
-                if isinstance(result, RestoresKernels) and result is not operation:
+                if isinstance(result, RestoresAdapters) and result is not operation:
                     made[operation] = result
                 return result
 
