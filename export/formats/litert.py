@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.export import metadata, seals
-from keras_attn.export.errors import ExportError, RefusedError
+from keras_attn.export.errors import ExportError, RefusedError, in_one_line
 from keras_attn.export.formats import litert_rewrites, saved_model
 from keras_attn.export.signatures import TracedModel
 from keras_attn.extras import requires_extra
@@ -95,7 +95,7 @@ def _convert(folder: Path, signatures: list[str], quantization: str | None) -> b
     except ConverterError as error:
         raise _refusal(error, signatures) from error
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise ExportError(f"LiteRT's converter failed: {error}") from error
+        raise ExportError(f"LiteRT's converter failed: {in_one_line(error)}") from error
 
 
 @contextlib.contextmanager
@@ -159,7 +159,7 @@ def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
     if flex:
         names += [n for n in flex.group(1).strip().split(", ") if n not in names]
     if not names:
-        return ExportError(f"LiteRT's converter failed: {error}")
+        return ExportError(f"LiteRT's converter failed: {in_one_line(error)}")
     # A layer's name, before the @, may contain the name of a signature.
     functions = [location.rpartition("@")[2] for location in locations]
     return RefusedError(
