@@ -34,7 +34,6 @@ from keras_attn.export.shapes import (
 from keras_attn.export.signature_info import PREFILL, STEP
 from keras_attn.export.signatures import Signature
 
-
 # Layers of Keras that prepare data, which a pipeline may do as well.
 _PREPROCESSING = (
     keras.layers.CategoryEncoding,

@@ -5,7 +5,6 @@ import signal
 import threading
 from collections.abc import Iterator
 
-
 LEAVE_OUT = (
     "Leave this layer out: compute what it returns before the model, as in a "
     "`dataset.map`, and export `keras.Model(new_input, outputs)` of the layers after "

@@ -46,8 +46,10 @@ def _resized(images, factors, interpolation: str, is_first: bool):
         images = tf.transpose(images, (0, 2, 3, 1))
     size = tf.shape(images)[1:3] * tf.constant(factors, "int32")
     result = tf.cast(tf.image.resize(images, size, interpolation), images.dtype)
-    known = [None if n is None else n * f for n, f in zip(images.shape[1:3], factors)]
-    result = tf.ensure_shape(result, (images.shape[0], *known, images.shape[3]))
+    pairs = zip(images.shape[1:3], factors, strict=True)
+    known = [None if side is None else side * factor for side, factor in pairs]
+    # Not `tf.ensure_shape`, for which LiteRT has no operator.
+    result.set_shape((images.shape[0], *known, images.shape[3]))
     return tf.transpose(result, (0, 3, 1, 2)) if is_first else result
 
 
@@ -64,7 +66,8 @@ def _in_rows(layer: Any, inputs: Any, training: Any, mask: Any):
     rows = layer.call(_merged(inputs), **options)
     sizes = tf.concat([tf.shape(inputs)[:2], tf.shape(rows)[1:]], axis=0)
     result = tf.reshape(rows, sizes)
-    return tf.ensure_shape(result, (*inputs.shape[:2], *rows.shape[1:]))
+    result.set_shape((*inputs.shape[:2], *rows.shape[1:]))
+    return result
 
 
 def _merged(tensor):

@@ -94,7 +94,9 @@ def _refuse(nodes: list, reason: str, advice: str, signature: Signature) -> None
 
 def _refuse_strings(format: Format, signature: Signature) -> None:
     """Raises for strings that only pass through the model."""
-    inputs = [name for name, spec in signature.inputs.items() if spec.dtype == tf.string]
+    inputs = [
+        name for name, spec in signature.inputs.items() if spec.dtype == tf.string
+    ]
     if inputs:
         names = ", ".join(f"`{name}`" for name in inputs)
         raise RefusedError(

@@ -30,6 +30,8 @@ from keras_attn.silence import silence
 
 _WORKER = Path(__file__).with_name("int8_worker.py")
 _QUOTED_CHARACTERS = 2000
+# Operators without a built-in form at any shape.
+_NEVER = {"AvgPool3D", "DenseBincount", "MaxPool3D", "ResizeBicubic"}
 # `schema.TensorType` of flatbuffers.
 _FLOAT16, _UINT8, _INT8 = 1, 3, 9
 
@@ -169,6 +171,7 @@ def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
         tuple(locations),
         # A location ends in the traced function: `mha/Roll@__inference_prefill_17`.
         tuple(s for s in signatures if any(f"_{s}_" in traced for traced in functions)),
+        at_any_shape=not _NEVER.isdisjoint(names),
     )
 
 
