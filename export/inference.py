@@ -8,6 +8,7 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
+from keras_attn.export.keras_forms import forms_at_any_size
 from keras_attn.kernels.gather import flat_gathers
 from keras_attn.kernels.lean_attention import whole_scores
 
@@ -96,7 +97,12 @@ def unrolled(models: Iterable[keras.Model]) -> Iterator[None]:
 @contextlib.contextmanager
 def forms_of_files() -> Iterator[None]:
     """Within it, layers compute by the operations that the runtimes of files have."""
-    with dilated_in_one_operation(), whole_scores(), flat_gathers():
+    with (
+        dilated_in_one_operation(),
+        forms_at_any_size(),
+        whole_scores(),
+        flat_gathers(),
+    ):
         yield
 
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_attn.export import metadata, seals
-from keras_attn.export.errors import ExportError, RefusedError
+from keras_attn.export.errors import ExportError, RefusedError, in_one_line
 from keras_attn.export.formats import (
     onnx_folding,
     onnx_integers,
@@ -191,7 +191,9 @@ def _run_tf2onnx(name: str, function, specs: list[tf.TensorSpec]):
             # With copies, a pass that fails is skipped.
             return convert()
     except Exception as error:
-        raise ExportError(f"tf2onnx could not convert `{name}`: {error}") from error
+        raise ExportError(
+            f"tf2onnx could not convert `{name}`: {in_one_line(error)}"
+        ) from error
 
 
 def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variable]):

@@ -189,21 +189,32 @@ def _objects(
 def _fitted(
     network: Network, files: Sequence[Path]
 ) -> Iterator[tuple[Path, np.ndarray, np.ndarray, tuple[int, int] | None]]:
-    """Each file, its image, the input (1, H, W, C), and the image's size in the input.
+    """Each file, its image, the input (1, H, W, C), and the image's size in it."""
+    for (path,) in in_parts(files, 1, "Predicting"):
+        image = read_image(path, network.result.channels)
+        fitted, size = fitted_image(network.result, image)
+        yield path, image, fitted[None], size
+
+
+def fitted_image(
+    result: Result, image: np.ndarray
+) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """An image as an input, (H, W, C), and its own size in it.
 
     As in training: the aspect ratio is kept, and the rest is padded.
+
+    Args:
+        result: What the model was fine-tuned to: its size and normalization.
+        image: Pixels 0 to 255, (h, w, C).
     """
-    result = network.result
     mean, deviation = normalization(result.normalize, result.channels)
-    for (path,) in in_parts(files, 1, "Predicting"):
-        image = read_image(path, result.channels)
-        example = {"image": image.astype(np.float32)}
-        size = None
-        if result.image_size is not None:
-            wanted = (result.image_size[0], result.image_size[1])
-            scale = np.asarray(fitting_scale(image.shape[:2], wanted, True))
-            height, width = np.rint(scale * image.shape[:2]).astype(int).tolist()
-            size = (height, width)
-            example = fit_into(example, wanted, True, fill=mean)
-        inputs = (np.asarray(example["image"]) - mean) / deviation
-        yield path, image, np.asarray(inputs, np.float32)[None], size
+    example = {"image": image.astype(np.float32)}
+    size = None
+    if result.image_size is not None:
+        wanted = (result.image_size[0], result.image_size[1])
+        scale = np.asarray(fitting_scale(image.shape[:2], wanted, True))
+        height, width = np.rint(scale * image.shape[:2]).astype(int).tolist()
+        size = (height, width)
+        example = fit_into(example, wanted, True, fill=mean)
+    inputs = (np.asarray(example["image"]) - mean) / deviation
+    return np.asarray(inputs, np.float32), size
