@@ -24,6 +24,7 @@ from keras_attn.cli.finetuning.result import Result, read_result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source, find_source
 from keras_attn.cli.plan import short
+from keras_attn.cli.run_owner import check_has_no_owner
 from keras_attn.cli.runs import claim, holds_run, is_interrupted
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
@@ -80,6 +81,8 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
         if only_plan:
             _say_cost(job)
             return settings.run_dir
+        if is_writer():
+            check_has_no_owner(settings.run_dir)
         identity = _identity(settings, source)
         if holds_run(settings.run_dir, identity):
             result = read_result(settings.run_dir)
