@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from keras_attn import __version__
+from keras_attn.cli.run_owner import release_all
 from keras_attn.cli.terminal import CheckFailedError, complain, debugging, say
 from keras_attn.interruption import INTERRUPTED, Interruption, interruption
 
@@ -124,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as raised:
         code, error = 2, raised
     interrupts.finish()
+    release_all()
     if interrupts.happened or code == INTERRUPTED:
         # Even if a library has turned the interruption into another exception.
         resumable = any(argument in _RESUMABLE for argument in arguments[:1])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.table import Table
 
 from keras_attn.cli.options import Panel
+from keras_attn.cli.run_owner import own
 from keras_attn.cli.runs import claim, clear, is_interrupted, read_settings
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import (
@@ -154,6 +155,7 @@ def _heading(text: str) -> None:
 def _prepare_folder(run_dir: Path, plan: Plan) -> None:
     """Keeps an interrupted demo in the folder; removes any other demo."""
     settings = {"command": "demo", **vars(plan)}
+    own(run_dir)
     found = read_settings(run_dir)
     if found is not None and found.get("command") == "demo":
         if found == settings and is_interrupted(run_dir):

@@ -13,6 +13,7 @@ from keras_attn.cli.processes import (
     Coordinator,
     Processes,
     ProcessId,
+    Timeout,
     trains_in_processes,
 )
 from keras_attn.cli.startup import importing_tensorflow
@@ -241,6 +242,7 @@ def finetune(
     processes: Processes = None,
     coordinator: Coordinator = None,
     process_id: ProcessId = None,
+    timeout: Timeout = 300,
 ) -> None:
     """Fine-tune a model on your own data, whatever kind they are.
 

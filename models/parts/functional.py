@@ -3,7 +3,8 @@
 The model checks its inputs where their values are known: in `model(inputs)`, and in
 arrays passed to `predict`, `fit`, `evaluate` and their batch variants. Data sets are
 read inside compiled graphs, which only know shapes: there, an index outside its table
-is clamped, wraps around, or raises a backend error.
+is clamped, wraps around, or raises a backend error. More than 400 lines, as each way to
+call a model has its check.
 
 Legend: B batch, T length.
 """
@@ -17,6 +18,12 @@ from typing import Any
 import keras
 
 from keras_attn.checks import check_fits, empty_axes_of, fits
+from keras_attn.device_batches import (
+    check_rows,
+    count_rows,
+    explaining,
+    padded_rows,
+)
 from keras_attn.indices import (
     IndexRange,
     check_indices,
@@ -28,9 +35,11 @@ from keras_attn.input_checks import (
     check_bytes,
     check_finite,
     check_length,
-    check_rows,
     check_same_rows,
     smallest_rows,
+)
+from keras_attn.input_checks import (
+    check_rows as check_masked_rows,
 )
 from keras_attn.layers.adaptation.adaptable import (
     RestoresAdapters,
@@ -261,37 +270,55 @@ class Functional(keras.Model):
         """Replaces kernels by integers of 8 or 4 bits; see `training.quantize`."""
         return quantize(self, mode, config, filters, block_size=block_size)
 
-    def predict(self, x, *args, **kwargs):
-        """Checks arrays, then predicts as `keras.Model.predict` does."""
+    def predict(self, x, batch_size=None, *args, **kwargs):
+        """Checks arrays, then predicts as `keras.Model.predict` does.
+
+        Arrays may have any number of rows, also where the devices of a distribution
+        share them.
+        """
         self._check_arrays(x)
-        return super().predict(x, *args, **kwargs)
+        x, rows = padded_rows(x, batch_size)
+        with explaining():
+            outputs = super().predict(x, batch_size, *args, **kwargs)
+        return keras.tree.map_structure(lambda output: output[:rows], outputs)
 
     def predict_on_batch(self, x):
         """Checks arrays, then predicts as `keras.Model.predict_on_batch` does."""
         self._check_arrays(x)
-        return super().predict_on_batch(x)
+        x, rows = padded_rows(x, in_one_batch=True)
+        with explaining():
+            outputs = super().predict_on_batch(x)
+        return keras.tree.map_structure(lambda output: output[:rows], outputs)
 
     def fit(self, x=None, y=None, *args, **kwargs):
         """Checks arrays, then trains as `keras.Model.fit` does."""
         self._check_examples(x, y)
+        batch_size = args[0] if args else kwargs.get("batch_size")
+        check_rows(x, batch_size, kwargs.get("validation_split") or 0.0)
         validation = kwargs.get("validation_data")
         if isinstance(validation, list | tuple):
             self._check_examples(*validation[:2])
-        return super().fit(x, y, *args, **kwargs)
+            check_rows(validation[0], kwargs.get("validation_batch_size") or batch_size)
+        with explaining():
+            return super().fit(x, y, *args, **kwargs)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """Checks arrays, then evaluates as `keras.Model.evaluate` does."""
         self._check_examples(x, y)
-        return super().evaluate(x, y, *args, **kwargs)
+        check_rows(x, args[0] if args else kwargs.get("batch_size"))
+        with explaining():
+            return super().evaluate(x, y, *args, **kwargs)
 
     def train_on_batch(self, x, y=None, *args, **kwargs):
         """Checks arrays, then trains as `keras.Model.train_on_batch` does."""
         self._check_examples(x, y)
+        check_rows(x, count_rows(x))
         return super().train_on_batch(x, y, *args, **kwargs)
 
     def test_on_batch(self, x, y=None, *args, **kwargs):
         """Checks arrays, then evaluates as `keras.Model.test_on_batch` does."""
         self._check_examples(x, y)
+        check_rows(x, count_rows(x))
         return super().test_on_batch(x, y, *args, **kwargs)
 
     def compute_loss(
@@ -357,7 +384,7 @@ class Functional(keras.Model):
                 check_indices(name, given[name], self._ranges[name])
             if rows and name in MASKED_INPUTS:
                 least = smallest_rows(self._lengths, name)
-                check_rows(name, given[name], least)
+                check_masked_rows(name, given[name], least)
             check_finite(name, given[name])
             if expected[name].dtype == "uint8":
                 check_bytes(name, given[name])

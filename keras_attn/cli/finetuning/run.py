@@ -30,6 +30,7 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source, find_source
 from keras_attn.cli.opened_model import warn_of_random_weights
 from keras_attn.cli.plan import short
+from keras_attn.cli.run_owner import check_has_no_owner
 from keras_attn.cli.runs import claim, holds_run, is_interrupted
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
@@ -88,6 +89,8 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
             say(f"  {note}", "yellow")
         if not source.is_pretrained:
             warn_of_random_weights(settings.model)
+        if is_writer() and not only_plan:
+            check_has_no_owner(settings.run_dir)
         identity = _identity(settings, source)
         if holds_run(settings.run_dir, identity):
             result = read_result(settings.run_dir)

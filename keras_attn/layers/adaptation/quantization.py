@@ -122,7 +122,9 @@ def quantize(
         for attribute in layer.kernel_parts():
             path = _kernel_path(layer, attribute)
             reason = None if selects(layer) else "`filters` leave it out"
-            reason = reason or _obstacle(layer, attribute, mode, block_size, has_updates)
+            reason = reason or _obstacle(
+                layer, attribute, mode, block_size, has_updates
+            )
             if reason:
                 passed_over[path] = reason
             else:
