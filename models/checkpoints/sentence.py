@@ -208,7 +208,8 @@ def _read_dense(path: Path) -> Projection:
             f"`out_features` in {path.parent.name}/{path.name} must be a positive "
             f"integer. Received: {str(path)!r}, out_features={shown(units)}"
         )
-    return Projection(units, _ACTIVATIONS[name], get_flag(fields, "bias", True, path))
+    use_bias = bool(get_flag(fields, "bias", True, path))
+    return Projection(units, _ACTIVATIONS[name], use_bias)
 
 
 def sentence_files(model: keras.Model) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def sentence_encoder(encoder, *, pooling, normalize, projections=(), name):
     """
     check_boolean("normalize", normalize)
     inputs, features = encoder.input, encoder.output["sequence_output"]
-    modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
+    modes: tuple = (pooling,) if isinstance(pooling, str) else tuple(pooling)
     if not modes or len(set(modes)) < len(modes):
         raise ValueError(
             "`pooling` must have at least one kind of pooling, each once. "

@@ -258,9 +258,9 @@ def _convention(
     if "pad" not in named and padding.get("pad_token") in ids:
         tokens["pad"] = padding["pad_token"]
     pieces = {index: piece for piece, index in ids.items()}
-    unknown = pieces.get(_unknown_id(content["model"]))
-    if unknown is not None:
-        tokens.setdefault("unknown", unknown)
+    unknown = _unknown_id(content["model"])
+    if unknown in pieces:
+        tokens.setdefault("unknown", pieces[unknown])
     # What pads does not matter, because the mask excludes it.
     fallback = next(iter(ids), None)
     for role in ("end", "unknown"):

@@ -196,7 +196,9 @@ def kept_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in _KEPT if name in settings}
 
 
-def named_tokens(settings: dict[str, Any], tokens: Mapping[str, str]) -> dict[str, str]:
+def named_tokens(
+    settings: Mapping[str, Any], tokens: Mapping[str, str]
+) -> dict[str, str]:
     """A convention's special tokens, with those that the settings override."""
     return {
         role: settings.get(SETTING_OF_ROLE[role]) or token

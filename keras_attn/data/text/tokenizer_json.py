@@ -21,7 +21,7 @@ _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "alwa
 _PUNCTUATION = r"[!-/:-@\[-`{-~]"
 _BLANKS = r"[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 _PATTERNS = (r"\s+", " {2,}", _PUNCTUATION, _BLANKS)
-_RIGHT = {"strip_left": False, "strip_right": True}
+_STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 
 
 def wordpiece_json(
@@ -152,7 +152,7 @@ def sentencepiece_json(
     if name == "siglip":
         # In its reference, what follows an added token begins no word.
         space["prepend_scheme"] = "first"
-        steps += [_replace(" {2,}", " "), {"type": "Strip"} | _RIGHT]
+        steps += [_replace(" {2,}", " "), _STRIP]
         apart = []
     content = _content(
         pieces,
@@ -208,10 +208,10 @@ def template_json(
 def _content(pieces, convention: Convention, **components) -> dict[str, Any]:
     ids = {piece: index for index, piece in enumerate(pieces)}
     roles = convention.tokens
-    templates = [
+    single, pair = (
         [(roles.get(name, name), segment) for name, segment in template]
         for template in (convention.single, convention.pair)
-    ]
+    )
     special = dict.fromkeys((*roles.values(), *convention.other_tokens))
     flagged = [
         AddedToken(token, ids[token], lstrip=token in convention.left_stripped)
@@ -224,7 +224,7 @@ def _content(pieces, convention: Convention, **components) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": [_added(token) for token in flagged],
-        "post_processor": template_json(*templates, ids),
+        "post_processor": template_json(single, pair, ids),
         **components,
     }
 
