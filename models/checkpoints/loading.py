@@ -28,6 +28,7 @@ from keras_attn.models.checkpoints.mapping import (
     check_complete,
     variables_of,
 )
+from keras_attn.models.checkpoints.sentence import read_sentence_modules
 from keras_attn.models.checkpoints.tensors import FLOATS
 from keras_attn.models.parts.keras_state import (
     allocate,
@@ -67,6 +68,10 @@ def load_checkpoint(
     not written. The tasks `"vilbert"` and `"vilbert_pretrainer"` read a BERT's folder
     into a ViLBERT: the words, the first with BERT's head for masked words. A warning
     names all that is new, and the sizes of the regions are overrides.
+
+    The task `"sentence_encoder"` reads the modules of a sentence-transformers' folder:
+    the pooling, dense layers after it, and whether vectors are scaled to length 1. A
+    folder without `modules.json` gets the mean, scaled.
 
     If the folder has them, the model gets the names of its classes as `class_names`,
     and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
@@ -192,6 +197,13 @@ def _build(opened: Folder, task: str | None, overrides: dict) -> _Built:
     family = family_of(opened.config, task).for_keys(opened.shapes)
     chosen = _task_of(family, opened.config, task)
     _check_tying(family, chosen, opened.config)
+    if chosen == "sentence_encoder":
+        arguments, files = read_sentence_modules(opened.path)
+        if "projections" in overrides:
+            files = {}
+        for prefix, path in files.items():
+            opened.add_file(path, prefix)
+        overrides = {**arguments, **overrides}
     keys = _full_keys(family, opened, family.unread(opened.config, chosen))
     _untie(family, chosen, keys, opened)
     opened.config.require({"quantization_config": (None,)})

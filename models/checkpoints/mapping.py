@@ -40,6 +40,10 @@ from keras_attn.models.checkpoints.tensors import Index
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
 
 
+# The dense layers after the pooling of a sentence encoder.
+SENTENCE_PROJECTION = "sentence_projection_"
+
+
 class Joined:
     """Several variables of ours that a file stores as one tensor, side by side.
 
@@ -288,6 +292,9 @@ def head_weights(model: keras.Model, named: Mapping[str, str]) -> list[Weight]:
     weights = []
     for layer in model.layers:
         name = named.get(layer.name)
+        if layer.name.startswith(SENTENCE_PROJECTION):
+            # transformers has none: sentence-transformers has a file for each.
+            name = f"{layer.name}.linear"
         if name is None:
             continue
         if isinstance(layer, OutputBias):
@@ -398,7 +405,7 @@ class Family:
 
     def is_head(self, key: str) -> bool:
         """Whether a full key belongs to a head."""
-        return key.startswith(self.heads)
+        return key.startswith((*self.heads, SENTENCE_PROJECTION))
 
     def full_key(self, key: str) -> str:
         """The key with its prefix and its current name."""
