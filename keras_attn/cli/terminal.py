@@ -40,7 +40,8 @@ def print_json(value: Any) -> None:
     """Prints a value as JSON, and nothing else, for programs to read."""
     import json
 
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    sys.stdout.write(text + "\n")
 
 
 def in_parts(items: Sequence, size: int, description: str) -> Iterable[Sequence]:
