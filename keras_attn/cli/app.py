@@ -29,6 +29,7 @@ COMMANDS = {
     "train": "Train a translator on line-aligned text.",
     "finetune": "Fine-tune a model on your own data.",
     "predict": "Classify, score, segment, detect or continue what is in files.",
+    "evaluate": "Score a model on data with answers: a later test set.",
     "generate": "Generate a continuation of a prompt, or its translation.",
     "plan": "Estimate the cost of a model without building it: FLOPs and memory.",
     "export": "Export a model, run what was exported, and compare it with Keras.",

@@ -49,9 +49,9 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
             built = build_model(path, task)
             title = f"{path.resolve().name}: {built.name}"
             rows = _rows(path, task, built)
-    if json:
-        print_json(_described(path, task, built))
-        return
+        if json:
+            print_json(_described(path, dict(rows), built))
+            return
     table = Table(show_header=False, title=Text(title))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")  # A long path is not cut.
@@ -152,11 +152,12 @@ def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str,
     ]
 
 
-def _described(path: Path, task: str | None, model: "keras.Model") -> dict[str, Any]:
-    """What `--json` prints of a file or a folder."""
+def _described(
+    path: Path, found: dict[str, str], model: "keras.Model"
+) -> dict[str, Any]:
+    """What `--json` prints of a file or a folder, from the rows of the table."""
     from keras_attn.file_reading import size_of
 
-    found = dict(_rows(path, task, model))
     return {
         "name": path.resolve().name,
         "model": model.name,

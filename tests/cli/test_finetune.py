@@ -172,8 +172,9 @@ def test_numbers_of_pairs_are_learned(command, bert, tmp_path):
     assert command("finetune", bert, data, *options, "--run-dir", folder) == 0
     assert "text_regression" in command.out and "numbers from 120000" in command.out
     assert "mean_absolute_error" in command.out
-    scale = read_result(folder).label_scale
-    assert scale is not None and scale["deviation"] > 48_000
+    result = read_result(folder)
+    assert result is not None and result.label_scale is not None
+    assert result.label_scale["deviation"] > 48_000
     assert "in the unit of the labels" in (folder / "README.md").read_text()
     assert keras.config.dtype_policy().name == "float32"
     assert command("predict", folder, data, "--format", "jsonl") == 0

@@ -57,11 +57,24 @@ def predict_texts(
     if is_continued:
         yield from _continued(network, rows, batch_size, max_new_tokens)
         return
+    for row, output in text_outputs(network, rows, batch_size):
+        yield {**row.texts, **predicted(result, output, all_scores)}
+
+
+def text_outputs(
+    network: Network, rows: Sequence[TextRow], batch_size: int
+) -> Iterator[tuple[TextRow, np.ndarray]]:
+    """Each row, and the outputs of the model for it, (C,).
+
+    Args:
+        network: The model.
+        rows: The texts.
+        batch_size: B.
+    """
     tokenizer = None if network.takes_strings else network.tokenizer()
     for part in in_parts(rows, network.rows_of(batch_size), "Predicting"):
         outputs = network(_encoded(network, tokenizer, part))
-        for row, output in zip(part, outputs, strict=True):
-            yield {**row.texts, **predicted(result, output, all_scores)}
+        yield from zip(part, outputs, strict=True)
 
 
 def predicted(result: Any, output: np.ndarray, all_scores: bool) -> dict[str, Any]:
