@@ -63,9 +63,8 @@ def check_file(path: Path, max_bytes: int | None = None) -> int:
         ValueError: If `path` is a folder, a pipe or a device, or the file is too large.
     """
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path.parent} has no {path.name}. Received: {str(path)!r}"
-        )
+        place = f"{path.parent} has no" if path.parent.name else "There is no file"
+        raise FileNotFoundError(f"{place} {path.name}. Received: {str(path)!r}")
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "a pipe, socket or device"
         raise ValueError(

@@ -58,7 +58,7 @@ def classify(
     training.
 
     Example: keras-attn classify dog.jpg --labels "cat, dog" --model
-    clip-vit-base-patch32
+    checkpoints/clip
     """
     classes = _classes(labels, labels_file)
     with importing_tensorflow():

@@ -75,6 +75,7 @@ def export(
         Path | None,
         _OPTIONS.option("Also write the report here, as JSON.", dir_okay=False),
     ] = None,
+    json: options.Json = False,
 ) -> None:
     """Export a model, run what was exported, and compare it with Keras.
 
@@ -84,9 +85,9 @@ def export(
 
     Example: keras-attn export runs/en-de en-de.tflite --quantization float16
 
-    Example: keras-attn export stars.keras stars --tokenizer bert-base-uncased
+    Example: keras-attn export stars.keras stars --tokenizer checkpoints/bert
 
-    Example: keras-attn export all-MiniLM-L6-v2 minilm.onnx --task sentence_encoder
+    Example: keras-attn export checkpoints/MiniLM minilm.onnx --task sentence_encoder
 
     Example: keras-attn export vit.keras vit.tflite --quantization int8 --samples photos
     --pixels signed
@@ -128,4 +129,4 @@ def export(
         )
     if report is not None:
         result.save(report)
-    say(str(result))
+    say(result.to_json() if json else str(result))

@@ -244,7 +244,7 @@ def finetune(
     process_id: ProcessId = None,
     timeout: Timeout = 300,
 ) -> None:
-    """Fine-tune a model on your own data, whatever kind they are.
+    """Fine-tune a model on your own data.
 
     The task is found in the columns or folders of the data, and said before anything
     else; so is the cost. The folder that is written has the model (a Hugging Face
@@ -252,13 +252,13 @@ def finetune(
     model card with the command and the figures; `keras-attn predict`, `export` and
     `finetune` take it.
 
-    Example: keras-attn finetune all-MiniLM-L6-v2 reviews.csv --run-dir runs/reviews
+    Example: keras-attn finetune checkpoints/MiniLM reviews.csv --run-dir runs/reviews
 
-    Example: keras-attn finetune vit-base photos/ --epochs 5 --lora 8
+    Example: keras-attn finetune checkpoints/vit-base photos/ --epochs 5 --lora 8
 
-    Example: keras-attn finetune gpt2 answers.jsonl --max-length 256 --plan
+    Example: keras-attn finetune checkpoints/gpt2 answers.jsonl --max-length 256 --plan
 
-    Example: keras-attn finetune gpt2 answers.jsonl --processes 4
+    Example: keras-attn finetune checkpoints/gpt2 answers.jsonl --processes 4
     """
     from keras_attn.cli.finetuning.settings import Settings
 

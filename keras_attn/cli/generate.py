@@ -98,7 +98,8 @@ def generate(
     Prints each token of a continuation as it is generated. The next token is the most
     probable one, unless one of the options below selects sampling or beam search.
 
-    Example: keras-attn generate --model gpt2 --prompt "Once upon a time" --top-p .9
+    Example: keras-attn generate --model checkpoints/gpt2 --prompt "Once upon a time"
+    --top-p .9
     """
     sampling = {
         "temperature": temperature,

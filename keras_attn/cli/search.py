@@ -53,7 +53,7 @@ def search(
     CLIP was trained on captions: "a photo of a red heart" finds more than "heart".
 
     Example: keras-attn search photos "a photo of a red heart" --model
-    clip-vit-base-patch32
+    checkpoints/clip
     """
     if not text.strip():
         raise ValueError(f"TEXT must not be empty. Received: {text!r}")

@@ -54,7 +54,8 @@ def print_json(value: Any) -> None:
     """Prints a value as JSON, and nothing else, for programs to read."""
     import json
 
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    sys.stdout.write(text + "\n")
 
 
 def _is_said(text: str) -> bool:

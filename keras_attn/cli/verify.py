@@ -41,12 +41,13 @@ def verify(
         int | None, _OPTIONS.count("The --tokenizer of the export, if it had one.")
     ] = None,
     tolerance: options.Tolerance = None,
+    json: options.Json = False,
 ) -> None:
     """Compare an artefact with its model; exit code 1 if they disagree.
 
     Example: keras-attn verify runs/en-de en-de.onnx
 
-    Example: keras-attn verify all-MiniLM-L6-v2 minilm.onnx --task sentence_encoder
+    Example: keras-attn verify checkpoints/MiniLM minilm.onnx --task sentence_encoder
     """
     with importing_tensorflow():
         from keras_attn import export
@@ -82,6 +83,9 @@ def verify(
         raise  # It did not run, so nothing was compared.
     except export.ExportError as error:
         raise CheckFailedError(f"{artefact} disagrees with {model}: {error}") from error
+    if json:
+        say(result.to_json())
+        return
     say(str(result))
     if result.error is None:
         raise CheckFailedError(

@@ -221,7 +221,7 @@ def test_colors_outside_of_the_palette(tmp_path):
 def test_colors_where_numbers_are_expected(tmp_path):
     folders = write_set(tmp_path)
     write_image(folders[1] / "zwei.png", SIZES["zwei"])
-    check_refused(folders, "pass `palette` for colors.*mode 'RGB'")
+    check_refused(folders, "Colors need `palette`.*--classes.*mode 'RGB'")
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "cut mask", "bomb"])

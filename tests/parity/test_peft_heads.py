@@ -1,4 +1,4 @@
-"""Layers that adapters have as a whole (`modules_to_save`), beside those of the base."""
+"""Whole layers of adapters (`modules_to_save`), beside those of the base."""
 
 from typing import Any
 

@@ -147,7 +147,15 @@ class TextJob(Job):
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
         super().__init__(settings, kind, source)
-        self.tokenizer = source.tokenizer(settings.tokenizer)
+        try:
+            self.tokenizer = source.tokenizer(settings.tokenizer)
+        except (ValueError, FileNotFoundError):
+            if source.reads_texts:
+                raise
+            raise ValueError(
+                f"MODEL must take texts: {settings.data.name} is a table of them. "
+                f"Received: {source.name!r}, a model of other inputs"
+            ) from None
 
     def options(self) -> dict[str, Any]:
         """The size of the vocabulary."""
@@ -207,4 +215,4 @@ def names_of(model: Any) -> set[str]:
 def shortened_names(names: Sequence[str], most: int = 10) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(" ".join(name.split()) for name in names[:most]) + more

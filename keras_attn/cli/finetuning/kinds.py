@@ -235,6 +235,11 @@ def _column(
 def _needed(names, given, usual, path: Path, option: str) -> str:
     found = _column(names, given, usual, path, option)
     if found is None:
+        if len(names) == 1 and ";" in names[0]:
+            raise ValueError(
+                "DATA must have commas or tabs between its columns, not semicolons. "
+                f"Received: {path.name} with {shown(list(names))}"
+            )
         raise ValueError(
             f"DATA must have a column named {', '.join(usual)}; or say which it is "
             f"with --{option}-column, and --no-header if the first line is a row. "

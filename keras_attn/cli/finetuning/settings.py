@@ -1,5 +1,7 @@
 """What the command line of `keras-attn finetune` says."""
 
+import ast
+import json
 import shlex
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -108,13 +110,11 @@ class Settings:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The arguments of the builder; values are JSON, or else text.
+        """The arguments of the builder; values are JSON, Python's, or else text.
 
         Raises:
             ValueError: If one is not of the form `NAME=VALUE`.
         """
-        import json
-
         found: dict[str, Any] = {}
         for each in self.override:
             name, equals, value = each.partition("=")
@@ -123,10 +123,7 @@ class Settings:
                     "--override must be NAME=VALUE, an argument of the model's "
                     f"builder. Received: --override {each!r}"
                 )
-            try:
-                found[name] = json.loads(value)
-            except json.JSONDecodeError:
-                found[name] = value
+            found[name] = _value(value)
         return found
 
     def identity(self) -> dict[str, Any]:
@@ -137,3 +134,13 @@ class Settings:
             if each.name != "run_dir"
             and (value := getattr(self, each.name)) is not None
         }
+
+
+def _value(text: str) -> Any:
+    """`2`, `[2, 3]`, `false` as in JSON, `False`, `None` as in Python, or a text."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return text

@@ -7,4 +7,5 @@
 | `texts.py`    | classes and scores of texts; continuations of prompts              |
 | `pictures.py` | classes, masks and objects of images                               |
 | `output.py`   | CSV and JSON lines                                                 |
+| `evaluation.py` | the scores of `keras-attn evaluate`, and the worst examples      |
 """

@@ -37,7 +37,21 @@ def predict_classes(
         batch_size: Images per step.
         all_scores: Whether each class has a column.
     """
-    files = list_files(sources)
+    result = network.result
+    for path, output in class_outputs(network, list_files(sources), batch_size):
+        yield {"file": str(path), **predicted(result, output, all_scores)}
+
+
+def class_outputs(
+    network: Network, files: Sequence[Path], batch_size: int
+) -> Iterator[tuple[Path, np.ndarray]]:
+    """Each image, and the outputs of a classifier for it, (C,).
+
+    Args:
+        network: The model.
+        files: The images.
+        batch_size: Images per step.
+    """
     result = network.result
     takes_bytes = network.image_input == IMAGE_BYTES
     layer = None if takes_bytes else image_preprocessing(result.preprocessing or {})
@@ -53,9 +67,7 @@ def predict_classes(
                     for path in part
                 ]
             )
-        outputs = network({network.image_input: images})
-        for path, output in zip(part, outputs, strict=True):
-            yield {"file": str(path), **predicted(result, output, all_scores)}
+        yield from zip(part, network({network.image_input: images}), strict=True)
 
 
 def predict_masks(
@@ -77,15 +89,7 @@ def predict_masks(
         with working("Checking the images"):
             for path in files:
                 read_image(path, network.result.channels)
-    for number, (path, image, fitted, size) in enumerate(_fitted(network, files)):
-        logits = network({network.image_input: fitted})
-        labels = np.asarray(logits)[0].argmax(-1).astype(np.uint8)
-        height, width = image.shape[:2]
-        if size is not None:
-            # What was padded is cut off, and the rest is as large as the image.
-            picture = Image.fromarray(labels[: size[0], : size[1]])
-            nearest = Image.Resampling.NEAREST
-            labels = np.asarray(picture.resize((width, height), nearest))
+    for number, (path, _, labels) in enumerate(label_maps(network, files)):
         row: dict[str, Any] = {"file": str(path)}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -94,6 +98,27 @@ def predict_masks(
         counts = np.bincount(labels.reshape(-1), minlength=len(names)) / labels.size
         pairs = zip(names, counts, strict=True)
         yield row | {f"share_{name}": round(float(x), 6) for name, x in pairs}
+
+
+def label_maps(
+    network: Network, files: Sequence[Path]
+) -> Iterator[tuple[Path, np.ndarray, np.ndarray]]:
+    """Each file, its image, and the class of each of its pixels, uint8 (H, W).
+
+    Args:
+        network: The model.
+        files: The images.
+    """
+    for path, image, fitted, size in _fitted(network, files):
+        logits = network({network.image_input: fitted})
+        labels = np.asarray(logits)[0].argmax(-1).astype(np.uint8)
+        height, width = image.shape[:2]
+        if size is not None:
+            # What was padded is cut off, and the rest is as large as the image.
+            picture = Image.fromarray(labels[: size[0], : size[1]])
+            nearest = Image.Resampling.NEAREST
+            labels = np.asarray(picture.resize((width, height), nearest))
+        yield path, image, labels
 
 
 def _targets(files: Sequence[Path], folder: Path | None) -> list[Path]:

@@ -137,7 +137,8 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
     if image.mode not in _MODES_OF_LABELS:
         raise ValueError(
             f"{path.name} must have one number per pixel, as a gray or palette image "
-            "has; pass `palette` for colors. "
+            "has. Colors need `palette`, or on the command line --classes, a file with "
+            "a line `name red green blue` per class. "
             f"Received: {str(path)!r} of mode {image.mode!r}"
         )
     return np.asarray(image).astype(np.int32)
