@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.prediction.drawn import save_classes, save_objects, targets_in
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.texts import predicted
@@ -71,7 +72,11 @@ def class_outputs(
 
 
 def predict_masks(
-    network: Network, sources: Sequence[str], *, folder: Path | None
+    network: Network,
+    sources: Sequence[str],
+    *,
+    folder: Path | None,
+    drawn: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The file of each image, its mask, and the share of each class in it.
 
@@ -80,21 +85,26 @@ def predict_masks(
         sources: See `list_files`.
         folder: Where to write masks, PNG files of the size of their images whose
             numbers are the classes. None writes none.
+        drawn: Where to write the images with their masks in color. None writes none.
     """
     files = list_files(sources)
     names = network.result.class_names
-    targets = _targets(files, folder)
-    if folder is not None:
-        # No mask is written if there is a bad file among them.
+    targets = targets_in(folder, files, "--masks") if folder else []
+    pictures = targets_in(drawn, files, "--save-images") if drawn else []
+    if targets or pictures:
+        # No file is written if there is a bad one among the images.
         with working("Checking the images"):
             for path in files:
                 read_image(path, network.result.channels)
-    for number, (path, _, labels) in enumerate(label_maps(network, files)):
+    for number, (path, image, labels) in enumerate(label_maps(network, files)):
         row: dict[str, Any] = {"file": str(path)}
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+        if targets:
+            targets[number].parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(labels).save(targets[number])
             row["mask"] = str(targets[number])
+        if pictures:
+            pictures[number].parent.mkdir(parents=True, exist_ok=True)
+            save_classes(pictures[number], image, labels, names)
         counts = np.bincount(labels.reshape(-1), minlength=len(names)) / labels.size
         pairs = zip(names, counts, strict=True)
         yield row | {f"share_{name}": round(float(x), 6) for name, x in pairs}
@@ -121,28 +131,13 @@ def label_maps(
         yield path, image, labels
 
 
-def _targets(files: Sequence[Path], folder: Path | None) -> list[Path]:
-    if folder is None:
-        return []
-    targets = [folder / f"{path.stem}.png" for path in files]
-    double = next((each for each in targets if targets.count(each) > 1), None)
-    if double is not None:
-        raise ValueError(
-            "--masks needs images of different names, which are those of the masks. "
-            f"Received: two images named {double.stem!r}"
-        )
-    images = {path.resolve() for path in files}
-    replaced = next((each for each in targets if each.resolve() in images), None)
-    if replaced is not None:
-        raise ValueError(
-            "--masks must not be the folder of the images, because the masks would "
-            f"replace them. Received: --masks {str(folder)!r} with {replaced.name}"
-        )
-    return targets
-
-
 def predict_objects(
-    network: Network, sources: Sequence[str], *, min_score: float, as_lists: bool
+    network: Network,
+    sources: Sequence[str],
+    *,
+    min_score: float,
+    as_lists: bool,
+    drawn: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The objects of each image, with boxes in pixels of the file.
 
@@ -155,10 +150,17 @@ def predict_objects(
         min_score: Smallest score of an object.
         as_lists: Whether a row is an image with a list of its objects; otherwise it is
             an object.
+        drawn: Where to write the images with their objects. None writes none.
     """
-    for path, image, fitted, size in _fitted(network, list_files(sources)):
+    files = list_files(sources)
+    pictures = targets_in(drawn, files, "--save-images") if drawn else []
+    for number, (path, image, fitted, size) in enumerate(_fitted(network, files)):
         found = network({network.image_input: fitted})
         objects = _objects(network.result, found, image.shape[:2], size, min_score)
+        if pictures:
+            pictures[number].parent.mkdir(parents=True, exist_ok=True)
+            names = network.result.class_names
+            save_objects(pictures[number], image, objects, names)
         if as_lists:
             yield {"file": str(path), "objects": objects}
             continue
