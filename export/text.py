@@ -73,7 +73,9 @@ def _check_tokenizer(tokenizer: Any, format: Format) -> None:
         raise ValueError(
             "`tokenizer` must be a `WordPieceTokenizer`, a `SentencePieceTokenizer` or "
             "a `CLIPTokenizer`, which work inside a graph; with any other, export the "
-            f"model alone and encode texts yourself. Received: tokenizer={tokenizer!r}"
+            "model alone and encode texts yourself. A `JSONTokenizer` is what a folder "
+            "gives that says more, such as added tokens: its library does not work "
+            f"there. Received: tokenizer={tokenizer!r}"
         )
     if not format.takes_strings:
         raise ValueError(

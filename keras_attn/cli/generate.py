@@ -278,13 +278,18 @@ class _TokenStream:
         if self._stream is not None:
             return self._stream.feed(token)
         self._ids.append(token)
-        text = self._tokenizer.decode(self._ids)
-        new, self._done = text[self._done :], max(self._done, len(text))
-        return new
+        # A character of several tokens is held back until it is complete.
+        return self._new(self._tokenizer.decode(self._ids).rstrip("\ufffd"))
 
     def finish(self) -> str:
         """The remaining text."""
-        return self._stream.finish() if self._stream is not None else ""
+        if self._stream is not None:
+            return self._stream.finish()
+        return self._new(self._tokenizer.decode(self._ids))
+
+    def _new(self, text: str) -> str:
+        new, self._done = text[self._done :], max(self._done, len(text))
+        return new
 
 
 def _load_tokenizer(path: Path, tokenizer: Path | None) -> Any:
@@ -320,7 +325,7 @@ def _load_decoder(path: Path, task: str | None) -> Any:
 
 def _encode(tokenizer: Any, prompt: str) -> list[int]:
     """The ids of the prompt; an empty prompt is the start token, if there is one."""
-    ids = list(tokenizer.encode(prompt))
+    ids = list(tokenizer.encode_prompt(prompt))
     if not ids and getattr(tokenizer, "start_token_id", None) is not None:
         ids = [tokenizer.start_token_id]
     if not ids:

@@ -213,6 +213,9 @@ def test_a_start_token_of_the_settings_is_added(tmp_path):
         ids, end = ours.encode("a man"), ours.end_token_id
         row = [end, *ids] if "add_bos_token" in flags else [*ids, end]
         assert ours.encode_batch(["a man"])["token_ids"][0].tolist() == row
+        # What a language model continues has no end token.
+        start = [end] if "add_bos_token" in flags else []
+        assert ours.encode_prompt("a man") == [*start, *ids]
         ours.save(tmp_path / "again")
         again = load_text_tokenizer(tmp_path / "again")
         assert again.encode_batch(["a man"])["token_ids"][0].tolist() == row

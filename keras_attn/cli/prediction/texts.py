@@ -205,7 +205,8 @@ def _continued(
         prompts = []
         for row in part:
             (prompt,) = row.texts.values()
-            ids = list(tokenizer.encode(prompt)) or [tokenizer.start_token_id]
+            ids = list(tokenizer.encode_prompt(prompt))
+            ids = ids or [tokenizer.start_token_id]
             if limit is not None and len(ids) >= limit:
                 raise ValueError(
                     f"A prompt must have at most {limit - 1} tokens: the model has "

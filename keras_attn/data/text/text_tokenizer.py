@@ -205,6 +205,21 @@ class TextTokenizer(TokenDecoder):
             return self._tokenize([text])[0]
         return self._encode_around_special_tokens(text)
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Returns the ids of a text that a language model continues.
+
+        They are those of `encode`, after the tokens that begin a row, such as the start
+        token of a GPT-2 with `add_bos_token`.
+
+        Args:
+            text: The text.
+        """
+        names = [role for role, _ in self.convention.single]
+        start = names[: names.index("A")]
+        return [self._vocabulary.ids[self.convention.tokens[x]] for x in start] + (
+            self.encode(self.prompt + text)
+        )
+
     def encode_batch(
         self,
         texts: Iterable[str],
