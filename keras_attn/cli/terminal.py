@@ -34,6 +34,11 @@ def complain(text: str) -> None:
     _errors.print(line, soft_wrap=True)
 
 
+def mention(text: str) -> None:
+    """Prints a line to stderr, beside results that go to a file or a pipe."""
+    _errors.print(Text(text, style="yellow"), soft_wrap=True)
+
+
 def in_parts(items: Sequence, size: int, description: str) -> Iterable[Sequence]:
     """Yields items, `size` at a time, with a progress bar that disappears at the end.
 

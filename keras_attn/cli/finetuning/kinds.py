@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_attn.checks import check_choice
 from keras_attn.cli.finetuning.settings import Settings
-from keras_attn.data.images.image_files import IMAGE_SUFFIXES
+from keras_attn.data.images.image_files import is_picture
 from keras_attn.data.text.tables import TABLE_SUFFIXES, column_names, is_table
 from keras_attn.file_reading import shown
 
@@ -237,7 +237,7 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
     ]
     if folders:
         return Kind("image_classification", f"{len(folders)} folders, a class each")
-    pictures = sum(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in inside)
+    pictures = sum(map(is_picture, inside))
     raise ValueError(
         "DATA must be a folder with a subfolder of images per class; with images/ and "
         "masks/; with COCO's JSON; or with VOC's Annotations/ and JPEGImages/. "

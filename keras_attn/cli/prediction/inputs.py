@@ -5,7 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_attn.data.images.image_files import IMAGE_SUFFIXES, list_pictures
+from keras_attn.cli.terminal import mention
+from keras_attn.data.images.image_files import (
+    IMAGE_SUFFIXES,
+    find_pictures,
+    is_picture,
+)
 from keras_attn.data.text.tables import (
     TABLE_SUFFIXES,
     check_text,
@@ -60,7 +65,7 @@ def read_rows(
             rows += _table(Path(source), columns, usual, header)
         else:
             path = Path(source)
-            if path.suffix.lower() in IMAGE_SUFFIXES or path.is_dir():
+            if is_picture(path.name) or path.is_dir():
                 raise ValueError(
                     "MODEL predicts from texts: INPUT must be a table, "
                     f"{', '.join(TABLE_SUFFIXES)}, or a file with one text per line. "
@@ -130,9 +135,10 @@ def _images(names: Sequence[str]) -> Iterator[Path]:
     for name in names:
         path = Path(name)
         if path.is_dir():
-            for each in list_pictures("INPUT", path):
-                if isinstance(each, Path):
-                    yield each
+            pictures, others = find_pictures("INPUT", path)
+            for other, reason in others.items():
+                mention(f"left out {other}: {reason}")
+            yield from (each for each in pictures if isinstance(each, Path))
         elif path.suffix.lower() not in IMAGE_SUFFIXES:
             raise ValueError(
                 "MODEL predicts from images: INPUT must be a folder of images or a "

@@ -47,9 +47,7 @@ def predict_classes(
         else:
             images = np.concatenate(
                 [
-                    np.asarray(
-                        layer(read_image(path, result.channels, upright=True)[None])
-                    )
+                    np.asarray(layer(read_image(path, result.channels)[None]))
                     for path in part
                 ]
             )
