@@ -270,7 +270,7 @@ def _plot_image(
             "MODEL must be an image model for --image; pass TEXT to a text model. "
             f"Received: {str(opened.path)!r}"
         )
-    pixels, normalised = read_image(file, shape[1:], opened.path)
+    pixels, normalised = read_image(file, shape[1:], opened)
     if rollout:
         try:
             maps = viz.image_rollout(opened.model, normalised[None])

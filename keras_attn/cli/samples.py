@@ -120,9 +120,9 @@ def _read_arrays(path: Path) -> "dict[str, np.ndarray]":
 
 
 def _is_image(path: Path) -> bool:
-    from keras_attn.data.images.image_files import IMAGE_SUFFIXES
+    from keras_attn.data.images.image_files import is_picture
 
-    return path.suffix.lower() in IMAGE_SUFFIXES
+    return is_picture(path.name)
 
 
 def _read_images(
@@ -261,7 +261,7 @@ def _image_files(path: Path) -> list[Path]:
     files = sorted(file for file in path.rglob("*") if _is_image(file))
     if not files:
         raise ValueError(
-            "--samples must be a folder with images (.jpg, .png, .bmp or .tif). "
+            "--samples must be a folder with images, such as .jpg or .png. "
             f"Received: {str(path)!r}, which has none"
         )
     if len(files) <= _MAX_IMAGES:

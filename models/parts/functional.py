@@ -31,10 +31,13 @@ from keras_attn.indices import (
     length_ranges,
 )
 from keras_attn.input_checks import (
+    BOX_SHARES,
     MASKED_INPUTS,
+    check_box_shares,
     check_bytes,
     check_finite,
     check_length,
+    check_normalized,
     check_same_rows,
     smallest_rows,
 )
@@ -53,7 +56,9 @@ from keras_attn.layers.adaptation.quantization import (
     QuantizationReport,
     quantize,
 )
+from keras_attn.models.parts.known_sizes import with_known_sizes
 from keras_attn.models.parts.label_ranges import check_labels
+from keras_attn.models.parts.preprocessing_fields import steps_of
 from keras_attn.models.parts.weighted_positions import weights_of_means
 
 # Which text of a packed row a token is of, for models with `takes_documents`.
@@ -150,9 +155,10 @@ class Functional(keras.Model):
         ValueError: If an input has the wrong shape or is empty, too long or too short,
             an index (token id, position, class) is outside its table, a number is NaN
             or infinite, a pixel of a uint8 input is not a whole number from 0 to 255,
-            a row is all padding, or arrays to predict or learn from have different
-            numbers of rows; in `fit` and `evaluate` also if a label is not one of the
-            classes of a sparse cross-entropy.
+            images are not normalized, boxes are not shares of their image or turned
+            round, a row is all padding, or arrays to predict or learn from have
+            different numbers of rows; in `fit` and `evaluate` also if a label is not
+            one of the classes of a sparse cross-entropy.
     """
 
     training_outputs: tuple[str, ...] = ()
@@ -257,6 +263,8 @@ class Functional(keras.Model):
     def __call__(self, *args, **kwargs):
         """Checks the inputs, then calls the model as `keras.Model` does."""
         self._check_inputs(args[0] if args else kwargs.get("inputs"))
+        if args:
+            args = (with_known_sizes(args[0], self.inputs), *args[1:])
         return super().__call__(*args, **kwargs)
 
     def quantize(
@@ -344,6 +352,15 @@ class Functional(keras.Model):
     def _lengths(self) -> dict[str, IndexRange]:
         return length_ranges(self)
 
+    @property
+    def _takes_bytes(self) -> bool:
+        """Whether the model's preprocessing leaves pixels as large as in files."""
+        try:
+            steps = steps_of(self.preprocessing or {"do_resize": False})
+        except ValueError:  # Nothing is known.
+            return False
+        return 255 * steps.scale / max(keras.tree.flatten(steps.std)) > 16
+
     def _check_examples(self, inputs, labels=None) -> None:
         """Checks what is learned or evaluated.
 
@@ -388,6 +405,10 @@ class Functional(keras.Model):
             check_finite(name, given[name])
             if expected[name].dtype == "uint8":
                 check_bytes(name, given[name])
+            elif name == "images" and not self._takes_bytes:
+                check_normalized(name, given[name])
+            elif name in BOX_SHARES:
+                check_box_shares(name, given[name], given.get(BOX_SHARES[name]))
 
     def _check_documents(self, inputs) -> None:
         """Keras would ignore an input that the graph does not have."""

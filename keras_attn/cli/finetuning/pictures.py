@@ -15,6 +15,7 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.finetuning.splits import check_apart, without_examples
 from keras_attn.data import ImageClassData, image_class_dataset, read_image_classes
+from keras_attn.data.pipelines.bad_files import first_reasons
 from keras_attn.models import image_preprocessing
 
 
@@ -72,9 +73,17 @@ class PictureJob(Job):
             f"{name} {number:,}"
             for name, number in zip(self.class_names, counts, strict=True)
         ]
+        skipped = [train.skipped]
+        if validation.skipped is not train.skipped:
+            skipped.append(validation.skipped)
         return [
             f"{len(train):,} images to train on, {len(validation):,} to validate on",
             f"{len(listed)} classes: {shortened_names(listed)}",
+            *(
+                f"left out {len(each):,}: {first_reasons(each.values())}"
+                for each in skipped
+                if each
+            ),
         ]
 
     def options(self) -> dict[str, Any]:

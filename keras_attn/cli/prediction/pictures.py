@@ -62,9 +62,7 @@ def class_outputs(
         else:
             images = np.concatenate(
                 [
-                    np.asarray(
-                        layer(read_image(path, result.channels, upright=True)[None])
-                    )
+                    np.asarray(layer(read_image(path, result.channels)[None]))
                     for path in part
                 ]
             )
