@@ -219,6 +219,8 @@ def check_names(names: Sequence[str], source: object) -> None:
 def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFile]:
     """The images in a folder and its subfolders, or in a ZIP archive, sorted.
 
+    Hidden files and folders are left out.
+
     Args:
         name: Name of the argument, for messages.
         source: The folder or the archive.
@@ -230,7 +232,8 @@ def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFil
     path = Path(source)
     found: list[Path | ZippedFile]
     if path.is_dir():
-        found = [each for each in sorted(path.rglob("*")) if _is_picture(each.name)]
+        names = {each: each.relative_to(path).as_posix() for each in path.rglob("*")}
+        found = [each for each in sorted(names) if _is_picture(names[each])]
     elif not path.exists():
         raise FileNotFoundError(
             f"`{name}` must be an existing folder or ZIP archive. "
@@ -255,8 +258,16 @@ def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFil
 
 
 def _is_picture(name: str) -> bool:
-    file = Path(name)
-    return file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith(".")
+    return Path(name).suffix.lower() in IMAGE_SUFFIXES and not is_hidden(name)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file, or a folder that it is in, has a name that begins with a dot.
+
+    Args:
+        name: Path in the folder that is searched, with "/" between its parts.
+    """
+    return any(x.startswith(".") and x not in (".", "..") for x in name.split("/"))
 
 
 def _turned(image: Image.Image) -> Image.Image:
