@@ -190,6 +190,14 @@ def test_yolo_folders_are_learned(command, planned, tmp_path):
     out = planned(path)
     assert "1 of 3 images to validate on are also training images" in out
     assert "1 images without a label file" in out
+    text = path.read_text()
+    path.write_text(text.replace("val: images/val", "val: images/train"))
+    assert "2 of 2 images to validate on are also training images" in planned(path)
+    (tmp_path / "val.txt").write_text("images/train/train_a.png\nimages/val/c.png\n")
+    path.write_text(text.replace("val: images/val", "val: val.txt"))
+    line = command.refuses(*PLAN, path, "--plan")
+    assert "must not be those to train on" in line and "both 1 times" in line
+    path.write_text(text)
     for option in ("--images", "--masks"):
         line = command.refuses(*PLAN, path, option, tmp_path / "images", "--plan")
         assert f"{option} has no meaning for this data" in line

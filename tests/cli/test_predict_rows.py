@@ -25,7 +25,7 @@ def network(columns=("text",)):
         logits = [[0.0, 9.0] if size > 4 else [9.0, 0.0] for size in sizes]
         return {"logits": np.array(logits)}
 
-    names = dict(zip(("text", "second"), columns, strict=False))
+    names: dict[str, str] = dict(zip(("text", "second"), columns, strict=False))
     result = Result("text_classification", ["short", "long"], columns=names)
     shapes = {name: (None,) for name in ("text", "text_pair")[: len(columns)]}
     return Network(classify, shapes, result, None, is_exported=True)

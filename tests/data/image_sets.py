@@ -30,7 +30,7 @@ def write_mask(path, labels, palette=None):
     image.save(path)
 
 
-def voc_object(name, box, difficult=0):
+def voc_object(name, box, difficult: int | str = 0):
     sides = zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True)
     inside = "".join(f"<{side}>{value}</{side}>" for side, value in sides)
     return (

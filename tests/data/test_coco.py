@@ -129,9 +129,10 @@ def test_crowds_are_those_of_the_flag(tmp_path, flag, is_crowd):
     assert data.examples[0].is_crowd.tolist() == [is_crowd, True]
 
 
-def test_objects_without_a_mask_are_counted(tmp_path):
+@pytest.mark.parametrize("nothing", [[], [[]]])
+def test_objects_without_a_mask_are_counted(tmp_path, nothing):
     content = coco_content()
-    content["annotations"][0]["segmentation"] = []
+    content["annotations"][0]["segmentation"] = nothing
     files = write_coco(tmp_path, content)
     with pytest.warns(UserWarning, match="left out 1 .*annotation 0 has a box and no"):
         data = read_coco(*files)

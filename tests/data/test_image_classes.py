@@ -46,7 +46,7 @@ def test_folders_are_classes(folder):
 def test_files_that_are_not_used_are_counted(folder):
     write_image(folder / "over.PNG", (3, 3))
     (folder / "cat" / "Thumbs.db").write_bytes(b"x")
-    (folder / ".cache" / "a.txt").write_text("x")
+    write_image(folder / "cat" / ".ipynb_checkpoints" / "a-checkpoint.png", (3, 3))
     unused, deeper = read_image_classes(folder).notes
     assert unused == (
         f"not used in {folder}: 1 image, 2 files of other kinds (.db 1, .txt 1), "

@@ -1,5 +1,7 @@
 """Masks of objects, against pycocotools and against their definition."""
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
@@ -35,7 +37,7 @@ def test_polygons_are_clipped_as_pycocotools_does():
         rng = np.random.default_rng(number)
         points = rng.uniform(-30, 45, (int(rng.integers(3, 9)), 2)).round(2)
         polygon = points.ravel().tolist()
-        runs = coco_mask.frPyObjects([polygon], height, width)
+        runs: Any = coco_mask.frPyObjects(cast(Any, [polygon]), height, width)
         expected = coco_mask.decode(coco_mask.merge(runs)).astype(bool)
         np.testing.assert_array_equal(decode_mask([polygon], height, width), expected)
     large = [[-4000, -3000, 9000, -3000, 9000, 8000, -4000, 8000]]

@@ -220,6 +220,15 @@ def test_what_is_between_fields(tmp_path, kind):
     assert delimiter_of(write(tmp_path, "a.tsv", "a;b\n1;2\n")) == "\t"
 
 
+def test_semicolons_of_texts_are_no_columns(tmp_path):
+    path = write(tmp_path, "a.csv", "well; yes\nno\n")
+    rows = [values for _, values in read_columns(path, ["1"], header=False)]
+    assert rows == [["well; yes"], ["no"]]
+    path = write(tmp_path, "a.csv", "text;label\na, b;x\nno\n")
+    with pytest.raises(ValueError, match="must have 2 fields.*line 3 with 1"):
+        read_labeled_texts(path)
+
+
 def test_lines_of_a_file_with_a_separator_line_are_counted(tmp_path):
     path = write(tmp_path, "a.csv", 'sep=;\ntext;label\n"a\nb";x\n\nno;y\n')
     rows = ["a.csv, line 3", "a.csv, line 6"]

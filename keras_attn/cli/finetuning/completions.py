@@ -58,12 +58,12 @@ class CompletionJob(TextJob):
                 for rows in (kept, held)
             )
         self.parts = [train, validation]
-        rows = [
+        ours, theirs = (
             [tuple(map(tuple, row)) for row in zip(*part, strict=True)]
             for part in self.parts
-        ]
+        )
         self.notes += left_out_rows(settings)
-        self.notes += repeated_rows(*rows)
+        self.notes += repeated_rows(ours, theirs)
 
     def _texts(self, path: Path, kind: Kind) -> Sequence[list[str]]:
         """The columns of texts, prompts first."""

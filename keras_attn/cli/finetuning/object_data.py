@@ -123,6 +123,21 @@ def _yolo_splits(settings: Settings) -> Splits:
     return train, "val" if other is not None and "val" in other.splits else None
 
 
+def is_one_folder(settings: Settings, kind: Kind) -> bool:
+    """Whether YOLO's file names the training images as those to validate on, too.
+
+    Ultralytics' small examples do.
+
+    Args:
+        settings: The command line.
+        kind: The kind of DATA.
+    """
+    layout = find_yolo(settings.data) if kind.layout == "yolo" else None
+    if layout is None or settings.validation is not None:
+        return False
+    return "val" in layout.splits and layout.splits["val"] == layout.splits["train"]
+
+
 def _voc_splits(settings: Settings) -> Splits:
     ours = _lists(settings.data)
     theirs = ours if settings.validation is None else _lists(settings.validation)

@@ -14,6 +14,7 @@ from keras_attn.cli.finetuning.object_data import (
     MASKS,
     find_splits,
     folder_of,
+    is_one_folder,
     learns_masks,
     read_objects,
     unused,
@@ -66,7 +67,12 @@ class ObjectJob(Job):
         files = [[each.image_path for each in part.examples] for part in self.parts]
         self.notes += [*train.notes, *validation.notes]
         self.notes += unused(settings, kind, self.parts, splits)
-        self.notes += check_apart(settings, *files, are_held_out=held_out)
+        self.notes += check_apart(
+            settings,
+            *files,
+            are_held_out=held_out,
+            is_asked_for=is_one_folder(settings, kind),
+        )
         self.size = (0, 0)
         self.normalize: str | None = "imagenet"
         self.aligned_masks = True

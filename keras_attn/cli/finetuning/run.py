@@ -34,6 +34,7 @@ from keras_attn.cli.run_owner import check_has_no_owner
 from keras_attn.cli.runs import claim, holds_run, is_interrupted
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
+from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, yolo_folders
 from keras_attn.models import save_checkpoint
 from keras_attn.models.checkpoints.saving import can_be_saved
 from keras_attn.models.parts.keras_state import undone, without_allocating
@@ -158,6 +159,8 @@ def _identity(settings: Settings, source: Source) -> dict[str, Any]:
         path = getattr(settings, name)
         if path is not None:
             found[f"{name}_digest"] = _digest(path)
+            if path.suffix.lower() in YAML_SUFFIXES:
+                found[f"{name}_files"] = [_digest(each) for each in yolo_folders(path)]
     return found
 
 

@@ -22,6 +22,7 @@ def check_apart(
     validation: Sequence[Path],
     *,
     are_held_out: bool,
+    is_asked_for: bool = False,
 ) -> list[str]:
     """Checks that no image is in both splits.
 
@@ -31,6 +32,7 @@ def check_apart(
         validation: The files to validate on.
         are_held_out: Whether they are a part of DATA chosen at random, where a link to
             another image only counts as the same content.
+        is_asked_for: Whether the data set itself names one folder for both.
 
     Returns:
         Notes for the user: how many files have the same content.
@@ -40,7 +42,8 @@ def check_apart(
     """
     ours = {path.resolve() for path in train}
     both = [path for path in validation if path.resolve() in ours]
-    if both and not are_held_out and not _is_same_data(settings):
+    is_asked_for |= are_held_out or _is_same_data(settings)
+    if both and not is_asked_for:
         raise ValueError(
             "The images to validate on must not be those to train on; see "
             "--validation, --images and --validation-images. Received: the same file "

@@ -39,8 +39,8 @@ def read_coco(
         annotations: The JSON file, such as `instances_val2017.json`.
         image_folder: The folder with the images that the file names.
         masks: Whether to keep the segmentations, for `detection_dataset(masks=True)`.
-            Objects whose segmentation is empty, `[]`, are then left out; a warning
-            counts them, `data.skipped` lists them.
+            Objects whose segmentation is empty, `[]` or `[[]]`, are then left out; a
+            warning counts them, `data.skipped` lists them.
         on_error: "raise" refuses a bad file or object. "skip" leaves it out: the
             object if it has an unknown category or image, a damaged mask or no area in
             the image, otherwise the image. A warning counts them, `data.skipped` lists
@@ -107,10 +107,9 @@ def read_coco(
         except ValueError as error:
             skipped.add(label, error)
             continue
-        if masks and found[3] == []:
-            skipped.leave_out(
-                label, f"{label} has a box and no mask: `segmentation`=[]"
-            )
+        if masks and _is_empty(found[3]):
+            reason = f"{label} has a box and no mask: segmentation={found[3]}"
+            skipped.leave_out(label, reason)
         else:
             objects[number].append(found)
     if not images:
@@ -232,12 +231,17 @@ def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
                 "`segmentation` must be given: pass `masks=False` to read boxes only. "
                 "Received: segmentation=None"
             )
-        if masks and entry["segmentation"] != []:
+        if masks and not _is_empty(entry["segmentation"]):
             check_segmentation(entry["segmentation"], *size)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{label}: {error}") from error
     is_crowd = _is_crowd(entry.get("iscrowd"), label)
     return box, class_of[category], is_crowd, entry.get("segmentation")
+
+
+def _is_empty(segmentation: Any) -> bool:
+    """Whether there are no polygons, or only some without points."""
+    return isinstance(segmentation, list) and not any(x != [] for x in segmentation)
 
 
 def _is_crowd(value: Any, label: str) -> bool:

@@ -250,7 +250,8 @@ class FoundFiles(NamedTuple):
 def find_pictures(name: str, source: str | os.PathLike) -> FoundFiles:
     """The images in a folder and its subfolders, or in a ZIP archive, and what is none.
 
-    Names that begin with a dot, and what file managers leave behind, are neither.
+    Names that begin with a dot, what is in folders with such names, and what file
+    managers leave behind, are neither.
 
     Args:
         name: Name of the argument, for messages.
@@ -263,11 +264,13 @@ def find_pictures(name: str, source: str | os.PathLike) -> FoundFiles:
     path = Path(source)
     files: list[Path | ZippedFile]
     if path.is_dir():
+        names = {each: each.relative_to(path).as_posix() for each in path.rglob("*")}
         # A folder that is named as a picture is one that cannot be read.
         files = [
             each
-            for each in sorted(path.rglob("*"))
-            if is_picture(each.name) or not each.is_dir()
+            for each in sorted(names)
+            if not is_hidden(names[each])
+            and (is_picture(each.name) or not each.is_dir())
         ]
     elif not path.exists():
         raise FileNotFoundError(
@@ -283,7 +286,11 @@ def find_pictures(name: str, source: str | os.PathLike) -> FoundFiles:
                 f"`{name}` must be a folder with images or a whole ZIP archive of "
                 f"them. Received: {name}={str(path)!r}: {error}"
             ) from error
-        files = [ZippedFile(path, each) for each in members if not each.endswith("/")]
+        files = [
+            ZippedFile(path, each)
+            for each in members
+            if not each.endswith("/") and not is_hidden(each)
+        ]
     found = FoundFiles([], {})
     for each in files:
         if is_picture(each.name):
@@ -310,6 +317,15 @@ def is_picture(name: str) -> bool:
     """Whether a file is read as an image, by its suffix."""
     file = Path(name)
     return file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith(".")
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file, or a folder that it is in, has a name that begins with a dot.
+
+    Args:
+        name: Path in the folder that is searched, with "/" between its parts.
+    """
+    return any(x.startswith(".") and x not in (".", "..") for x in name.split("/"))
 
 
 def no_picture(name: str) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from keras_attn.data.images.image_files import IMAGE_SUFFIXES, ZippedFile
+from keras_attn.data.images.image_files import IMAGE_SUFFIXES, ZippedFile, is_hidden
 
 _MOST_KINDS = 4
 
@@ -32,7 +32,7 @@ def unused_files(source: Path, used: Iterable[Path | ZippedFile]) -> list[str]:
         suffix = os.path.splitext(name)[1].lower()
         if full in known:
             continue
-        if any(part.startswith(".") for part in name.split("/")):
+        if is_hidden(name):
             hidden += 1
         elif suffix in IMAGE_SUFFIXES:
             images += 1

@@ -76,6 +76,20 @@ def label_file_of(image: Path) -> Path:
     return image.parent / name
 
 
+def yolo_folders(path: Path) -> list[Path]:
+    """The folders of images and labels of a `data.yaml`, and its lists of images.
+
+    Args:
+        path: The file.
+    """
+    layout = find_yolo(path)
+    places = (
+        [] if layout is None else [x for each in layout.splits.values() for x in each]
+    )
+    labels = [label_file_of(x / "any.jpg").parent for x in places if x.is_dir()]
+    return list(dict.fromkeys([*places, *labels]))
+
+
 def _is_data(path: Path) -> bool:
     """Whether a YAML file names images and classes."""
     found = {match[1] for match in map(_KEY.match, _lines(path)) if match}

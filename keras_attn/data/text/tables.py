@@ -4,13 +4,17 @@ Every error names the file and the line.
 """
 
 import csv
-import io
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attn.data.text.delimiters import (
+    find_delimiter,
+    quoted_rows,
+    unless_blank,
+)
 from keras_attn.file_reading import (
     MIB,
     check_file,
@@ -22,16 +26,10 @@ from keras_attn.file_reading import (
 )
 
 _MAX_BYTES = 4096 * MIB
-# Of a field in a `.csv`; Python's limit is 131,072.
-_MAX_CHARACTERS = 2**31 - 1
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-# What spreadsheets write between fields where a comma belongs to numbers.
-_OTHER_DELIMITERS = (";", "\t", "|")
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLE_SUFFIXES = (*_DELIMITERS, *_JSON_LINES)
 _GZIP = ".gz"
-# Excel's first line, which says what is between the fields.
-_SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 # A whole field in quotation marks, in which a quotation mark is doubled.
 _QUOTED_FIELD = re.compile(r'(?:(?<=[\t\n])|\A)"[^"]*(?:""[^"]*)*"(?=[\t\r\n]|\Z)')
 
@@ -151,7 +149,7 @@ def delimiter_of(path: str | os.PathLike) -> str | None:
     """
     path = Path(path)
     found = _delimiter(path, True)
-    return found if found is None else _delimiter_in(_read(path), found)[0]
+    return found if found is None else find_delimiter(_read(path), found)[0]
 
 
 def check_text(value: Any, name: str, label: str, *, may_be_empty=False) -> str:
@@ -261,19 +259,19 @@ def _json_lines(path, columns):
 def _csv_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The fields of each line, with its label; none if all of them are blank."""
     text = _read(path)
-    delimiter, start = _delimiter_in(text, _DELIMITERS[_suffix(path)])
+    delimiter, start = find_delimiter(text, _DELIMITERS[_suffix(path)])
     before = text.count("\n", 0, start)
     if delimiter == "\t" and '"' in text and _is_unquoted(text[start:]):
         lines = text[start:].split("\n")
         for number, line in enumerate(lines if lines[-1] else lines[:-1], before + 1):
-            yield f"{path.name}, line {number}", _unless_blank(_fields(line))
+            yield f"{path.name}, line {number}", unless_blank(_fields(line))
         return
     begin = before + 1
     try:
-        for number, row in _quoted_rows(text[start:], delimiter):
+        for number, row in quoted_rows(text[start:], delimiter):
             label = f"{path.name}, line {begin}"
             begin = before + number + 1
-            yield label, _unless_blank(row)
+            yield label, unless_blank(row)
     except csv.Error as error:
         is_tabbed = delimiter == "\t"
         raise ValueError(
@@ -284,58 +282,9 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
         ) from error
 
 
-def _quoted_rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a quoted text, each with the number of its last line."""
-    limit = csv.field_size_limit(_MAX_CHARACTERS)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        for row in reader:
-            yield reader.line_num, row
-    finally:
-        csv.field_size_limit(limit)
-
-
 def _fields(line: str) -> list[str]:
     """The fields of a line without quoting."""
     return line.removesuffix("\r").split("\t")
-
-
-def _unless_blank(row: list[str]) -> list[str]:
-    return row if any(field.strip() for field in row) else []
-
-
-def _delimiter_in(text: str, usual: str) -> tuple[str, int]:
-    """What is between the fields of a text, and where its first line begins."""
-    said = _SEPARATOR_LINE.match(text)
-    if said:
-        return said[1], said.end()
-    if usual != ",":
-        return usual, 0
-    first = {each: _first_width(text, each) for each in (usual, *_OTHER_DELIMITERS)}
-    others = [each for each in _OTHER_DELIMITERS if first[each] > 1]
-    if not others or (first[usual] > 1 and _is_even(text, usual)):
-        return usual, 0
-    even = [each for each in others if _is_even(text, each)]
-    if even or first[usual] == 1:
-        return (even or others)[0], 0
-    return usual, 0
-
-
-def _first_width(text: str, delimiter: str) -> int:
-    """The number of fields in the first row."""
-    try:
-        return next((len(row) for _, row in _quoted_rows(text, delimiter) if row), 0)
-    except csv.Error:
-        return 0
-
-
-def _is_even(text: str, delimiter: str) -> bool:
-    """Whether all rows have as many fields."""
-    try:
-        rows = (_unless_blank(row) for _, row in _quoted_rows(text, delimiter))
-        return len({len(row) for row in rows if row}) == 1
-    except csv.Error:
-        return False
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
