@@ -185,6 +185,18 @@ def test_modules_without_updates_are_refused_by_name(module, sizes, message, tmp
         load_lora(base_of("gpt2_causal_lm"), folder)
 
 
+def test_an_output_layer_as_a_whole_is_refused_by_name(tmp_path):
+    key = "base_model.model.lm_head.weight"
+    folder = altered(
+        tmp_path / "other",
+        "gpt2_causal_lm",
+        {"modules_to_save": ["lm_head"]},
+        lambda x: {**x, key: np.ones((29, 12), "float32")},
+    )
+    with pytest.raises(ValueError, match="`modules_to_save` in .*'lm_head', the out"):
+        load_lora(base_of("gpt2_causal_lm"), folder)
+
+
 # Options of PEFT for the committed checkpoints.
 LIVE = {
     "ranks": (CASE, {"rank_pattern": {"query": 3}, "alpha_pattern": {"query$": 7}}),
