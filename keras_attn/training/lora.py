@@ -217,9 +217,10 @@ def _zero_factors(model, inside):
 
 def _is_zero(variable):
     # Few have a first number of 0; the others are read no further.
-    first = keras.ops.reshape(variable, (-1,))[:1]
+    value = keras.ops.convert_to_tensor(variable)
+    first = keras.ops.reshape(value, (-1,))[:1]
     return not any(
-        bool(keras.ops.convert_to_numpy(keras.ops.any(x))) for x in (first, variable)
+        bool(keras.ops.convert_to_numpy(keras.ops.any(x))) for x in (first, value)
     )
 
 

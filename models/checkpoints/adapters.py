@@ -215,7 +215,7 @@ def _assigned(file, modules, config):
 
 
 def _refuse_table(key, modules, config):
-    """Raises if a tensor updates a weight that takes no update here.
+    """Raises if a tensor belongs to a weight that takes no update or copy here.
 
     Args:
         key: Its key, without the prefix.
@@ -223,16 +223,15 @@ def _refuse_table(key, modules, config):
         config: The configuration.
     """
     module = _module(key)
-    if not key.endswith(SUFFIXES):
-        return
+    is_update = key.endswith(SUFFIXES)
     tied = modules.family.tied.get(modules.task, {})
     if f"{module}.weight" in map(modules.family.module_key, tied):
         raise config.refuse(
-            "target_modules",
+            "target_modules" if is_update else "modules_to_save",
             f"must not name {module!r}, the output layer: it is the table of the token "
             "embedding here. Train the updates without it",
         )
-    if module in modules.names():
+    if is_update and module in modules.names():
         raise config.refuse(
             "target_modules",
             f"must not name {module!r}, which takes no low-rank updates here. {MERGE}",

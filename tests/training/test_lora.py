@@ -316,10 +316,10 @@ def test_blocks_that_are_computed_twice_learn_the_same():
 @pytest.mark.parametrize("name", ["model", "model.tflite", "model.onnx"])
 def test_a_model_with_updates_is_exported_as_it_is(name, tmp_path):
     model = classifier()
-    enable_lora(model, 2, targets=("query", "contract", "token_embedding"))
     enable_lora(model, 2, name="off", also_train="classifier")
     randomize(model)
-    set_adapters(model, "default")
+    targets = ("query", "contract", "token_embedding")
+    enable_lora(model, 2, targets=targets, also_train="classifier")
     randomize(model)
     inputs, _ = batch()
     inputs["padding_mask"] = inputs["padding_mask"].astype(bool)
@@ -381,6 +381,39 @@ def test_a_graph_may_switch_them_off():
         off, on = both()
         np.testing.assert_allclose(off, base, atol=1e-6)
         np.testing.assert_allclose(on, base + 6, atol=1e-5)
+
+
+def test_a_graph_may_switch_layers_as_a_whole():
+    tf = pytest.importorskip("tensorflow")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("tf.function compiles for TensorFlow alone")
+    x = np.ones((2, 3), "float32")
+    model = keras.Sequential(
+        [
+            keras.Input((3,)),
+            layers.Dense(4, name="body"),
+            layers.Dense(2, name="head"),
+        ]
+    )
+    base = np.array(model(x))
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        enable_lora(model, 2, targets="body", also_train="head", name=name)
+        for weight in model.get_layer("head").trainable_variables:
+            weight.assign(keras.ops.full(weight.shape, value))
+
+    @tf.function
+    def both():
+        with adapters_off(model):
+            off = model(x)
+        return off, model(x)
+
+    for name in (None, "one", "two", "one"):
+        set_adapters(model, name)
+        expected = np.array(model(x))
+        assert name is None or np.abs(expected - base).max() > 0.1
+        off, on = both()
+        np.testing.assert_allclose(off, base, atol=1e-6)
+        np.testing.assert_allclose(on, expected, atol=1e-6)
 
 
 def test_generated_text_follows():

@@ -461,7 +461,7 @@ def _restore_kernels(layer, description):
                     name=name,
                 )
                 add_update(each, attribute, update)
-    restore_kept(layer, description["kept"])
+    restore_kept(layer, description.get("kept", {}))
     inside = list(layer._flatten_layers())
     for index in description["not_trainable"]:
         inside[index].trainable = False

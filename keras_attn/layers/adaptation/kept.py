@@ -99,9 +99,11 @@ class Kept(NamedTuple):
         """Each variable that an adapter has, and its value in the base, a tensor."""
         found = {}
         for name, is_on in self.weights.is_on.items():
+            is_on = ops.greater(ops.convert_to_tensor(is_on), 0)
             for variable, other in self.pairs(name):
-                _, value = found.get(id(variable), (variable, variable))
-                value = ops.where(ops.greater(is_on, 0), other, value)
+                start = variable, ops.convert_to_tensor(variable)
+                _, value = found.get(id(variable), start)
+                value = ops.where(is_on, ops.convert_to_tensor(other), value)
                 found[id(variable)] = variable, value
         return list(found.values())
 

@@ -249,10 +249,10 @@ def _obstacle(layer, attribute, mode, block_size, has_updates) -> str | None:
         return f"it is {kernel.mode} already"
     if bytes_of(kernel.shape, mode, block_size) >= _size(kernel):
         return f"{mode} would take no fewer bytes"
-    if is_kept(layer, kernel):
-        return "an adapter has it as a whole"
     if has_updates and kernel.trainable:
         return "it trains beside the low-rank updates"
+    if is_kept(layer, kernel):
+        return "an adapter has it as a whole"
     return None
 
 

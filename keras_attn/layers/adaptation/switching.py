@@ -111,7 +111,7 @@ def adapters_off(model: keras.Model) -> Iterator[None]:
         ```
     """
     # Tensors, since a compiled step may switch them, too.
-    off = [(x.scale, keras.ops.zeros_like(x.scale)) for x in updates_in(model)]
+    off = [(x.scale, keras.ops.zeros(x.scale.shape)) for x in updates_in(model)]
     for kept in kept_in(model):
         off += kept.of_base()
     before = [(variable, keras.ops.copy(variable)) for variable, _ in off]
