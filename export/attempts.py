@@ -272,6 +272,8 @@ def _with_layers(error: RefusedError, models: Iterable[keras.Model]) -> ExportEr
         layers = [layer for layer in unique_layers(models) if layer.name in names]
         if all(isinstance(layer, _PREPROCESSING) for layer in layers):
             advice = LEAVE_OUT
+        elif any(layer.compute_dtype == "float64" for layer in layers):
+            advice = 'Build it in float32 (`dtype="float32"`), or export a SavedModel'
     return ExportError(f"{text}. {advice}.")
 
 

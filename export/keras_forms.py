@@ -1,23 +1,24 @@
-"""Forms of Keras' own layers that a graph of unknown size can hold.
+"""Forms of Keras' own layers and operations that every file can hold.
 
-Keras computes these layers only where it knows the sizes, as it does in `predict`, or
-wrongly where it does not.
+Keras computes two layers only where it knows the sizes, as it does in `predict`; and
+the place of a maximum by operations on bits, which LiteRT and ONNX lack.
 
 Legend: B batch, T length, H and W pixels, C channels.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import tensorflow as tf
 from keras import layers
+from keras.src.backend.tensorflow import numpy as backend
 
 
 @contextlib.contextmanager
-def forms_at_any_size() -> Iterator[None]:
-    """Within it, these layers of Keras can be traced with unknown sizes."""
+def keras_forms() -> Iterator[None]:
+    """Within it, models are traced with these forms."""
     up_sampling = layers.UpSampling2D.call
     time_distributed = layers.TimeDistributed.call
 
@@ -36,8 +37,27 @@ def forms_at_any_size() -> Iterator[None]:
     with (
         mock.patch.object(layers.UpSampling2D, "call", up_sampled),
         mock.patch.object(layers.TimeDistributed, "call", distributed),
+        mock.patch.object(backend, "argmax", _placed(tf.argmax)),
+        mock.patch.object(backend, "argmin", _placed(tf.argmin)),
     ):
         yield
+
+
+def _placed(find: Callable) -> Callable:
+    """`argmax` or `argmin` of TensorFlow, with the arguments of Keras'.
+
+    Keras puts -0.0 before 0.0, which are equal here.
+    """
+
+    def place(x: Any, axis: int | None = None, keepdims: bool = False):
+        x = tf.convert_to_tensor(x)
+        if axis is not None:
+            found = find(x, axis=axis, output_type="int32")
+            return tf.expand_dims(found, axis) if keepdims else found
+        found = find(tf.reshape(x, (-1,)), axis=0, output_type="int32")
+        return tf.reshape(found, [1] * x.ndim) if keepdims else found
+
+    return place
 
 
 def _resized(images, factors, interpolation: str, is_first: bool):
