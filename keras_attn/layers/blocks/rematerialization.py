@@ -23,7 +23,7 @@ import functools
 import keras
 from keras import tree
 
-from keras_attn.kernels.runtime import is_tensorflow
+from keras_attn.kernels.runtime import infers_shapes, is_tensorflow
 
 # Keras' thread-local state of the enclosing calls.
 _CALL_STATE = ("autocast_scope", "current_call_ctx")
@@ -63,9 +63,7 @@ def rematerialize(checkpoint, function):
 
 def _runs_as_is(layer):
     """Whether a call must or may keep its activations."""
-    from keras.src.backend.common.symbolic_scope import in_symbolic_scope
-
-    if in_symbolic_scope():  # Only shapes are computed.
+    if infers_shapes():
         return True
     if isinstance(layer, keras.Model) and layer._remat_mode.mode == "full":
         return True  # Each of its layers is recomputed by itself.
