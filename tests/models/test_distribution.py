@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from model_cases import (
     GRAPHS,
-    S,
+    T,
     create,
     given,
     has_own_loss,
@@ -223,7 +223,7 @@ def logged(model):
     arrays = given(model, inputs)
     random = np.random.default_rng(3)
     if model.name == "show_attend_interact":
-        shape = inputs["images"].shape[:2] if "images" in inputs else (rows, T)
+        shape = (rows, T)
         labels = {
             "actions": random.integers(0, 4, shape).astype("int32"),
             "rewards": random.normal(size=shape).astype("float32"),

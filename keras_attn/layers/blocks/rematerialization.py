@@ -1,4 +1,4 @@
-"""Fixes `keras.RematScope`, which fails for most layers in Keras 3.15.
+"""Fixes `keras.RematScope`, which fails for most layers in Keras 3.15 and 3.16.
 
 Inside a `RematScope` Keras passes the arguments of a layer's call unchanged to
 `tf.recompute_grad` or `jax.checkpoint`, which accept only tensors:
@@ -34,7 +34,9 @@ def install() -> None:
     from keras.src import backend
 
     if keras.backend.backend() in ("tensorflow", "jax"):
-        backend.core.remat = functools.partial(rematerialize, backend.core.remat)
+        # Keras 3.16 has `ops` where 3.15 has `core`.
+        module = backend.core if hasattr(backend, "core") else backend.ops
+        module.remat = functools.partial(rematerialize, module.remat)
 
 
 def rematerialize(checkpoint, function):
