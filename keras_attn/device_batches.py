@@ -46,8 +46,10 @@ def check_rows(
     Raises:
         ValueError: If they cannot.
     """
+    if row_devices() == 1:
+        return
     rows = count_rows(inputs)
-    if rows is None or row_devices() == 1:
+    if rows is None:
         return
     kept = math.floor(rows * (1.0 - validation_split))
     for count in {kept, rows - kept} - {0}:
@@ -84,8 +86,9 @@ def padded_rows(
     Raises:
         ValueError: If the devices cannot share `batch_size` rows.
     """
-    devices, rows = row_devices(), count_rows(inputs)
-    if devices == 1 or not rows:
+    devices = row_devices()
+    rows = None if devices == 1 else count_rows(inputs)
+    if not rows:
         return inputs, None
     missing = -rows % devices
     if not in_one_batch:
@@ -99,11 +102,19 @@ def padded_rows(
     return keras.tree.map_structure(pad, inputs), rows
 
 
+def first_rows(outputs: Any, rows: int | None) -> Any:
+    """The outputs for the real rows of `padded_rows`; all of them if that is None."""
+    if rows is None:
+        return outputs
+    return keras.tree.map_structure(lambda output: output[:rows], outputs)
+
+
 def count_rows(inputs: Any) -> int | None:
     """Rows of arrays in any structure; None for anything else, such as a data set."""
     arrays = keras.tree.flatten(inputs)
     are_arrays = all(isinstance(x, np.ndarray) and x.ndim for x in arrays)
-    return len(arrays[0]) if arrays and are_arrays else None
+    counts = {len(array) for array in arrays} if are_arrays else set()
+    return counts.pop() if len(counts) == 1 else None
 
 
 @contextlib.contextmanager

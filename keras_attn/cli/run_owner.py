@@ -12,14 +12,13 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from keras_attn.cli.child_processes import parent_id
 
-try:
+fcntl: Any = None
+with contextlib.suppress(ImportError):
     import fcntl
-except ImportError:
-    fcntl = None
 
 _NAME = ".owner"
 # A process that was killed just now may need a moment to be gone.

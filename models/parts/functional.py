@@ -22,6 +22,7 @@ from keras_attn.device_batches import (
     check_rows,
     count_rows,
     explaining,
+    first_rows,
     padded_rows,
 )
 from keras_attn.indices import (
@@ -288,7 +289,7 @@ class Functional(keras.Model):
         x, rows = padded_rows(x, batch_size)
         with explaining():
             outputs = super().predict(x, batch_size, *args, **kwargs)
-        return keras.tree.map_structure(lambda output: output[:rows], outputs)
+        return first_rows(outputs, rows)
 
     def predict_on_batch(self, x):
         """Checks arrays, then predicts as `keras.Model.predict_on_batch` does."""
@@ -296,7 +297,7 @@ class Functional(keras.Model):
         x, rows = padded_rows(x, in_one_batch=True)
         with explaining():
             outputs = super().predict_on_batch(x)
-        return keras.tree.map_structure(lambda output: output[:rows], outputs)
+        return first_rows(outputs, rows)
 
     def fit(self, x=None, y=None, *args, **kwargs):
         """Checks arrays, then trains as `keras.Model.fit` does."""

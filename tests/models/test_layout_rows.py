@@ -1,5 +1,7 @@
 """Numbers of rows that the devices of a distribution cannot share evenly."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -75,7 +77,8 @@ def test_rows_that_cannot_be_shared_are_named(model):
 def test_a_data_set_with_such_a_batch_says_what_to_do(model):
     import tensorflow as tf
 
-    rows = tf.data.Dataset.from_tensor_slices((INPUTS, INPUTS["token_ids"]))
+    examples: Any = (INPUTS, INPUTS["token_ids"])
+    rows = tf.data.Dataset.from_tensor_slices(examples)
     model = keras.models.clone_model(model[0])
     model.compile("sgd", LOSS)
     with pytest.raises(ValueError, match=r"multiple of 4 rows.*`drop_remainder=True`"):
