@@ -58,6 +58,7 @@ class ObjectJob(Job):
                 for rows in hold_out(len(train), fraction, seed)
             )
         self.parts: list[DetectionData] = [train, validation]
+        self.augmentations = images.augmentations(settings, task)
         self.size = (0, 0)
         self.normalize: str | None = "imagenet"
         self.aligned_masks = True
@@ -133,7 +134,7 @@ class ObjectJob(Job):
         return (
             detection_dataset(
                 train,
-                augmentations=images.augmentations(self.settings.augment),
+                augmentations=self.augmentations,
                 shuffle=True,
                 seed=self.settings.seed,
                 epoch=epoch,

@@ -46,6 +46,7 @@ class PixelJob(Job):
                 for rows in hold_out(len(train), fraction, seed)
             )
         self.parts: list[SegmentationData] = [train, validation]
+        self.augmentations = images.augmentations(settings, kind.task)
         self.size: tuple[int, int] | None = None
         self.normalize: str | None = None
         self.output_names: tuple[str, ...] = ()  # Of a model with several.
@@ -139,7 +140,7 @@ class PixelJob(Job):
         both = (
             segmentation_dataset(
                 train,
-                augmentations=images.augmentations(self.settings.augment),
+                augmentations=self.augmentations,
                 shuffle=True,
                 seed=self.settings.seed,
                 epoch=epoch,
