@@ -107,8 +107,7 @@ NEXT_TESTS ?= tests/test_private_names.py tests/test_api.py tests/kernels tests/
 test-next: $(NEXT)/.next  ## layers, kernels and models on the nightly Keras; by hand
 	$(NEXT)/bin/python -c "import keras, tensorflow; print(keras.__version__, tensorflow.__version__)"
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(NEXT)/bin/python -m pytest $(WORKERS) \
-		-m "$(MARKS)not parity and not runs and not shipped and not compiled and not tpu" \
-		-W "ignore::DeprecationWarning" $(NEXT_TESTS)
+		--variations $(VARIATIONS) -m "$(SUITE)" -W "ignore::DeprecationWarning" $(NEXT_TESTS)
 
 $(NEXT)/.next: pyproject.toml
 	$(PYTHON) -m venv $(NEXT)

@@ -178,7 +178,22 @@ def finetune(
             "--augment/--no-augment",
         ),
     ] = True,
-    epochs: Annotated[int, _TRAINING.count("Passes over the data.")] = 3,
+    augmentation: Annotated[
+        str | None,
+        _IMAGES.option(
+            "How training images are changed at random, with commas: mirror (left and "
+            "right), vertical (top and bottom), colors; of classes also crop (a third "
+            "of the image at least) and turns (by quarters). Default: mirror.",
+            metavar="NAMES",
+        ),
+    ] = None,
+    epochs: Annotated[
+        int,
+        _TRAINING.count(
+            "Passes over the data. More than a complete run had: it goes on with its "
+            "weights, and a new warm-up and decay."
+        ),
+    ] = 3,
     batch_size: Annotated[int, _TRAINING.count("Examples per step.")] = 16,
     learning_rate: Annotated[
         float | None,
@@ -202,6 +217,13 @@ def finetune(
             "Mixed precision computes in 16 bits and keeps the weights in 32."
         ),
     ] = "float32",
+    class_weights: Annotated[
+        Literal["balanced"] | None,
+        _TRAINING.option(
+            "balanced: each class of texts or images weighs the same in the loss, "
+            "however often it occurs. Default: each example does."
+        ),
+    ] = None,
     seed: Annotated[
         int,
         _TRAINING.count(
@@ -231,6 +253,14 @@ def finetune(
             "With --lora: keep the fixed kernels as integers, for less memory (QLoRA)."
         ),
     ] = None,
+    save_adapters: Annotated[
+        bool,
+        _SMALL.option(
+            "With --lora: also save the updates alone, in adapters/ of --run-dir, as "
+            "PEFT reads them.",
+            "--save-adapters",
+        ),
+    ] = False,
     override: Annotated[
         list[str] | None,
         _SMALL.option(
@@ -283,14 +313,17 @@ def finetune(
         image_size=image_size,
         pixels=pixels,
         augment=augment,
+        augmentation=augmentation,
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
         patience=patience,
         precision=precision,
+        class_weights=class_weights,
         lora=lora,
         lora_targets=lora_targets,
         quantize=quantize,
+        save_adapters=save_adapters,
         override=override or [],
         seed=seed,
     )

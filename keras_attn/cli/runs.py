@@ -75,6 +75,25 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
     )
 
 
+def extend(folder: Path, settings: dict[str, Any]) -> None:
+    """Replaces the settings of a complete run, which then goes on with these.
+
+    Args:
+        folder: The run folder.
+        settings: The new settings.
+    """
+    import json
+
+    from keras_attn.file_writing import write_atomically
+    from keras_attn.processes import check_same, is_writer
+
+    text = json.dumps(settings, indent=2) + "\n"
+    check_same("command, options and data", text)
+    if is_writer():
+        write_atomically(folder / _SETTINGS, text.encode())
+    check_same("run", "settings are replaced")
+
+
 def holds_run(folder: Path, settings: dict[str, Any]) -> bool:
     """Whether a run with these settings was started in the folder.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_attn.cli.finetuning.kinds import Kind
@@ -85,8 +86,13 @@ class Job(abc.ABC):
             ValueError: If it does not fit.
         """
 
-    def begin(self, model: Any) -> Any:
-        """The model to train, from one that was prepared, with its weights."""
+    def begin(self, model: Any, source: Source) -> Any:
+        """The model to train, from one that was prepared.
+
+        Args:
+            model: The prepared model.
+            source: Where its weights are from: MODEL, or the run that goes on.
+        """
         return model
 
     def finish(self, model: Any) -> Any:
@@ -108,6 +114,17 @@ class Job(abc.ABC):
     @abc.abstractmethod
     def result(self) -> Result:
         """What `keras-attn predict` has to know, without figures."""
+
+    def class_weights(self) -> dict[int, float] | None:
+        """The weight of each class in the loss with which all weigh the same.
+
+        Raises:
+            ValueError: If examples have no classes.
+        """
+        raise ValueError(
+            "--class-weights is for texts or images with a class each. "
+            f"Received: data for {self.kind.task}"
+        )
 
     def usual_size(self) -> tuple[int, int] | None:
         """Rows and columns of the images of a model of any size; None = unknown."""
@@ -198,6 +215,20 @@ def hold_out(
         )
     chosen = frozenset(held)
     return [index for index in range(count) if index not in chosen], sorted(held)
+
+
+def balanced_weights(classes: np.ndarray, count: int) -> dict[int, float]:
+    """Weights of classes: the mean number of examples divided by that of the class.
+
+    Args:
+        classes: The class of each example, (N,).
+        count: Number of classes.
+    """
+    numbers = np.maximum(np.bincount(classes, minlength=count), 1)
+    return {
+        index: float(len(classes) / (count * number))
+        for index, number in enumerate(numbers)
+    }
 
 
 def is_compiled() -> bool:

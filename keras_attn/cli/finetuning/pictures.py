@@ -8,7 +8,13 @@ import keras
 import numpy as np
 
 from keras_attn.cli.finetuning import images
-from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
+from keras_attn.cli.finetuning.job import (
+    Batches,
+    Job,
+    balanced_weights,
+    hold_out,
+    shortened_names,
+)
 from keras_attn.cli.finetuning.kinds import Kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
@@ -57,6 +63,7 @@ class PictureJob(Job):
         self.notes += check_apart(
             settings, train.paths, validation.paths, are_held_out=held_out
         )
+        self.augmentations = images.augmentations(settings, kind.task)
         self.fields: dict[str, Any] = {}
         self.channels = 3
 
@@ -130,7 +137,7 @@ class PictureJob(Job):
         return (
             image_class_dataset(
                 train,
-                augmentations=images.augmentations(self.settings.augment),
+                augmentations=self.augmentations,
                 shuffle=True,
                 seed=self.settings.seed,
                 epoch=epoch,
@@ -138,6 +145,10 @@ class PictureJob(Job):
             ),
             image_class_dataset(validation, **options),
         )
+
+    def class_weights(self) -> dict[int, float]:
+        """The weights with which all classes weigh the same."""
+        return balanced_weights(self.parts[0].classes, len(self.class_names))
 
     def compile(self, trainer: keras.Model, **options: Any) -> None:
         """Cross-entropy and accuracy."""

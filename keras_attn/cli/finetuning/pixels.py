@@ -51,6 +51,7 @@ class PixelJob(Job):
         if other is not None and settings.validation is None:
             self.notes.append(f"to validate on: {other.why}")
         self.parts: list[SegmentationData] = [train, validation]
+        self.augmentations = images.augmentations(settings, kind.task)
         self.size: tuple[int, int] | None = None
         self.normalize: str | None = None
         self.output_names: tuple[str, ...] = ()  # Of a model with several.
@@ -144,7 +145,7 @@ class PixelJob(Job):
         both = (
             segmentation_dataset(
                 train,
-                augmentations=images.augmentations(self.settings.augment),
+                augmentations=self.augmentations,
                 shuffle=True,
                 seed=self.settings.seed,
                 epoch=epoch,

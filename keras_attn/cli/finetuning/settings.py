@@ -33,14 +33,17 @@ class Settings:
         image_size: Rows and columns of the model's images.
         pixels: Value range of images; None = as MODEL says.
         augment: Whether images are mirrored at random.
+        augmentation: What else changes images at random; None = mirroring.
         epochs: Passes over the data.
         batch_size: Rows per step.
         learning_rate: The largest one; None = the task's.
         patience: Epochs without improvement before training stops; None = never.
         precision: Keras' dtype policy.
+        class_weights: "balanced" weighs each class the same.
         lora: Rank of the low-rank updates; None = everything trains.
         lora_targets: Kernels that get updates.
         quantize: Kind of integers of the fixed kernels.
+        save_adapters: Whether to save the low-rank updates alone, too.
         override: `NAME=VALUE`, arguments of the model's builder.
         seed: Seed of everything random.
     """
@@ -65,14 +68,17 @@ class Settings:
     image_size: str | None = None
     pixels: str | None = None
     augment: bool = True
+    augmentation: str | None = None
     epochs: int = 3
     batch_size: int = 16
     learning_rate: float | None = None
     patience: int | None = None
     precision: str = "float32"
+    class_weights: str | None = None
     lora: int | None = None
     lora_targets: str | None = None
     quantize: str | None = None
+    save_adapters: bool = False
     override: list[str] = field(default_factory=list)
     seed: int = 0
 
@@ -85,7 +91,7 @@ class Settings:
             if each.name in ("model", "data") or value in (each.default, None, []):
                 continue
             if isinstance(value, bool):
-                words.append(f"--no-{name}")
+                words.append(f"--{name}" if value else f"--no-{name}")
                 continue
             for one in value if isinstance(value, list) else [value]:
                 words += [f"--{name}", str(one)]
@@ -131,7 +137,7 @@ class Settings:
         return {
             each.name: value if isinstance(value, int | float | list) else str(value)
             for each in fields(self)
-            if each.name != "run_dir"
+            if each.name not in ("run_dir", "save_adapters")
             and (value := getattr(self, each.name)) is not None
         }
 
