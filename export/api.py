@@ -126,8 +126,9 @@ def export(
             to include, for a SavedModel: `serve` then takes `text`, strings (B,), and
             `serve_pair`, if the model has `segment_ids`, `text` and `text_pair`. Rows
             are padded to the longest of a batch (of SigLIP, to all positions) and
-            truncated to the model's positions; a `sequence_length` fixes both. Loading
-            it requires only tensorflow and tensorflow-text. `sample_inputs` are texts.
+            truncated to its `max_length`, or the model's positions; a `sequence_length`
+            fixes both. Loading it requires only tensorflow and tensorflow-text.
+            `sample_inputs` are texts.
         image_bytes: Whether the artefact, a SavedModel, also decodes and preprocesses
             images: `serve` then takes `image_bytes`, strings (B,), the bytes of JPEG,
             PNG, BMP or GIF files of any size. The model's `preprocessing` says how; see

@@ -39,7 +39,8 @@ def with_tokenizer(
         format: The format to export to.
         sequence_length: Number of tokens that every row is truncated and padded to.
             None pads to the longest row of a batch, for SigLIP's text tower to all
-            positions, and truncates to the model's positions.
+            positions, and truncates to the model's positions, or to the maximum of the
+            tokenizer.
 
     Returns:
         `serve`, which takes `text` (B,); and if the model has `segment_ids`,
@@ -55,12 +56,16 @@ def with_tokenizer(
     _check_vocabulary(serve, tokenizer)
     positions = _num_positions(serve)
     _check_sequence_length(sequence_length, positions)
+    attends = attends_to_padding(model)
     max_length = sequence_length or positions
+    if sequence_length is None and not attends and tokenizer.max_length is not None:
+        # A folder may read fewer tokens than its model has positions.
+        max_length = min(tokenizer.max_length, positions or tokenizer.max_length)
     texts: list[tuple[str, tuple[str, ...]]] = [(SERVE, (TEXT,))]
     if "segment_ids" in serve.inputs:
         texts.append((SERVE_PAIR, (TEXT, TEXT_PAIR)))
     _check_max_length(tokenizer, len(texts), max_length)
-    pad = sequence_length is not None or attends_to_padding(model)
+    pad = sequence_length is not None or attends
     served = [
         _tokenizing(serve, name, inputs, tokenizer, max_length, pad)
         for name, inputs in texts

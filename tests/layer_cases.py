@@ -571,7 +571,7 @@ CASES = {
                 {"inputs": QUERY, "padding_mask": (B, T)},
                 padding={"padding_mask": ("inputs",)},
             )
-            for pooling in ("last", "mean")
+            for pooling in ("last", "mean", "max", "mean_sqrt_length", "weighted_mean")
         },
     },
     "Dropout": {

@@ -4,10 +4,18 @@ import json
 
 import pytest
 import tensorflow as tf
+from data.test_text_tokenizer import make
 from data.tokenizer_cases import CASES
 
-from keras_attn.data import JSONTokenizer, load_text_tokenizer
+from keras_attn.data import (
+    ByteLevelBPETokenizer,
+    JSONTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    load_text_tokenizer,
+)
 from keras_attn.data.text.byte_pairs import LETTER_OF_BYTE
+from keras_attn.data.text.tokenizer_json import sentencepiece_json
 
 tokenizers = pytest.importorskip("tokenizers", reason="the library writes the files")
 models, normalizers, processors = (
@@ -300,3 +308,82 @@ def test_a_graph_is_refused(tmp_path):
     rows = ours.encode_batch(TEXTS)["token_ids"]
     dataset = tf.data.Dataset.from_tensor_slices(rows).batch(3)
     assert sum(len(each) for each in dataset) == len(TEXTS)
+
+
+def test_a_folder_of_smollm2_has_the_ids_of_its_tokenizer_json(tmp_path):
+    """Its `vocab.json` and `merges.txt` alone would be a GPT-2's."""
+    library = KINDS["digits"]()
+    library.save(str(tmp_path / "tokenizer.json"))
+    model = json.loads(library.to_str())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    lines = "".join(f"{first} {second}\n" for first, second in model["merges"])
+    (tmp_path / "merges.txt").write_text(f"#version: 0.2\n{lines}")
+    settings = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    ours = load_text_tokenizer(tmp_path)
+    compare(ours, library)
+    assert ours.end_token_id == ours.pad_token_id == 0
+    with pytest.raises(ValueError, match="must say no more .*pre_tokenizer="):
+        ByteLevelBPETokenizer.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("rows", ["template", "bert"])
+def test_a_folder_that_says_the_same_works_in_a_graph(rows, tmp_path):
+    """As that of all-MiniLM-L6-v2, with older forms of the same rows."""
+    ours = make("wordpiece")
+    ours.save(tmp_path)
+    pieces = {piece: index for index, piece in enumerate(ours.pieces)}
+    library = tokenizers.Tokenizer(models.WordPiece(pieces, unk_token="[UNK]"))
+    library.normalizer = normalizers.BertNormalizer()
+    library.pre_tokenizer = BERT()
+    library.add_special_tokens(SPECIAL)
+    template(library)
+    if rows == "bert":
+        ends = [(name, pieces[name]) for name in ("[SEP]", "[CLS]")]
+        library.post_processor = processors.BertProcessing(*ends)
+    compare(ours, library)
+    library.enable_truncation(128)
+    library.enable_padding(length=128)
+    library.save(str(tmp_path / "tokenizer.json"))
+    loaded = load_text_tokenizer(tmp_path)
+    assert isinstance(loaded, WordPieceTokenizer)
+    assert loaded.max_length == 128
+    library.normalizer = normalizers.BertNormalizer(clean_text=False)
+    library.save(str(tmp_path / "tokenizer.json"))
+    assert isinstance(load_text_tokenizer(tmp_path), JSONTokenizer)
+
+
+def test_older_forms_of_a_sentencepiece_tokenizer_work_in_a_graph(tmp_path):
+    ours = make("xlm_roberta")
+    ours.save(tmp_path)
+    plain = sentencepiece_json(ours.model, ours.pieces, ours.convention, "xlm_roberta")
+    blanks = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    space = {"type": "Metaspace", "replacement": "▁"}
+    for splitter in (
+        plain["pre_tokenizer"],
+        {**space, "add_prefix_space": True},
+        {**space, "prepend_scheme": "always", "split": True},
+    ):
+        content = {**plain, "normalizer": blanks, "pre_tokenizer": splitter}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        assert isinstance(load_text_tokenizer(tmp_path), SentencePieceTokenizer)
+    content["pre_tokenizer"] = {**space, "prepend_scheme": "never"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert isinstance(load_text_tokenizer(tmp_path), JSONTokenizer)
+
+
+def test_random_ids_are_refused(tmp_path):
+    content = json.loads(KINDS["byte_level"]().to_str())
+    content["model"]["dropout"] = 0.1
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="`model.dropout` in tokenizer.json must be"):
+        load_text_tokenizer(tmp_path)
+
+
+def test_a_model_without_its_unknown_token_is_named(tmp_path):
+    library = tokenizers.Tokenizer(models.WordPiece({"a": 0}, unk_token="[UNK]"))
+    library.save(str(tmp_path / "tokenizer.json"))
+    ours = load_text_tokenizer(tmp_path)
+    assert ours.encode("a") == [0]
+    with pytest.raises(ValueError, match="that this tokenizer.json can encode; does"):
+        ours.encode("b")

@@ -1,5 +1,6 @@
 """SavedModels that take strings, and run without keras_attn."""
 
+import copy
 import json
 import shutil
 import subprocess
@@ -116,6 +117,18 @@ print(json.dumps([found.numpy().tolist(), imported]))
     # tensorflow-text itself imports Keras.
     assert "keras_attn" not in imported
     assert_close(found, model(tokenizer.encode_batch(TEXTS, max_length=POSITIONS)))
+
+
+def test_rows_are_no_longer_than_the_tokenizer_allows(tokenizer, tmp_path):
+    """A sentence folder may read fewer tokens than its model has positions."""
+    model = build(tokenizer, "sentence_encoder")
+    short = copy.copy(tokenizer)
+    short.max_length, short.prompt = 5, "plan "
+    export(model, tmp_path / "encoder", tokenizer=short, sample_inputs=["a man"])
+    (found,) = load_runner(tmp_path / "encoder")({"text": TEXTS}).values()
+    packed = short.encode_batch(TEXTS)
+    assert packed["token_ids"].shape[1] == 5
+    assert_close(found, model(packed))
 
 
 def test_sentence_encoder_of_fixed_length(tokenizer, tmp_path):

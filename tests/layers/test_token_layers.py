@@ -44,6 +44,20 @@ def test_an_output_bias_is_added():
         ("first", [FEATURES[0, 0], FEATURES[1, 1], FEATURES[2, 0]]),
         ("last", [FEATURES[0, 2], FEATURES[1, 4], FEATURES[2, 0]]),
         ("mean", [FEATURES[0, :3].mean(0), FEATURES[1, [1, 3, 4]].mean(0), 0 * D]),
+        ("max", [FEATURES[0, :3].max(0), FEATURES[1, [1, 3, 4]].max(0), 0 * D]),
+        (
+            "mean_sqrt_length",
+            [each.sum(0) / 3**0.5 for each in (FEATURES[0, :3], FEATURES[1, [1, 3, 4]])]
+            + [0 * D],
+        ),
+        (
+            "weighted_mean",
+            [
+                np.average(each, 0, [1, 2, 3])
+                for each in (FEATURES[0, :3], FEATURES[1, [1, 3, 4]])
+            ]
+            + [0 * D],
+        ),
     ],
 )
 def test_pooling_uses_real_tokens_only(pooling, expected):
@@ -97,7 +111,7 @@ def test_a_cache_is_padded_with_zeros_at_the_end():
 
 def test_wrong_arguments_are_rejected():
     with pytest.raises(ValueError, match="`pooling` must be one of 'first', 'last'"):
-        TokenPooling("max")  # pyright: ignore[reportArgumentType]
+        TokenPooling("sum")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="`inputs` must have 3 axes"):
         TokenPooling()(FEATURES[0])
     with pytest.raises(ValueError, match="`padding_mask` must have 2 axes"):

@@ -271,7 +271,9 @@ def _convention(
         raise ValueError("tokenizer.json must have a vocabulary. Received: none")
     tokens.setdefault("pad", fallback)
 
-    roles = {token: role for role, token in tokens.items()}
+    roles: dict[str, str] = {}
+    for role, token in tokens.items():
+        roles.setdefault(token, role)
     rows = []
     for template in templates_of(content["post_processor"]):
         row = []
