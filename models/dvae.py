@@ -301,10 +301,8 @@ class DVAE(Functional):
         self._divergence = keras.metrics.Mean(name="divergence")
 
     def _check_inputs(self, inputs, rows=True) -> None:
-        super()._check_inputs(inputs, rows)
-        if isinstance(inputs, dict):
-            inputs = inputs.get("images")
-        array = known_values(inputs) if hasattr(inputs, "shape") else None
+        images = inputs.get("images") if isinstance(inputs, dict) else inputs
+        array = known_values(images) if hasattr(images, "shape") else None
         low, high = self.pixel_range
         if (array is not None and array.size) and (
             array.min() < low - _OVERSHOOT or array.max() > high + _OVERSHOOT
@@ -313,6 +311,7 @@ class DVAE(Functional):
                 f"`images` must be in [{low:g}, {high:g}]: divide pixels of 0 … 255 by "
                 f"255. Received: images from {array.min():g} to {array.max():g}"
             )
+        super()._check_inputs(inputs, rows)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True

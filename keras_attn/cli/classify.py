@@ -20,7 +20,7 @@ def classify(
     images: Annotated[
         list[Path],
         typer.Argument(
-            help="Image files: JPEG, PNG, BMP or TIFF.",
+            help="Image files: JPEG, PNG, BMP, TIFF, WebP or GIF.",
             metavar="IMAGE...",
             exists=True,
             dir_okay=False,

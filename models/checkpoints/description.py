@@ -311,7 +311,7 @@ def _statistics(fields: Mapping[str, Any]) -> dict[str, list[float]]:
 
 def _share_of(fields: Mapping[str, Any], steps: Steps) -> float:
     """`crop_pct` where it is what is done, otherwise the share that the crop keeps."""
-    share = fields.get("crop_pct")
+    share: Any = fields.get("crop_pct")
     if steps.crop_size is not None and steps.size is not None:
         if _is_numbers([share], 1) and 0.01 <= share <= 1:
             resized = steps.size if isinstance(steps.size, int) else min(steps.size)

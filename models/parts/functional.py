@@ -263,9 +263,9 @@ class Functional(keras.Model):
 
     def __call__(self, *args, **kwargs):
         """Checks the inputs, then calls the model as `keras.Model` does."""
-        self._check_inputs(args[0] if args else kwargs.get("inputs"))
         if args:
             args = (with_known_sizes(args[0], self.inputs), *args[1:])
+        self._check_inputs(args[0] if args else kwargs.get("inputs"))
         return super().__call__(*args, **kwargs)
 
     def quantize(

@@ -36,7 +36,7 @@ def with_known_sizes(inputs: Any, declared: Sequence[keras.KerasTensor]) -> Any:
 
 def with_shape(value: Any, shape: tuple[int | None, ...] | None) -> Any:
     """A tensor with the sizes of `shape` where its own are unknown."""
-    found = getattr(value, "shape", None)
+    found: Any = getattr(value, "shape", None)
     # Symbolic tensors of Keras and arrays have tuples.
     if shape is None or not hasattr(found, "rank"):
         return value

@@ -32,6 +32,7 @@ def check_labels(model: keras.Model, labels) -> None:
         outputs, losses, labels = {"y": outputs}, {"y": losses}, {"y": labels}
     if not isinstance(losses, dict) or not isinstance(labels, dict):
         return
+    loss: Any
     for name, loss in losses.items():
         value = labels.get(name)
         shown = name if name == "y" else f"y[{name!r}]"

@@ -135,7 +135,7 @@ def test_unusable_boxes_count_as_padding(case):
     height, width = model.input.shape[1:3]
     bad = np.array(
         [
-            *([9, 9, 9, 20], [30, 5, 20, 9], [NAN, 1, 5, 7], [0, 0, INFINITY, NAN]),
+            *([9, 9, 9, 20], [20, 5, 30, 5], [NAN, 1, 5, 7], [0, 0, INFINITY, NAN]),
             *(
                 [-30, 2, -1, 9],
                 [width + 1, 2, width + 9, 9],

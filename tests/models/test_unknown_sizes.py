@@ -1,5 +1,7 @@
 """Data sets that do not say how large their images are, for models that do."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -26,11 +28,11 @@ def outputs_of_unknown(case):
     specs = {name: unknown(x) for name, x in inputs_for(model).items()}
     single = next(iter(specs)) if len(specs) == 1 else None
 
-    @tf.function(input_signature=[specs])
     def call(inputs):
         return model(inputs if single is None else inputs[single])
 
-    found = keras.tree.flatten(call.get_concrete_function().structured_outputs)
+    graph = tf.function(call, input_signature=[specs]).get_concrete_function()
+    found = keras.tree.flatten(graph.structured_outputs)
     return zip(found, model.outputs, strict=True)
 
 
@@ -73,7 +75,7 @@ def test_fit(case):
     expected = model.predict(inputs, verbose=0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss)
-    data = _batches(inputs, labels)
+    data: Any = _batches(inputs, labels)
     assert data.element_spec[0].shape.rank is None
     np.testing.assert_allclose(model.predict(data, verbose=0), expected, atol=1e-5)
     assert np.isfinite(model.fit(data, verbose=0, shuffle=False).history["loss"][0])

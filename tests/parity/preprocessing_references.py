@@ -164,4 +164,5 @@ if __name__ == "__main__":
     settings, pixels = references()
     lines = [f"{json.dumps(x)}: {json.dumps(y)}" for x, y in settings.items()]
     FIELDS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    np.savez_compressed(PIXELS, **pixels)
+    arrays: dict[str, Any] = pixels
+    np.savez_compressed(PIXELS, **arrays)

@@ -49,7 +49,7 @@ def orientation_of(content: tf.Tensor) -> tf.Tensor:
     Args:
         content: The bytes of the file, a string.
     """
-    data = tf.cast(tf.io.decode_raw(content, tf.uint8), tf.int32)
+    data = tf.concat([tf.io.decode_raw(content, tf.uint8), [0]], 0)
     is_png = _has(data, 0, b"\x89PNG")
     is_webp = _has(data, 8, b"WEBP")
     start = tf.cond(
@@ -69,11 +69,10 @@ def orientation_of(content: tf.Tensor) -> tf.Tensor:
 
 
 def _bytes(data: tf.Tensor, start: Any, count: int) -> tf.Tensor:
-    """Some bytes, int32 (count,); those after the end are 0."""
-    places = start + tf.range(count)
-    is_inside = (places >= 0) & (places < tf.size(data))
-    padded = tf.concat([data, [0]], 0)
-    return tf.gather(padded, tf.where(is_inside, places, tf.size(data)))
+    """Some bytes, int32 (count,); those outside are the last one, a 0."""
+    places, last = start + tf.range(count), tf.size(data) - 1
+    is_inside = (places >= 0) & (places < last)
+    return tf.cast(tf.gather(data, tf.where(is_inside, places, last)), tf.int32)
 
 
 def _has(data: tf.Tensor, start: Any, expected: bytes) -> tf.Tensor:
@@ -138,7 +137,7 @@ def _in_chunks(data: tf.Tensor, start: int, name: bytes, is_png: bool) -> tf.Ten
         length = _number(data, place + (0 if is_png else 4), 4, is_png)
         is_block = _has(data, place + (4 if is_png else 0), name)
         # PNG ends a chunk by a checksum; WebP begins one at an even place.
-        room = length + 4 if is_png else length + length % 2
+        room = length + 4 if is_png else (length + 1) // 2 * 2
         following = place + 8 + room
         begin = place + 8
         begin += tf.where(_has(data, begin, b"Exif\0\0"), 6, 0)

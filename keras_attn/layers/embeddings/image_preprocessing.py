@@ -198,17 +198,17 @@ class ImagePreprocessing(BaseLayer):
         if rows is None or columns is None:
             return None, None
         if isinstance(self.size, list):
-            return self._covering(rows, columns)
+            return self._covering(rows, columns, self.size)
         shorter = min(rows, columns) if _are_known(sides) else ops.minimum(*sides)
         return rows * self.size // shorter, columns * self.size // shorter
 
-    def _covering(self, rows, columns) -> tuple:
+    def _covering(self, rows, columns, size: list[int]) -> tuple:
         """Rows and columns of the smallest image of this shape that covers `size`."""
         if _are_known((rows, columns)):
-            ratio = min(rows / self.size[0], columns / self.size[1])
+            ratio = min(rows / size[0], columns / size[1])
             return round(rows / ratio), round(columns / ratio)
         wide = [ops.cast(side, "float64") for side in (rows, columns)]
-        shares = [side / wanted for side, wanted in zip(wide, self.size, strict=True)]
+        shares = [side / wanted for side, wanted in zip(wide, size, strict=True)]
         ratio = ops.minimum(*shares)
         # Both round halves to the even neighbor.
         return tuple(ops.cast(ops.round(side / ratio), "int32") for side in wide)

@@ -83,7 +83,9 @@ class Detector(OwnLossModel):
     `fit` and `evaluate` then recompile their step, `train_on_batch` and `test_on_batch`
     only if M is larger. `compile` takes no loss. Boxes that have no area, contain NaN
     or infinity, or reach beyond a million pixels count as padding, and so do classes
-    that the model does not have. An image without objects is all background.
+    that the model does not have. Arrays with boxes that are turned round, or shares of
+    the image instead of pixels, are refused. An image without objects is all
+    background.
 
     Losses: whether an anchor is an object, and its box (`objectness_loss`,
     `proposal_box_loss`); the class of a proposal, and its box (`class_loss`,
@@ -219,16 +221,17 @@ class Detector(OwnLossModel):
                 the maps.
         """
         check_truth(y, sample_weight, self.has_masks)
+        truth: Any = y
         selector = by_name(self.layers)["detections"]
-        check_shapes(y, self.has_masks, selector.image_size)
+        check_shapes(truth, self.has_masks, selector.image_size)
         if self.has_masks:
-            shape = (None, y["boxes"].shape[1], *selector.image_size)
-            y = {**y, "masks": with_shape(y["masks"], shape)}
-        y = with_at_least_one_box(y, self.has_masks)
+            shape = (None, truth["boxes"].shape[1], *selector.image_size)
+            truth = {**truth, "masks": with_shape(truth["masks"], shape)}
+        truth = with_at_least_one_box(truth, self.has_masks)
         maps: Any = y_pred
         if isinstance(y_pred, dict) or y_pred is None:
             maps = self._maps_of(_checked_images(x), training=training)
-        losses = self._all_losses(maps, y, training)
+        losses = self._all_losses(maps, truth, training)
         count = ops.shape(maps[0])[0]
         total = sum(self.losses, start=ops.zeros(()))  # Those of layers.
         for metric in self._mean_losses:
