@@ -157,6 +157,7 @@ def test_voc_lists_are_the_splits(command, planned, tmp_path):
     assert "1 images with 1 boxes to train on, 1 images to validate" in out
     assert "not used: 3 images with annotations that are not in train.txt" in out
     assert "JPEGImages: 1 image" in out
+    assert "no example to validate on of: cat" in out
     (sets / "val.txt").write_text("vier\n", encoding="utf-8")
     out = planned(root)
     assert "2 images with 1 boxes to train on, 1 images to validate" in out

@@ -184,6 +184,15 @@ def test_other_folders_are_no_yolo(tmp_path):
         read_yolo(tmp_path)
 
 
+def test_two_images_of_a_name(tmp_path):
+    path = write_yaml(write_yolo(tmp_path))
+    write_image(tmp_path / "images" / "train" / "train_b.JPG", SIZE)
+    with pytest.raises(ValueError, match="one image of each name.*than train_b.png"):
+        read_yolo(path)
+    with pytest.warns(UserWarning, match="left out 1 files"):
+        assert len(read_yolo(path, on_error="skip")) == 2
+
+
 def test_keypoints_are_left_out(tmp_path):
     path = write_yaml(write_yolo(tmp_path), YAML + "kpt_shape: [2, 2]\n")
     file = tmp_path / "labels" / "train" / "train_a.txt"

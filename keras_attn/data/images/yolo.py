@@ -106,9 +106,14 @@ def read_yolo(
     places = layout.splits[wanted]
     for image in _images_of(places):
         file = label_file_of(image)
-        used.add(file)
         unlabeled += not file.is_file()
         try:
+            if file in used:
+                raise ValueError(
+                    "`source` must have one image of each name. Received: another one "
+                    f"than {image.name} for {str(file)!r}"
+                )
+            used.add(file)
             size, orientation = _header_of(image)
             lines = _lines_of(file) if file.is_file() else []
         except (ValueError, OSError) as error:
