@@ -229,7 +229,13 @@ def _image_files(path: Path) -> list[Path]:
     """The images of a folder and its subfolders, or the one file; not too many."""
     if not path.is_dir():
         return [path]
+    from keras_attn.data.images.image_files import is_hidden
+    from keras_attn.data.images.unused_files import unused_files
+
     files = sorted(file for file in path.rglob("*") if _is_image(file))
+    files = [x for x in files if not is_hidden(x.relative_to(path).as_posix())]
+    for line in unused_files(path, files):
+        say(f"--samples: {line}", "yellow")
     if not files:
         raise ValueError(
             "--samples must be a folder with images (.jpg, .png, .bmp or .tif). "
