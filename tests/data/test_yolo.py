@@ -122,6 +122,14 @@ def test_a_folder_without_splits(tmp_path):
         read_yolo(tmp_path, class_names=["b", "a"])
 
 
+def test_a_split_has_the_names_of_the_file_beside(tmp_path):
+    write_yolo(tmp_path, "{}/images", "{}/labels")
+    write_yaml(tmp_path, "train: train/images\nval: val/images\nnames: [a, b]\n")
+    data = read_yolo(tmp_path / "val")
+    assert data.class_names == ["a", "b"]
+    assert [each.name for each in data.examples] == ["val_a.png", "val_b.png"]
+
+
 BAD_LINES = {
     "0 0.5 0.5 0.1": "a class and x, y, width and height",
     "0 0.5 0.5 0.1 0.1 0.9": "a class and x, y, width and height",
