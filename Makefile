@@ -25,7 +25,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
 .PHONY: help install demo test test-variations test-compiled test-export test-runs \
-	test-jax test-tpu test-parity test-wheel test-all fuzz mutants lint format bench clean
+	test-jax test-tpu test-parity test-wheel test-all test-next fuzz mutants lint \
+	format bench clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -96,6 +97,27 @@ test-parity: $(VENV)/.torchvision  ## rebuild the references live (PyTorch) and 
 test-wheel: $(VENV)/.test  ## build the wheel, look inside, use it from elsewhere
 	$(BIN)/python tests/check_wheel.py
 
+# The next Keras and TensorFlow, as far as their makers publish them, in an environment
+# of their own: `keras-nightly` is the module `keras`, so ours is installed without what
+# it requires. docs/design.md says what is known to differ.
+NEXT := .venv-next
+NEXT_TESTS ?= tests/test_private_names.py tests/test_api.py tests/kernels tests/layers \
+	tests/models/test_contract.py tests/models/test_contract_numbers.py
+
+test-next: $(NEXT)/.next  ## layers, kernels and models on the nightly Keras; by hand
+	$(NEXT)/bin/python -c "import keras, tensorflow; print(keras.__version__, tensorflow.__version__)"
+	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(NEXT)/bin/python -m pytest $(WORKERS) \
+		--variations $(VARIATIONS) -m "$(SUITE)" -W "ignore::DeprecationWarning" $(NEXT_TESTS)
+
+$(NEXT)/.next: pyproject.toml
+	$(PYTHON) -m venv $(NEXT)
+	$(NEXT)/bin/python -m pip install --quiet --upgrade pip
+	$(NEXT)/bin/pip install --quiet --no-compile "keras-nightly>=3.16.0.dev0" \
+		"tensorflow>=2.22.0rc0" tensorboard numpy safetensors typer rich matplotlib \
+		pillow scipy tokenizers sentencepiece pytest pytest-xdist
+	$(NEXT)/bin/pip install --quiet --no-deps --editable .
+	touch $@
+
 # How many times the cases of the ordinary suite: `make fuzz ROUNDS=200` takes ten times
 # as long.
 ROUNDS ?= 20
@@ -118,8 +140,8 @@ format: $(VENV)/.dev  ## put the code in order
 bench: $(VENV)/.test  ## ours against Keras' own layer, interleaved
 	$(BIN)/python benchmarks/attention.py
 
-clean:  ## remove .venv and what was built
-	rm -rf $(VENV) build dist *.egg-info
+clean:  ## remove .venv, .venv-next and what was built
+	rm -rf $(VENV) $(NEXT) build dist *.egg-info
 
 # One stamp per set of packages. A larger set includes the smaller ones, so that
 # `make install` resolves and installs all in one go.

@@ -40,6 +40,7 @@ from keras_attn.export.integer_kernels import (
     integers_for,
     notes_about_integers,
 )
+from keras_attn.export.operators import check_operators
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.shapes import Specs, check_sizes
@@ -195,6 +196,7 @@ def export(
                 with integers_for(file_format, models) as integers:
                     with _forms_for(file_format):
                         functions, specs = attempts.trace()
+                    check_operators(file_format, signatures, functions)
                     calibration = ()
                     if quantization == "int8" and verification.sample is not None:
                         calibration = samples.calibration(

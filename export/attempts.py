@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_attn.export.errors import ExportError, RefusedError
+from keras_attn.export.errors import LEAVE_OUT, ExportError, RefusedError
 from keras_attn.export.inference import (
     forms_of_files,
     unique_layers,
@@ -33,6 +33,17 @@ from keras_attn.export.shapes import (
 )
 from keras_attn.export.signature_info import PREFILL, STEP
 from keras_attn.export.signatures import Signature
+
+# Layers of Keras that prepare data, which a pipeline may do as well.
+_PREPROCESSING = (
+    keras.layers.CategoryEncoding,
+    keras.layers.Discretization,
+    keras.layers.HashedCrossing,
+    keras.layers.Hashing,
+    keras.layers.IntegerLookup,
+    keras.layers.StringLookup,
+    keras.layers.TextVectorization,
+)
 
 
 class Sizes(enum.Flag):
@@ -123,7 +134,7 @@ class Attempts:
                 layers.
         """
         note = None
-        if self._may_make_static:
+        if self._may_make_static and not error.at_any_shape:
             refused = error.signatures or tuple(self._fixed)
             note = _make_more_static(refused, self._fixed, self._specs, self._shapes)
             if note is None:
@@ -253,11 +264,17 @@ def _advice_about_sizes(specs: dict[str, Specs]) -> str | None:
 
 def _with_layers(error: RefusedError, models: Iterable[keras.Model]) -> ExportError:
     """The refusal with the names of the layers, and what the caller may try."""
-    layers = _layers_at(error.locations, models)
-    text = str(error)
-    if layers:
-        text += ", in " + ", ".join(f"`{layer}`" for layer in layers)
-    return ExportError(f"{text}. {error.advice}.")
+    models = list(models)
+    names = _layers_at(error.locations, models)
+    text, advice = str(error), error.advice
+    if names:
+        text += ", in " + ", ".join(f"`{name}`" for name in names)
+        layers = [layer for layer in unique_layers(models) if layer.name in names]
+        if all(isinstance(layer, _PREPROCESSING) for layer in layers):
+            advice = LEAVE_OUT
+        elif any(layer.compute_dtype == "float64" for layer in layers):
+            advice = 'Build it in float32 (`dtype="float32"`), or export a SavedModel'
+    return ExportError(f"{text}. {advice}.")
 
 
 def _layers_at(locations: Iterable[str], models: Iterable[keras.Model]) -> list[str]:

@@ -5,6 +5,19 @@ import signal
 import threading
 from collections.abc import Iterator
 
+LEAVE_OUT = (
+    "Leave this layer out: compute what it returns before the model, as in a "
+    "`dataset.map`, and export `keras.Model(new_input, outputs)` of the layers after "
+    "it; or export a SavedModel, which has such operators"
+)
+_LONGEST = 400
+
+
+def in_one_line(error: BaseException) -> str:
+    """The message of a converter or a runtime, without line breaks, cut if long."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
+
 
 class ExportError(RuntimeError):
     """An artefact could not be written, does not run, or does not agree with Keras.
@@ -20,6 +33,7 @@ class RefusedError(ExportError):
         locations: Name scopes of the rejected operators in the traced graph.
         signatures: The signatures that contain them, where known.
         advice: What the caller may try.
+        at_any_shape: Whether no other shape helps.
     """
 
     def __init__(
@@ -27,12 +41,14 @@ class RefusedError(ExportError):
         message: str,
         locations: tuple[str, ...] = (),
         signatures: tuple[str, ...] = (),
-        advice: str = "Build the layer from other operations",
+        advice: str = "Build the layer from other operations, or export a SavedModel",
+        at_any_shape: bool = False,
     ):
         super().__init__(message)
         self.locations = locations
         self.signatures = signatures
         self.advice = advice
+        self.at_any_shape = at_any_shape
 
 
 @contextlib.contextmanager

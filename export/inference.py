@@ -1,6 +1,7 @@
 """Settings under which a Keras model can be traced for every runtime."""
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 from unittest import mock
@@ -8,6 +9,7 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
+from keras_attn.export.keras_forms import keras_forms
 from keras_attn.kernels.gather import flat_gathers
 from keras_attn.kernels.lean_attention import whole_scores
 
@@ -61,7 +63,16 @@ def inference_mode(models: Iterable[keras.Model]) -> Iterator[None]:
             stack.callback(setattr, owner, attribute, getattr(owner, attribute))
             setattr(owner, attribute, value)
 
+        models = list(models)
+        for variable in (variable.value for m in models for variable in m.variables):
+            # A SavedModel restores it under this name, `dense/bias:0`.
+            name, colon, number = variable.name.rpartition(":")
+            if _scope(name) != name and hasattr(variable, "_handle_name"):
+                set_until_exit(variable, "_handle_name", _scope(name) + colon + number)
         for layer in unique_layers(models):
+            scope = _scope(layer.name)
+            if scope != layer.name:
+                set_until_exit(layer, "name", scope)
             if layer.compute_dtype in _HALF_PRECISION:
                 # Not `layer.dtype_policy = ...`: its setter may quantize the layer.
                 set_until_exit(layer, "_dtype_policy", _float32_policy(layer))
@@ -96,7 +107,12 @@ def unrolled(models: Iterable[keras.Model]) -> Iterator[None]:
 @contextlib.contextmanager
 def forms_of_files() -> Iterator[None]:
     """Within it, layers compute by the operations that the runtimes of files have."""
-    with dilated_in_one_operation(), whole_scores(), flat_gathers():
+    with (
+        dilated_in_one_operation(),
+        keras_forms(),
+        whole_scores(),
+        flat_gathers(),
+    ):
         yield
 
 
@@ -152,6 +168,12 @@ def enlarged_by_products() -> Iterator[None]:
 
     with mock.patch.object(tf.nn, "conv_transpose", as_product):
         yield
+
+
+def _scope(name: str) -> str:
+    """A layer's name as a name scope of a graph, which takes no other characters."""
+    scope = re.sub(r"[^A-Za-z0-9_.\\/>-]", "_", name)
+    return scope if re.match("[A-Za-z0-9.]", scope) else f"layer{scope}"
 
 
 def _is_multiple(output_shape, input_shape, factor: int) -> bool:

@@ -101,10 +101,10 @@ def in_order(
 def _sorted(
     tensors: Mapping[str, TensorInfo], order: Any, signature: str, kind: str
 ) -> dict[str, TensorInfo]:
-    names = order.get(signature, {})
+    names: Any = order.get(signature)
     names = names.get(kind) if isinstance(names, dict) else None
-    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not is_list or sorted(names) != sorted(tensors):
+    names = names if isinstance(names, list) else [None]
+    if len(names) != len(tensors) or set(map(str, names)) != set(tensors):
         raise ValueError(
             f"{ORDER_FILE} must hold the names of the {kind} of `{signature}`"
         )

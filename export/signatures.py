@@ -4,6 +4,7 @@ Shapes: axis 0 of every input is the batch; None is an unknown size.
 """
 
 import inspect
+import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.models.parts.functional import (
     input_structure,
     is_declared,
+    output_structure,
     without_training_outputs,
 )
 
@@ -62,6 +64,11 @@ class Signature:
         """Calls the model in inference mode; half-precision outputs become float32."""
         inputs = {name: tensors[name] for name in self.inputs}
         outputs = self.name_outputs(self.model(self.arrange(inputs), training=False))
+        if not outputs:
+            raise ValueError(
+                "`model` must return at least one tensor. Received: "
+                f"model={self.model!r}, which returns none"
+            )
         return {name: _full_precision(tensor) for name, tensor in outputs.items()}
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -174,13 +181,15 @@ def _declared(name: str, model: keras.Model) -> Signature:
     tensors = keras.tree.flatten(structure)
     is_flat = isinstance(structure, dict) and len(structure) == len(tensors)
     # Callers know the inputs by these keys.
-    names, notes = _valid_names(
+    names, notes = _valid_inputs(
         _path_names(structure) if is_flat else [tensor.name for tensor in tensors]
     )
 
     def arrange(inputs: dict) -> Any:
         return keras.tree.pack_sequence_as(structure, [inputs[name] for name in names])
 
+    outputs = _output_names(model, output_structure(model))
+    notes += _renamed(outputs, _valid_names(outputs))
     by_key = _in_order(structure, names, tensors)
     specs = {
         key: _spec(key, tensor.shape, tensor.dtype) for key, tensor in by_key.items()
@@ -221,7 +230,7 @@ def _from_sample(name: str, model: keras.Model, sample_inputs: Any) -> Signature
         names = ["inputs"]
     else:
         names = [f"input_{i}" for i in range(len(values))]
-    names, notes = _valid_names(names)
+    names, notes = _valid_inputs(names)
 
     def arrange(inputs: dict) -> Any:
         flat = [inputs[key] for key in names]
@@ -248,14 +257,19 @@ def _output_namer(model: keras.Model) -> Callable[[Any], dict]:
     """Names outputs by dictionary keys, otherwise by layers, otherwise by number."""
 
     def name_outputs(outputs: Any) -> dict:
-        leaves = keras.tree.flatten(outputs)
-        is_dict = isinstance(outputs, dict)
-        names = _path_names(outputs) if is_dict else _layer_names(model)
-        if len(names) != len(leaves):
-            names = [f"output_{i}" for i in range(len(leaves))]
-        return _in_order(outputs, _valid_names(names)[0], leaves)
+        names = _valid_names(_output_names(model, outputs))
+        found = _in_order(outputs, names, keras.tree.flatten(outputs))
+        # A model may return None in place of an output.
+        return {name: leaf for name, leaf in found.items() if leaf is not None}
 
     return name_outputs
+
+
+def _output_names(model: keras.Model, outputs: Any) -> list[str]:
+    count = len(keras.tree.flatten(outputs))
+    is_dict = isinstance(outputs, dict)
+    names = _path_names(outputs) if is_dict else _layer_names(model)
+    return names if len(names) == count else [f"output_{i}" for i in range(count)]
 
 
 def _path_names(structure: Any) -> list[str]:
@@ -290,21 +304,57 @@ def _layer_names(model: keras.Model) -> list[str]:
     return list(getattr(model, "output_names", ()))
 
 
-def _valid_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Unique names that every format accepts, and a note for each that changed.
-
-    TensorFlow signatures are keyword arguments, so a name must be an identifier.
-    """
-    valid: list[str] = []
+def _valid_names(names: Sequence[str]) -> list[str]:
+    """Unique names that every format accepts: identifiers."""
+    bases = []
     for name in names:
         base = re.sub(r"\W", "_", name, flags=re.ASCII)
-        base = f"_{base}" if base[:1].isdigit() else base
+        bases.append(f"_{base}" if base[:1].isdigit() else base)
+    return _unique(names, bases, str)
+
+
+def _unique(
+    names: Sequence[str], bases: Sequence[str], key: Callable[[str], str]
+) -> list[str]:
+    """The bases, numbered where several have the same key.
+
+    Names that are valid stay, so that none of them comes to mean another tensor.
+    """
+    first: dict[str, int] = {}
+    for place, (name, base) in enumerate(zip(names, bases, strict=True)):
+        if name == base:
+            first.setdefault(key(name), place)
+    taken, unique = set(first), []
+    for place, base in enumerate(bases):
         candidate, count = base, 1
-        while candidate in valid:
+        while key(candidate) in taken and first.get(key(candidate)) != place:
             candidate, count = f"{base}_{count}", count + 1
-        valid.append(candidate)
+        taken.add(key(candidate))
+        unique.append(candidate)
+    return unique
+
+
+def _valid_inputs(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of inputs that every format accepts, and a note for each that changed.
+
+    They are keyword arguments of TensorFlow's functions, which tell them apart without
+    regard to case, and take none that begins with an underscore.
+    """
+    bases = []
+    for name in names:
+        base = re.sub(r"\W", "_", name, flags=re.ASCII)
+        if not base[:1].isalpha():
+            base = f"input{base}" if base.startswith("_") else f"input_{base}"
+        is_reserved = keyword.iskeyword(base) or base == "self"
+        bases.append(f"{base}_" if is_reserved else base)
+    valid = _unique(names, bases, str.lower)
+    return valid, _renamed(names, valid)
+
+
+def _renamed(names: Sequence[str], valid: Sequence[str]) -> list[str]:
+    """A note for each name that changed."""
     pairs = zip(names, valid, strict=True)
-    return valid, [f"`{old}` is renamed `{new}`" for old, new in pairs if old != new]
+    return [f"`{old}` is renamed `{new}`" for old, new in pairs if old != new]
 
 
 def _spec(name: str, shape: Sequence[int | None], dtype: str) -> tf.TensorSpec:

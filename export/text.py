@@ -17,6 +17,10 @@ from keras_attn.models.parts.pair_encoders import attends_to_padding
 
 SERVE_PAIR = "serve_pair"
 TEXT, TEXT_PAIR = "text", "text_pair"
+_LOADING = (
+    "plain TensorFlow loads this SavedModel after `import tensorflow_text`, which has "
+    "the tokenizer's operators"
+)
 # Outputs of a tokenizer.
 _PACKED = ("token_ids", "padding_mask", "segment_ids")
 
@@ -57,10 +61,11 @@ def with_tokenizer(
         texts.append((SERVE_PAIR, (TEXT, TEXT_PAIR)))
     _check_max_length(tokenizer, len(texts), max_length)
     pad = sequence_length is not None or attends_to_padding(model)
-    return [
+    served = [
         _tokenizing(serve, name, inputs, tokenizer, max_length, pad)
         for name, inputs in texts
     ]
+    return [replace(served[0], notes=(*serve.notes, _LOADING)), *served[1:]]
 
 
 def _check_tokenizer(tokenizer: Any, format: Format) -> None:
@@ -68,7 +73,9 @@ def _check_tokenizer(tokenizer: Any, format: Format) -> None:
         raise ValueError(
             "`tokenizer` must be a `WordPieceTokenizer`, a `SentencePieceTokenizer` or "
             "a `CLIPTokenizer`, which work inside a graph; with any other, export the "
-            f"model alone and encode texts yourself. Received: tokenizer={tokenizer!r}"
+            "model alone and encode texts yourself. A `JSONTokenizer` is what a folder "
+            "gives that says more, such as added tokens: its library does not work "
+            f"there. Received: tokenizer={tokenizer!r}"
         )
     if not format.takes_strings:
         raise ValueError(

@@ -302,9 +302,9 @@ def _check_repeats(
     except ExportError as error:
         raise ExportError(
             f"{where} differs between calls of the Keras model itself, which uses "
-            "random numbers at inference, so it cannot be compared. Make them an input "
-            "(as `noise=True` does in a masked autoencoder), or export with "
-            "`verify=False`"
+            "random numbers at inference, or keeps a state (`stateful=True`), so it "
+            "cannot be compared. Make them an input (as `noise=True` does in a masked "
+            "autoencoder), or export with `verify=False`"
         ) from error
 
 

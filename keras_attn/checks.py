@@ -1,9 +1,10 @@
 """Argument checks, with messages that say what is expected and what was received."""
 
+import difflib
 import math
 import numbers
 import operator
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,25 @@ def check_same_length(**sequences) -> int:
         received = ", ".join(f"{length} {name}" for name, length in lengths.items())
         raise ValueError(f"{names} must have the same length. Received: {received}")
     return next(iter(lengths.values()))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The question "did you mean a or b? ", or nothing if no known name is near.
+
+    Args:
+        name: A name that is not known.
+        known: Those that are. If some begin with `name`, in any case and with hyphens
+            for underscores, they are meant; or else one with which it begins, or
+            similar ones.
+    """
+    names = list(known)
+    wanted = str(name).lower().replace("-", "_").replace(".", "_")
+    longer = [each for each in names if wanted and each.lower().startswith(wanted)]
+    shorter = [each for each in names if wanted.startswith(each.lower() + "_")]
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    found = sorted(longer, key=len) or list(dict.fromkeys([*shorter, *near]))
+    found = found[:3]
+    return f"did you mean {' or '.join(found)}? " if found else ""
 
 
 def check_choice(name: str, value, choices) -> None:

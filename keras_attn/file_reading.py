@@ -9,6 +9,7 @@ import json
 import reprlib
 import zlib
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,8 @@ def check_file(path: Path, max_bytes: int | None = None) -> int:
         ValueError: If `path` is a folder, a pipe or a device, or the file is too large.
     """
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path.parent} has no {path.name}. Received: {str(path)!r}"
-        )
+        place = f"{path.parent} has no" if path.parent.name else "There is no file"
+        raise FileNotFoundError(f"{place} {path.name}. Received: {str(path)!r}")
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "a pipe, socket or device"
         raise ValueError(
@@ -271,6 +271,40 @@ def get_text(fields: dict, name: str, path: Path) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _wrong_type(name, value, "a string", path)
     return value
+
+
+def check_values(
+    fields: Mapping[str, Any],
+    keys: Mapping[str, tuple[Any, ...] | None],
+    path: Path,
+    *,
+    closed: bool = False,
+) -> None:
+    """Raises for a value that is not supported.
+
+    Args:
+        fields: The content of a file.
+        keys: Its keys, with the values that change nothing; None where any is applied.
+        path: The file, for the message.
+        closed: Whether other keys are refused, unless they are empty: they may change
+            numbers.
+
+    Raises:
+        ValueError: The message names the key.
+    """
+    if closed:
+        empty = (None, False, "", [], {})
+        keys = {**dict.fromkeys(fields, empty), **keys}
+    for name, allowed in keys.items():
+        if allowed is None or name not in fields:
+            continue
+        value = fields[name]
+        if not any(type(value) is type(each) and value == each for each in allowed):
+            listed = " or ".join(map(repr, allowed))
+            raise ValueError(
+                f"`{name}` in {path.name} must be {listed}; other values are not "
+                f"supported. Received: {str(path)!r}, {name}={shown(value)}"
+            )
 
 
 def _wrong_type(name: str, value: Any, expected: str, path: Path) -> ValueError:

@@ -119,6 +119,77 @@ def check_bytes(name: str, values) -> None:
     )
 
 
+# A white pixel is at most 3 after any usual normalization, and 255 before.
+_MOST_NORMALIZED = 16.0
+# Boxes as shares of an image, by their input, and the mask of those that are real.
+BOX_SHARES = {"region_boxes": "region_padding_mask"}
+# By how much a detector's boxes may reach beyond their image.
+_OVERSHOOT = 0.05
+
+
+def check_normalized(name: str, values) -> None:
+    """Raises for images as they are in files, given to a model of normalized ones.
+
+    Only numbers that no normalization gives are refused: whole numbers of an integer
+    type other than 0 and 1, and floats from 0 to far above what white becomes. Numbers
+    in [0, 1] may be any image, and a dark image in [0, 255] cannot be told from one.
+
+    Args:
+        name: Name of the input, for the message.
+        values: Images; symbolic tensors are not checked.
+
+    Raises:
+        ValueError: If they are such pixels.
+    """
+    array = known_values(values)
+    if array is None or array.dtype.kind not in "fiu" or not array.size:
+        return
+    low, high = array.min(), array.max()
+    most = _MOST_NORMALIZED if array.dtype.kind == "f" else 1
+    if low < 0 or high <= most:
+        return
+    raise ValueError(
+        f"`{name}` must be normalized as the images that the model learned from, such "
+        "as divided by 255, or from -1 to 1 (`describe` says how; "
+        "`models.image_preprocessing` does it for a checkpoint). "
+        f"Received: {name} of dtype {array.dtype}, from {low:g} to {high:g}"
+    )
+
+
+def check_box_shares(name: str, values, mask=None) -> None:
+    """Raises for boxes that are not shares of their image, or turned round.
+
+    Args:
+        name: Name of the input, for the message.
+        values: Boxes (B, R, 4), left, top, right and bottom; symbolic ones are not
+            checked.
+        mask: (B, R), True or 1 = a real box; None = all are.
+
+    Raises:
+        ValueError: If a real box reaches out of [0, 1], or its right or bottom lies
+            before its left or top. The message names its index.
+    """
+    boxes, is_real = known_values(values), None
+    if boxes is None or boxes.ndim != 3 or boxes.shape[-1] != 4:
+        return
+    if mask is not None:
+        is_real = known_values(mask)
+    is_outside = (boxes < -_OVERSHOOT) | (boxes > 1 + _OVERSHOOT)
+    is_turned = (boxes[..., 2:] < boxes[..., :2] - 1e-4).any(-1)
+    for is_wrong, expected in (
+        (is_outside.any(-1), "shares of the image's width and height, in [0, 1]"),
+        (is_turned, "left, top, right and bottom, in this order"),
+    ):
+        if is_real is not None and is_real.shape == is_wrong.shape:
+            is_wrong &= is_real != 0
+        if is_wrong.any():
+            first = tuple(int(axis) for axis in np.argwhere(is_wrong)[0])
+            box = [round(float(side), 4) for side in boxes[first]]
+            raise ValueError(
+                f"`{name}` must be {expected}. Received: {box} at index {first}"
+            )
+
+
 def check_rows(name: str, mask, minimum: int = 1) -> None:
     """Raises for a row of only padding; symbolic tensors are not checked.
 

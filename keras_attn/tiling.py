@@ -17,7 +17,7 @@ from keras_attn.checks import check_pair, check_positive, is_whole, pair_of
 
 
 def predict_tiles(
-    model: keras.Model,
+    model: Any,
     image,
     tile_size,
     *,
@@ -49,7 +49,8 @@ def predict_tiles(
     Args:
         model: A model with one input, (B, rows, columns, C), and one output, (B, rows',
             columns', K), of the same size or smaller by equal margins on both sides. If
-            its output is a dictionary, `logits` is used.
+            it has several outputs by name, `logits` is used. Or a `Runner` of such a
+            model that was exported, for tiles of the size that it takes.
         image: (H, W, C), an array or a `numpy.memmap`, in the model's range of values.
         tile_size: Rows and columns of the model's input, one number or two.
         overlap: Pixels to discard at each edge of a tile's output, one number or two.
@@ -78,6 +79,8 @@ def predict_tiles(
     """
     tile = check_pair("tile_size", tile_size)
     check_positive("batch_size", batch_size)
+    if hasattr(model, "signatures"):
+        model = _Exported(model)
     _check_image(image)
     shape = _tile_output(model, tile, image.shape[-1])
     margins = [
@@ -101,8 +104,7 @@ def predict_tiles(
         for first in range(0, len(tiles), batch_size):
             batch = tiles[first : first + batch_size]
             inputs = np.stack([_read(image, start, size) for _, start in batch])
-            found: Any = model.predict_on_batch(inputs)
-            found = found["logits"] if isinstance(found, dict) else found
+            found: Any = _scores(model.predict_on_batch(inputs))
             for (place, start), prediction in zip(batch, found, strict=True):
                 # Where the output of the tile begins.
                 offset = [
@@ -114,6 +116,61 @@ def predict_tiles(
             if bar is not None:
                 bar.update(done)
     return output
+
+
+class _Exported:
+    """A runner, called as a Keras model is.
+
+    Args:
+        runner: See `predict_tiles`.
+
+    Attributes:
+        inputs: Shape and dtype of each input.
+    """
+
+    def __init__(self, runner: Any):
+        names = list(runner.signatures)
+        self._signature = "serve" if "serve" in names else names[0]
+        info = runner.signatures[self._signature]
+        self._runner, self._names = runner, list(info.inputs)
+        self.inputs = list(info.inputs.values())
+        self._output_shapes: dict[tuple, Any] = {}
+
+    def predict_on_batch(self, images: np.ndarray) -> Any:
+        """Its outputs by name; of as many rows at a time as the file takes."""
+        info = self.inputs[0]
+        size = info.shape[0] or len(images)
+        parts = []
+        for first in range(0, len(images), size):
+            part = images[first : first + size].astype(info.dtype)
+            # A file that takes one number of rows gets copies of the last row.
+            missing = np.repeat(part[-1:], size - len(part), axis=0)
+            inputs = {self._names[0]: np.concatenate([part, missing])}
+            parts.append(self._runner(inputs, self._signature))
+        return {
+            name: np.concatenate([part[name] for part in parts])[: len(images)]
+            for name in parts[0]
+        }
+
+    def compute_output_shape(self, shape: tuple[int, ...]) -> Any:
+        """The shapes that it returns for an image of this shape, which it runs on."""
+        if shape not in self._output_shapes:
+            try:
+                found = self.predict_on_batch(np.zeros(shape, "float32"))
+            except RuntimeError as error:  # An `ExportError`.
+                raise ValueError(str(error)) from error
+            self._output_shapes[shape] = {
+                name: (None, *array.shape[1:]) for name, array in found.items()
+            }
+        return self._output_shapes[shape]
+
+
+def _scores(outputs: Any) -> Any:
+    """The output of a model; of several by name, `logits`; None without."""
+    if not isinstance(outputs, dict):
+        return outputs
+    only = next(iter(outputs.values())) if len(outputs) == 1 else None
+    return outputs.get("logits", only)
 
 
 def _inside(model, image, start, tile, steps, cut):
@@ -215,10 +272,7 @@ def _tile_output(model, tile, channels):
             f"of the `tile_size` and the channels of `image`, {given}. Received: "
             f"inputs of the shapes {[tuple(x.shape) for x in inputs]}"
         )
-    outputs: Any = model.compute_output_shape((1, *given))
-    if isinstance(outputs, dict):
-        outputs = outputs.get("logits", ())
-    shape = tuple(outputs)[1:]
+    shape = tuple(_scores(model.compute_output_shape((1, *given))) or ())[1:]
     margins = [n - m for n, m in zip(tile, shape, strict=False) if m is not None]
     if len(shape) != 3 or len(margins) != 2 or any(n < 0 or n % 2 for n in margins):
         raise ValueError(

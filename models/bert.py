@@ -22,6 +22,7 @@ Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Unpack
 
 from keras_attn.layers.embeddings.token_pooling import Pooling
@@ -275,8 +276,9 @@ def build_bert_span_qa(
 def build_bert_sentence_encoder(
     encoder: Encoder = "base",
     *,
-    pooling: Pooling = "mean",
+    pooling: Pooling | Sequence[Pooling] = "mean",
     normalize: bool = True,
+    projections: Sequence[Sequence] = (),
     name: str = "bert_sentence_encoder",
 ) -> Functional:
     """One vector per sentence, for comparing sentences.
@@ -289,5 +291,9 @@ def build_bert_sentence_encoder(
     """
     encoder = as_encoder(encoder, build_bert)
     return heads.sentence_encoder(
-        encoder, pooling=pooling, normalize=normalize, name=name
+        encoder,
+        pooling=pooling,
+        normalize=normalize,
+        projections=projections,
+        name=name,
     )

@@ -285,8 +285,8 @@ class DVAE(Functional):
     weights (B,) weight the images.
 
     Raises:
-        ValueError: If `fit` or `evaluate` get arrays of images outside of [0, 1] by
-            more than 0.1, such as 0 … 255.
+        ValueError: If known images lie outside of [0, 1] by more than 0.1, such as 0 …
+            255.
 
     Reference:
         Ramesh et al. 2021, section 2.1 and appendix A (arXiv:2102.12092).
@@ -300,11 +300,13 @@ class DVAE(Functional):
         self._reconstruction_loss = keras.metrics.Mean(name="reconstruction_loss")
         self._divergence = keras.metrics.Mean(name="divergence")
 
-    def _check_examples(self, inputs, labels=None) -> None:
-        super()._check_examples(inputs, labels)
+    def _check_inputs(self, inputs, rows=True) -> None:
+        super()._check_inputs(inputs, rows)
+        if isinstance(inputs, dict):
+            inputs = inputs.get("images")
         array = known_values(inputs) if hasattr(inputs, "shape") else None
         low, high = self.pixel_range
-        if array is not None and (
+        if (array is not None and array.size) and (
             array.min() < low - _OVERSHOOT or array.max() > high + _OVERSHOOT
         ):
             raise ValueError(

@@ -16,6 +16,7 @@ Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Unpack
 
 from keras import ops
@@ -206,12 +207,17 @@ def build_roberta_span_qa(
 def build_roberta_sentence_encoder(
     encoder: Encoder = "base",
     *,
-    pooling: Pooling = "mean",
+    pooling: Pooling | Sequence[Pooling] = "mean",
     normalize: bool = True,
+    projections: Sequence[Sequence] = (),
     name: str = "roberta_sentence_encoder",
 ) -> Functional:
     """One vector per sentence; see `build_bert_sentence_encoder`."""
     encoder = as_encoder(encoder, build_roberta)
     return heads.sentence_encoder(
-        encoder, pooling=pooling, normalize=normalize, name=name
+        encoder,
+        pooling=pooling,
+        normalize=normalize,
+        projections=projections,
+        name=name,
     )

@@ -26,12 +26,12 @@ Layers: BERT's `token_embedding` … `block_11`; `global_region`, `region_embedd
 """
 
 import functools
-from typing import Unpack
+from typing import Literal, Unpack
 
 import keras
 from keras import ops
 
-from keras_attn.checks import check_fraction, check_positive
+from keras_attn.checks import check_choice, check_fraction, check_positive
 from keras_attn.layers import Dense, GlobalRegion
 from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
@@ -225,6 +225,7 @@ def build_vilbert_classifier(
     *,
     num_classes: int = 3129,
     hidden_dim: int = 2048,
+    head: Literal["gelu", "relu"] = "gelu",
     fusion: Fusion = "multiply",
     dropout: float = 0.1,
     name: str = "vilbert_classifier",
@@ -236,23 +237,30 @@ def build_vilbert_classifier(
     Args:
         num_classes: C. Default: the answers of VQA that are frequent enough.
         hidden_dim: Width of the head's hidden layer.
+        head: `"gelu"`, the equation above, of 2020; or `"relu"`, of 2019: `W_2
+            drop(relu(W_1 pair + b_1)) + b_2`, which drops half of the units in
+            training.
 
     Returns:
         A model from the encoder's inputs to logits (B, C).
 
     Reference:
-        Lu et al. 2019, section 3.2 (arXiv:1908.02265); the head: Lu et al. 2020,
+        Lu et al. 2019, section 3.2 (arXiv:1908.02265); `"gelu"`: Lu et al. 2020,
         "12-in-1", section 3 (arXiv:1912.02315).
     """
     encoder = as_encoder(encoder, build_vilbert)
     check_positive("num_classes", num_classes)
+    check_choice("head", head, ("gelu", "relu"))
     hidden = Dense(
         check_positive("hidden_dim", hidden_dim),
-        activation="gelu",
+        activation=head,
         kernel_initializer=INITIALIZER,
         name="classifier_hidden",
     )(pair_of(encoder, fusion, dropout))
-    hidden = LayerNormalization(epsilon=1e-12, name="classifier_norm")(hidden)
+    if head == "gelu":
+        hidden = LayerNormalization(epsilon=1e-12, name="classifier_norm")(hidden)
+    else:
+        hidden = Dropout(0.5, name="classifier_hidden_dropout")(hidden)
     layer = logits_layer(num_classes, "classifier", kernel_initializer=INITIALIZER)
     return Functional(encoder.input, layer(hidden), name=name)
 

@@ -16,6 +16,7 @@ Layers: `token_embedding`, `position_embedding`, `language_embedding`,
 `embeddings_norm`, `embeddings_dropout`, `block_0`, …, `first_token`.
 """
 
+from collections.abc import Sequence
 from typing import Unpack
 
 from keras import ops
@@ -203,8 +204,9 @@ def build_xlm_span_qa(
 def build_xlm_sentence_encoder(
     encoder: Encoder = "mlm_tlm_xnli15",
     *,
-    pooling: Pooling = "mean",
+    pooling: Pooling | Sequence[Pooling] = "mean",
     normalize: bool = True,
+    projections: Sequence[Sequence] = (),
     name: str = "xlm_sentence_encoder",
 ) -> Functional:
     """One vector per sentence, for comparing sentences across languages.
@@ -212,5 +214,9 @@ def build_xlm_sentence_encoder(
     Outputs are as in `build_bert_sentence_encoder`.
     """
     return heads.sentence_encoder(
-        as_encoder(encoder, build_xlm), pooling=pooling, normalize=normalize, name=name
+        as_encoder(encoder, build_xlm),
+        pooling=pooling,
+        normalize=normalize,
+        projections=projections,
+        name=name,
     )

@@ -24,6 +24,7 @@ Layers: `token_embedding`, `embeddings_dropout`, `target_embedding`,
 """
 
 import functools
+from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -332,12 +333,17 @@ def build_xlnet_span_qa(
 def build_xlnet_sentence_encoder(
     encoder: Encoder = "base",
     *,
-    pooling: Pooling = "mean",
+    pooling: Pooling | Sequence[Pooling] = "mean",
     normalize: bool = True,
+    projections: Sequence[Sequence] = (),
     name: str = "xlnet_sentence_encoder",
 ) -> Functional:
     """One vector per sentence; see `build_bert_sentence_encoder`."""
     encoder = as_encoder(encoder, build_xlnet)
     return heads.sentence_encoder(
-        encoder, pooling=pooling, normalize=normalize, name=name
+        encoder,
+        pooling=pooling,
+        normalize=normalize,
+        projections=projections,
+        name=name,
     )

@@ -315,6 +315,11 @@ def inputs_for(model, batch=B, length=S, target=T, seed=1, padded=True) -> dict:
             steps = name.startswith("decoder_") or name in _PER_STEP
             shape = (batch, *_shape(sizes[name], target if steps else length))
             inputs[name] = _drawn(rng, tensor.dtype, shape, low, high or V)
+            if name == "region_boxes":
+                corners = rng.uniform(0, 0.5, (*shape[:2], 2))
+                sides = rng.uniform(0.1, 0.5, corners.shape)
+                boxes = np.concatenate([corners, corners + sides], -1)
+                inputs[name] = boxes.astype("float32")
             if hasattr(model, "pixel_range"):
                 least, most = model.pixel_range
                 inputs[name] = rng.uniform(least, most, shape).astype("float32")

@@ -1,8 +1,12 @@
 """The example measures the costs of recurrence, convolution and attention."""
 
+import importlib
 import re
+from pathlib import Path
 
 import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 @pytest.mark.runs
@@ -32,3 +36,14 @@ def test_three_ways(example, tmp_path):
 def test_one_length_is_refused(example, tmp_path):
     with pytest.raises(SystemExit, match="--lengths needs two or more"):
         example("three_ways", "--lengths", 8, "--run-dir", tmp_path)
+
+
+def test_attention_is_counted_at_lengths_that_have_blocks(monkeypatch):
+    """Projections and products of 4 rows, 64 wide; and the figures of the header."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("three_ways")
+    flops, chain, kept = example.read_graph("self-attention", 1024, 64)
+    products = 2 * 4 * (4 * 1024 * 64**2 + 2 * 1024**2 * 64)
+    assert flops == pytest.approx(products, rel=0.15)
+    figures = f"{flops / 1e9:.4f} +[0-9.]+ +{kept / 1e6:.1f} +{chain} "
+    assert re.search(f"self-attention +1024 +{figures}", example.__doc__)

@@ -24,10 +24,17 @@ class Format:
 
     Attributes:
         name: Its name in arguments and reports, and the name of its two modules.
+        title: Its name in messages.
         description: What an artefact is on disk, for messages.
         suffix: Suffix of `path` that selects it.
         quantizations: What it can be quantized to.
         takes_strings: Whether it has string tensors and tokenizer operators.
+        has_label_tables: Whether it looks up strings by integers, if it has no other
+            strings.
+        takes_complex: Whether it has complex numbers.
+        shrinks_by_cubic: Whether its runtime shrinks images by bicubic interpolation,
+            or its converter says that it does not.
+        keeps_state: Whether it has variables that a call may change.
         takes_integers: Whether it computes with kernels of integers as Keras does; if
             not, the traced model has their numbers.
         may_need_fixed_shapes: Whether it supports some operators only at known sizes,
@@ -37,10 +44,15 @@ class Format:
     """
 
     name: str
+    title: str
     description: str
     suffix: str
     quantizations: tuple[str, ...] = ()
     takes_strings: bool = False
+    has_label_tables: bool = False
+    takes_complex: bool = False
+    shrinks_by_cubic: bool = True
+    keeps_state: bool = False
     takes_integers: bool = False
     may_need_fixed_shapes: bool = False
     enlarges_by_products: bool = False
@@ -86,23 +98,30 @@ FORMATS = {
     for format in (
         Format(
             "saved_model",
+            "a SavedModel",
             "a SavedModel folder",
             "",
             takes_strings=True,
+            takes_complex=True,
+            keeps_state=True,
             takes_integers=True,
         ),
         Format(
             "litert",
+            "LiteRT",
             "a `.tflite` file",
             ".tflite",
+            has_label_tables=True,
             quantizations=("float16", "int8_dynamic", "int8"),
             may_need_fixed_shapes=True,
             enlarges_by_products=True,
         ),
         Format(
             "onnx",
+            "ONNX",
             "an `.onnx` file or folder",
             ".onnx",
+            shrinks_by_cubic=False,
             quantizations=("int8_dynamic",),
         ),
     )

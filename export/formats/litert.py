@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.export import metadata, seals
-from keras_attn.export.errors import ExportError, RefusedError
+from keras_attn.export.errors import ExportError, RefusedError, in_one_line
 from keras_attn.export.formats import litert_rewrites, saved_model
 from keras_attn.export.signatures import TracedModel
 from keras_attn.extras import requires_extra
@@ -30,6 +30,8 @@ from keras_attn.silence import silence
 
 _WORKER = Path(__file__).with_name("int8_worker.py")
 _QUOTED_CHARACTERS = 2000
+# Operators without a built-in form at any shape.
+_NEVER = {"AvgPool3D", "DenseBincount", "MaxPool3D", "ResizeBicubic"}
 # `schema.TensorType` of flatbuffers.
 _FLOAT16, _UINT8, _INT8 = 1, 3, 9
 
@@ -95,7 +97,7 @@ def _convert(folder: Path, signatures: list[str], quantization: str | None) -> b
     except ConverterError as error:
         raise _refusal(error, signatures) from error
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise ExportError(f"LiteRT's converter failed: {error}") from error
+        raise ExportError(f"LiteRT's converter failed: {in_one_line(error)}") from error
 
 
 @contextlib.contextmanager
@@ -159,7 +161,7 @@ def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
     if flex:
         names += [n for n in flex.group(1).strip().split(", ") if n not in names]
     if not names:
-        return ExportError(f"LiteRT's converter failed: {error}")
+        return ExportError(f"LiteRT's converter failed: {in_one_line(error)}")
     # A layer's name, before the @, may contain the name of a signature.
     functions = [location.rpartition("@")[2] for location in locations]
     return RefusedError(
@@ -169,6 +171,7 @@ def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
         tuple(locations),
         # A location ends in the traced function: `mha/Roll@__inference_prefill_17`.
         tuple(s for s in signatures if any(f"_{s}_" in traced for traced in functions)),
+        at_any_shape=not _NEVER.isdisjoint(names),
     )
 
 

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_attn.export import metadata, seals
-from keras_attn.export.errors import ExportError, RefusedError
+from keras_attn.export.errors import ExportError, RefusedError, in_one_line
 from keras_attn.export.formats import (
     onnx_folding,
     onnx_integers,
@@ -129,8 +129,9 @@ def _convert(
         specs[key] = onnx_weights.spec(key, variable)
     call = _inlined(_traced(signature, specs, lifted) if lifted else function)
     # In an ONNX graph inputs and outputs share one name space.
+    taken = {key.lower() for key in specs}
     names = {
-        key: f"{key}_out" if key in specs else key
+        key: f"{key}_out" if key.lower() in taken else key
         for key in function.structured_outputs
     }
     notes += [
@@ -147,6 +148,8 @@ def _convert(
 
     wrapper = tf.function(renamed, autograph=False)
     model = _run_tf2onnx(name, wrapper, list(specs.values()))
+    # TensorFlow makes the names of a function's inputs lower case.
+    _rename_inputs(model.graph, {key.lower(): key for key in specs})
     # TensorFlow sorts the outputs of a function, and its inputs, by name.
     _reorder(model.graph.input, (*signature.inputs, *lifted))
     _reorder(model.graph.output, names.values())
@@ -159,6 +162,19 @@ def _convert(
     entry = model.metadata_props.add(key=OUTPUT_NAMES)
     entry.value = json.dumps({new: old for old, new in names.items()})
     return model
+
+
+def _rename_inputs(graph, names: Mapping[str, str]) -> None:
+    """Gives the inputs of a graph other names, in place, wherever they are used."""
+    found = [value.name for value in graph.input if names.get(value.name)]
+    changed = {old: names[old] for old in found if names[old] != old}
+    if not changed:
+        return
+    for value in graph.input:
+        value.name = changed.get(value.name, value.name)
+    for node in _nodes(graph):
+        for place, used in enumerate(node.input):
+            node.input[place] = changed.get(used, used)
 
 
 def _reorder(values, names: Iterable[str]) -> None:
@@ -191,7 +207,9 @@ def _run_tf2onnx(name: str, function, specs: list[tf.TensorSpec]):
             # With copies, a pass that fails is skipped.
             return convert()
     except Exception as error:
-        raise ExportError(f"tf2onnx could not convert `{name}`: {error}") from error
+        raise ExportError(
+            f"tf2onnx could not convert `{name}`: {in_one_line(error)}"
+        ) from error
 
 
 def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variable]):

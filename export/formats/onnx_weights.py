@@ -114,8 +114,11 @@ def liftable(
         Variables by input name.
     """
     used = {id(variable) for variable in function.graph.variables}
+    prefix, taken = "weight", (*signature.inputs, *function.structured_outputs)
+    while any(name.lower().startswith(prefix) for name in taken):
+        prefix = f"own_{prefix}"
     return {
-        f"weight_{i}": variable
+        f"{prefix}_{i}": variable
         for i, variable in enumerate(signature.model.variables)
         if id(variable.value) in used
         and variable.value.dtype != tf.bfloat16

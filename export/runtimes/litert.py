@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_attn.export import metadata
-from keras_attn.export.errors import RefusedError
+from keras_attn.export.errors import RefusedError, in_one_line
 from keras_attn.export.runtimes.litert_step import LiteRTStep
 from keras_attn.export.signature_info import STEP, SignatureInfo, TensorInfo
 from keras_attn.extras import requires_extra
@@ -59,7 +59,9 @@ class Engine:
             self.signatures = metadata.in_order(signatures, order)
             self.index_ranges = None if ranges is None else metadata.from_json(ranges)
         except Exception as error:
-            raise RefusedError(f"LiteRT cannot load {path.name}: {error}") from error
+            raise RefusedError(
+                f"LiteRT cannot load {path.name}: {in_one_line(error)}"
+            ) from error
         # All signatures of an interpreter share its buffers, including inputs and
         # outputs.
         self._lock = threading.Lock()
@@ -74,7 +76,7 @@ class Engine:
         except Exception as error:
             shapes = {name: value.shape for name, value in inputs.items()}
             raise RefusedError(
-                f"LiteRT cannot run `{signature}` at {shapes}: {error}",
+                f"LiteRT cannot run `{signature}` at {shapes}: {in_one_line(error)}",
                 signatures=(signature,),
             ) from error
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attn.export import metadata
-from keras_attn.export.errors import RefusedError
+from keras_attn.export.errors import RefusedError, in_one_line
 from keras_attn.export.signature_info import (
     PREFILL,
     SERVE,
@@ -83,7 +83,7 @@ class Engine:
                 self._describe(name, self._sessions[name])
             except Exception as error:  # Its errors share only this base class.
                 raise RefusedError(
-                    f"ONNX Runtime cannot load {file.name}: {error}"
+                    f"ONNX Runtime cannot load {file.name}: {in_one_line(error)}"
                 ) from error
 
     def _describe(self, name: str, session) -> None:
@@ -111,7 +111,7 @@ class Engine:
             outputs = self._sessions[signature].run(None, inputs)
         except Exception as error:  # As above.
             raise RefusedError(
-                f"ONNX Runtime cannot run `{signature}`: {error}",
+                f"ONNX Runtime cannot run `{signature}`: {in_one_line(error)}",
                 signatures=(signature,),
             ) from error
         return dict(zip(self._output_names[signature], outputs, strict=True))

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attn.export import metadata
-from keras_attn.export.errors import RefusedError
+from keras_attn.export.errors import RefusedError, in_one_line
 from keras_attn.export.signature_info import (
     SERVE,
     SignatureInfo,
@@ -74,7 +74,8 @@ class Engine:
         # A damaged file raises errors of every type, even KeyError.
         except Exception as error:
             raise RefusedError(
-                f"TensorFlow cannot load {path.name}: {error}"
+                f"TensorFlow cannot load {path.name}: {in_one_line(error)}",
+                advice="Build the layer from other operations",
             ) from error
 
     def call(self, signature: str, inputs: dict, in_place: bool) -> dict:
@@ -87,7 +88,7 @@ class Engine:
             return {name: as_array(tensor) for name, tensor in outputs.items()}
         except Exception as error:  # Of every type, as above.
             raise RefusedError(
-                f"TensorFlow cannot run `{signature}`: {error}",
+                f"TensorFlow cannot run `{signature}`: {in_one_line(error)}",
                 signatures=(signature,),
             ) from error
 

@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from keras_attn import __version__
+from keras_attn.cli.run_owner import release_all
 from keras_attn.cli.terminal import CheckFailedError, complain, debugging, say
 from keras_attn.interruption import INTERRUPTED, Interruption, interruption
 
@@ -27,8 +28,9 @@ COMMANDS = {
     "demo": "Train RNNsearch to read dates, plot its attention and export it to three "
     "formats.",
     "train": "Train a translator on line-aligned text.",
-    "finetune": "Fine-tune a model on your own data, whatever kind they are.",
+    "finetune": "Fine-tune a model on your own data.",
     "predict": "Classify, score, segment, detect or continue what is in files.",
+    "evaluate": "Score a model on data with answers: a later test set.",
     "generate": "Generate a continuation of a prompt, or its translation.",
     "plan": "Estimate the cost of a model without building it: FLOPs and memory.",
     "export": "Export a model, run what was exported, and compare it with Keras.",
@@ -42,7 +44,8 @@ _FUNCTIONS = {"list": "list_models"}
 _RESUMABLE = ("train", "finetune", "demo", "search")
 _EXIT_CODES = (
     "Exit codes: 0 success; 1 a check failed (an artefact disagrees, the demo did not "
-    "learn); 2 wrong usage, with one line on stderr; 130 interrupted."
+    "learn); 2 wrong usage, with one line on stderr; 130 interrupted. In the examples, "
+    "checkpoints/gpt2 and the like are folders of checkpoints on your disk."
 )
 
 
@@ -80,7 +83,6 @@ app = typer.Typer(
     help="Attention models for Keras 3: build, fit, see, ship. "
     "Begin with `keras-attn demo`.",
     epilog=_EXIT_CODES,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -124,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as raised:
         code, error = 2, raised
     interrupts.finish()
+    release_all()
     if interrupts.happened or code == INTERRUPTED:
         # Even if a library has turned the interruption into another exception.
         resumable = any(argument in _RESUMABLE for argument in arguments[:1])

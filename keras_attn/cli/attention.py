@@ -98,11 +98,11 @@ def attention(
     of attention over it. A translator is drawn as the alignment of the text and its
     translation, unless layers, heads or a page are requested.
 
-    Example: keras-attn attention bert-base-uncased "A dog runs." --output dog.html
+    Example: keras-attn attention checkpoints/bert "A dog runs." --output dog.html
 
     Example: keras-attn attention runs/en-de "A dog runs." --output dog.png
 
-    Example: keras-attn attention vit-base --image dog.jpg --rollout --output dog.png
+    Example: keras-attn attention checkpoints/vit --image dog.jpg --output dog.png
 
     Example: keras-attn attention model.keras --ids "4 8 15" --layer 0 --head 2
     """
@@ -270,7 +270,7 @@ def _plot_image(
             "MODEL must be an image model for --image; pass TEXT to a text model. "
             f"Received: {str(opened.path)!r}"
         )
-    pixels, normalised = read_image(file, shape[1:], opened.path)
+    pixels, normalised = read_image(file, shape[1:], opened)
     if rollout:
         try:
             maps = viz.image_rollout(opened.model, normalised[None])

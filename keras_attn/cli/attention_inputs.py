@@ -115,13 +115,18 @@ def _example_of_ids(
 
 
 def read_image(
-    file: Path, shape: tuple[int | None, ...], model: Path
+    file: Path, shape: tuple[int | None, ...], opened: OpenedModel
 ) -> "tuple[np.ndarray, np.ndarray]":
-    """The pixels of a file, resized and normalized for the model's input."""
-    import keras
-    import numpy as np
+    """What the model sees of a file, from 0 to 1, and the input, both (H, W, C).
 
-    from keras_attn.file_reading import read_json
+    By the preprocessing of the model; without one, images are resized to its input and
+    normalized to [-1, 1].
+    """
+    import numpy as np
+    from PIL import Image
+
+    from keras_attn.data.images import image_files
+    from keras_attn.models import image_preprocessing
 
     height, width, channels = shape
     if channels not in (1, 3):
@@ -129,20 +134,27 @@ def read_image(
             "MODEL must take images of 1 or 3 channels for --image. "
             f"Received: {channels} channels"
         )
-    size = (height, width) if height and width else None
-    mode = "rgb" if channels == 3 else "grayscale"
     try:
-        loaded = keras.utils.load_img(file, color_mode=mode, target_size=size)
-    except OSError as error:
+        image = image_files.read_image(file, channels)
+    except (ValueError, OSError) as error:
         raise ValueError(
-            f"--image must be an image file, such as .png or .jpg. "
-            f"Received: {str(file)!r}"
+            f"--image must be an image file, such as .png or .jpg: {error}"
         ) from error
-    pixels = keras.utils.img_to_array(loaded) / 255.0
-    settings = model / "preprocessor_config.json"
-    about = read_json(settings) if settings.is_file() else {}
-    mean, deviation = (
-        np.asarray(about.get(name) or [0.5], "float32")
-        for name in ("image_mean", "image_std")
-    )
-    return pixels, (pixels - mean) / deviation
+    fields = getattr(opened.model, "preprocessing", None)
+    if fields is not None:
+        layer = image_preprocessing(fields)
+        prepared = np.asarray(layer(image[None]))[0]
+        sides = zip((height, width), prepared.shape, strict=False)
+        if any(side not in (None, found) for side, found in sides):
+            raise ValueError(
+                "MODEL must have a preprocessing that gives images of its input's size "
+                f"for --image. Received: {prepared.shape[:2]}, for {(height, width)}"
+            )
+        shares = prepared * np.asarray(layer.std) + np.asarray(layer.mean)
+        return np.clip(shares / (layer.scale * 255), 0, 1), prepared
+    if height and width:
+        picture = Image.fromarray(image.squeeze(-1) if channels == 1 else image)
+        image = np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC))
+        image = image.reshape(height, width, channels)
+    shares = (image / 255).astype("float32")
+    return shares, (shares - 0.5) / 0.5

@@ -58,7 +58,7 @@ def classify(
     training.
 
     Example: keras-attn classify dog.jpg --labels "cat, dog" --model
-    clip-vit-base-patch32
+    checkpoints/clip
     """
     classes = _classes(labels, labels_file)
     with importing_tensorflow():
@@ -66,7 +66,7 @@ def classify(
         from keras_attn.data.images.image_files import read_image
 
     # Before the model, which takes longer to load.
-    pixels = [read_image(image, upright=True) for image in images]
+    pixels = [read_image(image) for image in images]
     clip, text_tokenizer = open_pairs_model(model, tokenizer)
     templates = template or ["a photo of a {}."]
     classifier = models.zero_shot_classifier(clip, text_tokenizer, classes, templates)

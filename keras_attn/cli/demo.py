@@ -7,6 +7,7 @@ matches on 1,000 unseen dates, and the same translations from every artefact as 
 Keras.
 """
 
+import importlib.util
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.table import Table
 
 from keras_attn.cli.options import Panel
+from keras_attn.cli.run_owner import own
 from keras_attn.cli.runs import claim, clear, is_interrupted, read_settings
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import (
@@ -25,6 +27,7 @@ from keras_attn.cli.terminal import (
     say,
     working,
 )
+from keras_attn.extras import requires_extra
 
 if TYPE_CHECKING:
     from keras_attn.export import ExportReport
@@ -44,6 +47,7 @@ _ARTEFACTS = {
     "LiteRT": "dates.tflite",
     "ONNX": "dates.onnx",
 }
+_EXPORT_PACKAGES = ("tf2onnx", "onnx", "onnxruntime", "ai_edge_litert")
 _GREEDY, _BEAM = "Greedy", "Beam of 4"
 
 
@@ -103,6 +107,7 @@ def demo(
 
     Example: keras-attn demo --run-dir runs/demo
     """
+    _check_installed()
     with importing_tensorflow():
         from keras_attn.data import split_dates
         from keras_attn.translator import Translator
@@ -154,6 +159,7 @@ def _heading(text: str) -> None:
 def _prepare_folder(run_dir: Path, plan: Plan) -> None:
     """Keeps an interrupted demo in the folder; removes any other demo."""
     settings = {"command": "demo", **vars(plan)}
+    own(run_dir)
     found = read_settings(run_dir)
     if found is not None and found.get("command") == "demo":
         if found == settings and is_interrupted(run_dir):
@@ -231,6 +237,14 @@ def _evaluate(translator: "Translator", test: Pairs) -> float:
     for source, reference, translation in wrong[:3]:
         say(f"  {source}  →  {translation}, not {reference}")
     return accuracy
+
+
+def _check_installed() -> None:
+    """Raises before minutes of training if a package of the export is missing."""
+    for package in _EXPORT_PACKAGES:
+        with requires_extra("export", "The demo exports to ONNX and LiteRT, so it"):
+            if importlib.util.find_spec(package) is None:
+                raise ImportError(name=package)
 
 
 def _plot(translator: "Translator", test: Pairs, run_dir: Path) -> None:

@@ -3,6 +3,8 @@
 Opening a model: `cli/opened_model.py`; the cards: `models/parts/registry.py`.
 """
 
+import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,34 +17,41 @@ from keras_attn.cli.opened_model import (
     is_checkpoint,
     is_translator,
 )
-from keras_attn.cli.options import ModelOrName, Task
+from keras_attn.cli.options import Json, ModelOrName, Task
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, working
+from keras_attn.cli.terminal import console, print_json, working
 
 if TYPE_CHECKING:
     import keras
 
 
-def describe(model: ModelOrName, task: Task = None) -> None:
+def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
     """Show a model's card: paper, inputs, outputs, size, how to build it.
 
-    Of a file or a folder it reads the sizes, not the weights.
+    The arguments of a name's builder are those of `models.create` and of `keras-attn
+    finetune --override`. Of a file or a folder it reads the sizes, not the weights.
 
     Example: keras-attn describe rnnsearch_50
 
-    Example: keras-attn describe all-MiniLM-L6-v2 --task sentence_encoder
+    Example: keras-attn describe checkpoints/MiniLM --task sentence_encoder
     """
     with importing_tensorflow():
         from keras_attn.models.parts.keras_state import undone, without_allocating
 
     path = find_model(model, task)
     if path is None:
+        if json:
+            print_json(_card_of(model))
+            return
         title, rows = _card(model)
     else:
         with working("Reading the sizes"), undone(), without_allocating():
             built = build_model(path, task)
             title = f"{path.resolve().name}: {built.name}"
             rows = _rows(path, task, built)
+        if json:
+            print_json(_described(path, dict(rows), built))
+            return
     table = Table(show_header=False, title=Text(title))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")  # A long path is not cut.
@@ -50,6 +59,22 @@ def describe(model: ModelOrName, task: Task = None) -> None:
         if text:
             table.add_row(label, Text(text))
     console.print(table)
+
+
+def _card_of(name: str) -> dict[str, Any]:
+    """What `--json` prints of a name."""
+    from keras_attn import models
+    from keras_attn.models.parts.registry import builder_arguments
+
+    arguments = {
+        argument: {"value": value, "description": text}
+        for argument, (value, text) in builder_arguments(name).items()
+    }
+    return {
+        **dataclasses.asdict(models.describe(name)),
+        "counted_parameters": models.count_parameters(name),
+        "arguments": arguments,
+    }
 
 
 def _card(name: str) -> tuple[str, list[tuple[str, str]]]:
@@ -70,11 +95,23 @@ def _card(name: str) -> tuple[str, list[tuple[str, str]]]:
         ("published", published),
         ("counted", f"{counted:,} parameters"),
         ("notes", card.notes),
+        ("arguments", _arguments(name)),
         (
             "in Python",
             f"from keras_attn import models\nmodel = models.create({name!r})",
         ),
     ]
+
+
+def _arguments(name: str) -> str:
+    """One line per argument of the builder: its value, and what it is."""
+    from keras_attn.models.parts.registry import builder_arguments
+
+    lines = []
+    for argument, (value, text) in builder_arguments(name).items():
+        first, *_ = re.split(r"(?<=[a-zA-Z)`\]])\. ", text, maxsplit=1)
+        lines.append(f"{argument}={value!r}: {first.removesuffix('.')}")
+    return "\n".join(lines)
 
 
 def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str, str]]:
@@ -113,6 +150,30 @@ def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str,
         ("on disk", f"{size_of(path):,} bytes"),
         ("in Python", python),
     ]
+
+
+def _described(
+    path: Path, found: dict[str, str], model: "keras.Model"
+) -> dict[str, Any]:
+    """What `--json` prints of a file or a folder, from the rows of the table."""
+    from keras_attn.file_reading import size_of
+
+    return {
+        "name": path.resolve().name,
+        "model": model.name,
+        "tasks": found["--task"].split(", ") if found["--task"] else [],
+        "inputs": _by_name(found["inputs"]),
+        "outputs": _by_name(found["outputs"]),
+        "counted_parameters": model.count_params(),
+        "bytes": size_of(path),
+        "python": found["in Python"],
+    }
+
+
+def _by_name(lines: str) -> dict[str, str]:
+    """The lines of `_tensors` as a dictionary."""
+    pairs = (line.split(": ", 1) for line in lines.split("\n"))
+    return {name: tensor for name, tensor in pairs}
 
 
 def _tensors(structure: Any, name: str | None = None) -> str:

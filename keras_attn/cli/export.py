@@ -11,6 +11,7 @@ import typer
 from keras_attn.cli import options
 from keras_attn.cli.opened_model import open_model
 from keras_attn.cli.samples import check_calibrated, read_samples
+from keras_attn.cli.served_text import served_length, tokenizer_to_include
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import say, working
 
@@ -61,22 +62,32 @@ def export(
     samples: options.Samples = None,
     pixels: options.Pixels = None,
     tokenizer: options.Tokenizer = None,
+    token_ids: Annotated[
+        bool,
+        _OPTIONS.option(
+            "For a SavedModel: leave the tokenizer of MODEL's folder out, so that it "
+            "takes token ids.",
+            "--token-ids",
+        ),
+    ] = False,
     tolerance: options.Tolerance = None,
     report: Annotated[
         Path | None,
         _OPTIONS.option("Also write the report here, as JSON.", dir_okay=False),
     ] = None,
+    json: options.Json = False,
 ) -> None:
     """Export a model, run what was exported, and compare it with Keras.
 
     A generative model gets the signatures `prefill` and `step`, any other `serve`.
+    A SavedModel of a text model includes the tokenizer of MODEL's folder, if it can.
     An artefact that disagrees, or does not run, is not kept.
 
     Example: keras-attn export runs/en-de en-de.tflite --quantization float16
 
-    Example: keras-attn export stars.keras stars --tokenizer bert-base-uncased
+    Example: keras-attn export stars.keras stars --tokenizer checkpoints/bert
 
-    Example: keras-attn export all-MiniLM-L6-v2 minilm.onnx --task sentence_encoder
+    Example: keras-attn export checkpoints/MiniLM minilm.onnx --task sentence_encoder
 
     Example: keras-attn export vit.keras vit.tflite --quantization int8 --samples photos
     --pixels signed
@@ -85,9 +96,17 @@ def export(
     with importing_tensorflow():
         from keras_attn import export
         from keras_attn.data import load_text_tokenizer
+        from keras_attn.export.formats import format_to_write
 
+    file_format = format_to_write(artefact, format)
     opened = open_model(model, task)
     text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
+    # Arrays are samples of token ids.
+    are_ids = token_ids or (samples is not None and samples.suffix == ".npz")
+    if text_tokenizer is None and file_format.takes_strings and not are_ids:
+        text_tokenizer = tokenizer_to_include(opened)
+        if text_tokenizer is not None and sequence_length is None:
+            sequence_length = served_length(opened)
     sample_inputs = read_samples(
         samples, opened, {}, sequence_length, text_tokenizer, pixels
     )
@@ -110,4 +129,4 @@ def export(
         )
     if report is not None:
         result.save(report)
-    say(str(result))
+    say(result.to_json() if json else str(result))

@@ -13,6 +13,7 @@ from keras_attn.cli.processes import (
     Coordinator,
     Processes,
     ProcessId,
+    Timeout,
     trains_in_processes,
 )
 from keras_attn.cli.startup import importing_tensorflow
@@ -177,7 +178,22 @@ def finetune(
             "--augment/--no-augment",
         ),
     ] = True,
-    epochs: Annotated[int, _TRAINING.count("Passes over the data.")] = 3,
+    augmentation: Annotated[
+        str | None,
+        _IMAGES.option(
+            "How training images are changed at random, with commas: mirror (left and "
+            "right), vertical (top and bottom), colors; of classes also crop (a third "
+            "of the image at least) and turns (by quarters). Default: mirror.",
+            metavar="NAMES",
+        ),
+    ] = None,
+    epochs: Annotated[
+        int,
+        _TRAINING.count(
+            "Passes over the data. More than a complete run had: it goes on with its "
+            "weights, and a new warm-up and decay."
+        ),
+    ] = 3,
     batch_size: Annotated[int, _TRAINING.count("Examples per step.")] = 16,
     learning_rate: Annotated[
         float | None,
@@ -201,6 +217,13 @@ def finetune(
             "Mixed precision computes in 16 bits and keeps the weights in 32."
         ),
     ] = "float32",
+    class_weights: Annotated[
+        Literal["balanced"] | None,
+        _TRAINING.option(
+            "balanced: each class of texts or images weighs the same in the loss, "
+            "however often it occurs. Default: each example does."
+        ),
+    ] = None,
     seed: Annotated[
         int,
         _TRAINING.count(
@@ -230,6 +253,14 @@ def finetune(
             "With --lora: keep the fixed kernels as integers, for less memory (QLoRA)."
         ),
     ] = None,
+    save_adapters: Annotated[
+        bool,
+        _SMALL.option(
+            "With --lora: also save the updates alone, in adapters/ of --run-dir, as "
+            "PEFT reads them.",
+            "--save-adapters",
+        ),
+    ] = False,
     override: Annotated[
         list[str] | None,
         _SMALL.option(
@@ -241,8 +272,9 @@ def finetune(
     processes: Processes = None,
     coordinator: Coordinator = None,
     process_id: ProcessId = None,
+    timeout: Timeout = 300,
 ) -> None:
-    """Fine-tune a model on your own data, whatever kind they are.
+    """Fine-tune a model on your own data.
 
     The task is found in the columns or folders of the data, and said before anything
     else; so is the cost. The folder that is written has the model (a Hugging Face
@@ -250,13 +282,13 @@ def finetune(
     model card with the command and the figures; `keras-attn predict`, `export` and
     `finetune` take it.
 
-    Example: keras-attn finetune all-MiniLM-L6-v2 reviews.csv --run-dir runs/reviews
+    Example: keras-attn finetune checkpoints/MiniLM reviews.csv --run-dir runs/reviews
 
-    Example: keras-attn finetune vit-base photos/ --epochs 5 --lora 8
+    Example: keras-attn finetune checkpoints/vit-base photos/ --epochs 5 --lora 8
 
-    Example: keras-attn finetune gpt2 answers.jsonl --max-length 256 --plan
+    Example: keras-attn finetune checkpoints/gpt2 answers.jsonl --max-length 256 --plan
 
-    Example: keras-attn finetune gpt2 answers.jsonl --processes 4
+    Example: keras-attn finetune checkpoints/gpt2 answers.jsonl --processes 4
     """
     from keras_attn.cli.finetuning.settings import Settings
 
@@ -281,14 +313,17 @@ def finetune(
         image_size=image_size,
         pixels=pixels,
         augment=augment,
+        augmentation=augmentation,
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
         patience=patience,
         precision=precision,
+        class_weights=class_weights,
         lora=lora,
         lora_targets=lora_targets,
         quantize=quantize,
+        save_adapters=save_adapters,
         override=override or [],
         seed=seed,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keras_attn.cli.exported_decoder import find_exported
 from keras_attn.cli.opened_model import (
     is_checkpoint,
     is_translator,
@@ -33,8 +34,9 @@ def generate(
             "A decoder such as GPT-2: a Hugging Face checkpoint with its tokenizer "
             "(config.json, *.safetensors, vocab.json, merges.txt), a run folder "
             "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, "
-            "with --tokenizer, a `.keras` file. The folder of a translator translates "
-            "the prompt.",
+            "with --tokenizer, a `.keras` file; or what was exported of one: a "
+            "SavedModel, `*.tflite` or `*.onnx`, with the tokenizer of the folder that "
+            "it is in. The folder of a translator translates the prompt.",
             callback=model_with_weights,
         ),
     ],
@@ -96,7 +98,8 @@ def generate(
     Prints each token of a continuation as it is generated. The next token is the most
     probable one, unless one of the options below selects sampling or beam search.
 
-    Example: keras-attn generate --model gpt2 --prompt "Once upon a time" --top-p .9
+    Example: keras-attn generate --model checkpoints/gpt2 --prompt "Once upon a time"
+    --top-p .9
     """
     sampling = {
         "temperature": temperature,
@@ -118,18 +121,25 @@ def generate(
     strategy = Greedy() if beam is None else Beam(beam)
     if sampling:
         strategy = Sample(**sampling)
-    if is_translator(model):
+    exported = find_exported(model)
+    # What was exported is used with the files of the folder that it is in.
+    folder = model if exported is None else model.resolve().parent
+    if is_translator(folder) and (exported is None or exported.translates):
         unused = {
             "--max-new-tokens": max_new_tokens,
             "--stop": stop,
             "--tokenizer": tokenizer,
             "--task": task,
         }
-        _print_translation(model, prompt, strategy, unused)
+        runner = None if exported is None else exported.runner
+        _print_translation(folder, prompt, strategy, unused, runner)
         return
     # Before the model, which takes longer to load.
-    text_tokenizer = _load_tokenizer(model, tokenizer)
-    network = _load_decoder(model, task)
+    text_tokenizer = _load_tokenizer(folder, tokenizer)
+    if exported is None:
+        network = _load_decoder(model, task)
+    else:
+        network = exported.continuing(task)
     prompt_ids = _encode(text_tokenizer, prompt)
     length = _count_new_tokens(network, len(prompt_ids), max_new_tokens)
     _print_continuation(
@@ -138,7 +148,11 @@ def generate(
 
 
 def _print_translation(
-    folder: Path, text: str, strategy: Any, unused: dict[str, Any]
+    folder: Path,
+    text: str,
+    strategy: Any,
+    unused: dict[str, Any],
+    runner: Any,
 ) -> None:
     """Prints the translation of the prompt, for the folder of a translator."""
     from keras_attn.translator import Translator
@@ -150,7 +164,8 @@ def _print_translation(
                 "own tokenizers and stops at its end token."
             )
     with console.status("Translating"):
-        (translation,) = Translator.load(folder).translate([text], strategy=strategy)
+        translator = Translator.load(folder)
+        (translation,) = translator.translate([text], strategy=strategy, runner=runner)
     print(translation, flush=True)
 
 
@@ -263,13 +278,18 @@ class _TokenStream:
         if self._stream is not None:
             return self._stream.feed(token)
         self._ids.append(token)
-        text = self._tokenizer.decode(self._ids)
-        new, self._done = text[self._done :], max(self._done, len(text))
-        return new
+        # A character of several tokens is held back until it is complete.
+        return self._new(self._tokenizer.decode(self._ids).rstrip("\ufffd"))
 
     def finish(self) -> str:
         """The remaining text."""
-        return self._stream.finish() if self._stream is not None else ""
+        if self._stream is not None:
+            return self._stream.finish()
+        return self._new(self._tokenizer.decode(self._ids))
+
+    def _new(self, text: str) -> str:
+        new, self._done = text[self._done :], max(self._done, len(text))
+        return new
 
 
 def _load_tokenizer(path: Path, tokenizer: Path | None) -> Any:
@@ -305,7 +325,7 @@ def _load_decoder(path: Path, task: str | None) -> Any:
 
 def _encode(tokenizer: Any, prompt: str) -> list[int]:
     """The ids of the prompt; an empty prompt is the start token, if there is one."""
-    ids = list(tokenizer.encode(prompt))
+    ids = list(tokenizer.encode_prompt(prompt))
     if not ids and getattr(tokenizer, "start_token_id", None) is not None:
         ids = [tokenizer.start_token_id]
     if not ids:

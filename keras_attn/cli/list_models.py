@@ -3,6 +3,7 @@
 The cards: `CARDS` of each `models/<family>.py`, kept by `models/parts/registry.py`.
 """
 
+import dataclasses
 import fnmatch
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +11,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from keras_attn.cli.options import Json, Panel
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, say
+from keras_attn.cli.terminal import console, print_json, say
 
 if TYPE_CHECKING:
     from keras_attn.models import ModelCard
+
+_OPTIONS = Panel()
 
 
 def list_models(
@@ -25,13 +29,23 @@ def list_models(
             "it: 'rnnsearch_*'."
         ),
     ] = "*",
+    names: Annotated[
+        bool, _OPTIONS.option("Print the names only, one per line.", "--names")
+    ] = False,
+    json: Json = False,
 ) -> None:
     """List the models, with their papers and sizes.
+
+    In a pipe or a file, a model is a line with tabs between its columns.
 
     Example: keras-attn list vit
 
     Example: keras-attn list 'rnnsearch_*'
+
+    Example: keras-attn list bert --names
     """
+    if names and json:
+        raise ValueError("--names and --json exclude each other. Received: both")
     with importing_tensorflow():
         from keras_attn import models
 
@@ -42,7 +56,22 @@ def list_models(
             f"no model matches {pattern!r} in its name, family or task; `keras-attn "
             "list` lists all models"
         )
-    table = Table("Model", "What it is", "Paper")
+    if json:
+        print_json([dataclasses.asdict(card) for card in found])
+        return
+    if names:
+        for card in found:
+            say(card.name)
+        return
+    if not console.is_terminal:
+        for card in found:
+            # `say` turns tabs into spaces.
+            typer.echo("\t".join((card.name, card.title, card.paper, _rounded(card))))
+        return
+    table = Table()
+    table.add_column("Model", no_wrap=True)
+    table.add_column("What it is")
+    table.add_column("Paper")
     table.add_column("Parameters", justify="right")
     for card in found:
         table.add_row(card.name, Text(card.title), Text(card.paper), _rounded(card))

@@ -38,17 +38,18 @@ class Panel:
         return self.option(help, exists=True, file_okay=False)
 
 
-def model_with_weights(path: Path) -> Path:
+def model_with_weights(context: typer.Context, path: Path) -> Path:
     """A model's path that exists; an error says what else was meant.
 
     Args:
+        context: Of the command line.
         path: As it was given.
 
     Raises:
         typer.BadParameter: If there is no such file or folder. A name from `keras-attn
             list`, whose weights are random, is said to be one.
     """
-    if path.exists():
+    if path.exists() or context.resilient_parsing:  # It may be half typed.
         return path
     is_name = False
     if path.name.isidentifier() and path.name == str(path):

@@ -82,7 +82,7 @@ def plan(
     Example: keras-attn plan gpt3_175b --devices 64 --batch 64 --dtype
     mixed_bfloat16
 
-    Example: keras-attn plan bert-base-uncased --task classifier --batch 32
+    Example: keras-attn plan checkpoints/bert --task classifier --batch 32
 
     Example: keras-attn plan gpt2_small --tpu v5e:2x2 --batch 32 --dtype mixed_bfloat16
 

@@ -14,12 +14,8 @@ from keras_attn.cli.startup import importing_tensorflow
 
 _OPTIONS, _TEXTS, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
 
-_OF_IMAGES = (
-    "image_classification",
-    "segmentation",
-    "detection",
-    "instance_segmentation",
-)
+_DRAWN = ("segmentation", "detection", "instance_segmentation")
+_OF_IMAGES = ("image_classification", *_DRAWN)
 
 
 def predict(
@@ -97,6 +93,15 @@ def predict(
             file_okay=False,
         ),
     ] = None,
+    save_images: Annotated[
+        Path | None,
+        _IMAGES.option(
+            "Folder for the images with what was found drawn over them, as PNG files: "
+            "boxes with labels and scores, or the classes of pixels in color.",
+            metavar="DIR",
+            file_okay=False,
+        ),
+    ] = None,
     min_score: Annotated[
         float, _IMAGES.number("Smallest score of an object.", min=0.0, max=1.0)
     ] = 0.5,
@@ -114,7 +119,7 @@ def predict(
 
     Example: keras-attn predict runs/reviews/model.onnx < new.txt
 
-    Example: keras-attn predict runs/cells photos/ --format jsonl --min-score 0.7
+    Example: keras-attn predict runs/cells photos/ --save-images found
     """
     with importing_tensorflow():
         from keras_attn.cli.prediction.network import open_network
@@ -132,6 +137,7 @@ def predict(
     is_image = task in _OF_IMAGES
     useless = {
         "--masks": None if task == "segmentation" else masks,
+        "--save-images": save_images if task not in _DRAWN else None,
         "--columns": columns if is_image else None,
         "--max-new-tokens": max_new_tokens if is_image else None,
         "--no-header": "" if is_image and not header else None,
@@ -147,10 +153,14 @@ def predict(
             network, sources, batch_size=batch_size, all_scores=all_scores
         )
     elif task == "segmentation":
-        rows = predict_masks(network, sources, folder=masks)
+        rows = predict_masks(network, sources, folder=masks, drawn=save_images)
     elif task in ("detection", "instance_segmentation"):
         rows = predict_objects(
-            network, sources, min_score=min_score, as_lists=kind == "jsonl"
+            network,
+            sources,
+            min_score=min_score,
+            as_lists=kind == "jsonl",
+            drawn=save_images,
         )
     else:
         rows = predict_texts(

@@ -1,9 +1,9 @@
 """`--processes`: a training command in several processes of JAX, which end together.
 
 Started without `--coordinator`, the command starts itself once for each process, and
-ends when they end. Started with it, it is one of the processes: it joins the others
-before anything is computed, prints and writes only if it is the first, and ends with an
-error when another one is lost.
+ends when they end; they end with it. Started with it, it is one of the processes: it
+joins the others before anything is computed, prints and writes only if it is the first,
+and ends with an error when another one is lost or does not come.
 """
 
 import atexit
@@ -15,22 +15,33 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from keras_attn.cli.child_processes import (
+    EndedError,
+    end_children,
+    end_with_parent,
+    ended_by_signals,
+    parent_id,
+    start_child,
+)
 from keras_attn.cli.options import Panel
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, working
+from keras_attn.cli.terminal import SAID, complain, console, working
 from keras_attn.extras import requires_extra
 from keras_attn.interruption import INTERRUPTED
 
 _PANEL = Panel("Several devices and processes")
 _POLL_SECONDS = 0.1
-# Between asking the other processes to end and ending them.
-_GRACE_SECONDS = 5.0
+_STDERR = 2
+# After the time that the others have to come, JAX aborts the process without a word.
+_ABORT_SECONDS = 3600
 _SAVING_SECONDS = 3600
 _FAILED = 2
 # JAX raises errors of several types for what Gloo, NCCL and its own service report.
@@ -65,18 +76,26 @@ ProcessId = Annotated[
         min=0,
     ),
 ]
+Timeout = Annotated[
+    int,
+    _PANEL.option(
+        "Seconds that each process waits for the others to come.", metavar="N", min=1
+    ),
+]
 
 
 def trains_in_processes(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command what `--processes`, `--coordinator` and `--process-id` mean.
+    """Gives a command what its options of processes mean.
 
     Args:
-        command: A command with these options and `context`, which it need not read,
-            and with `batch_size`. Its context has its command line in `obj`.
+        command: A command with `processes`, `coordinator`, `process_id`, `timeout` and
+            `context`, which it need not read, and with `batch_size`. Its context has
+            its command line in `obj`.
     """
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
+        end_with_parent()
         count = arguments["processes"]
         coordinator, number = arguments["coordinator"], arguments["process_id"]
         _check(count, coordinator, number)
@@ -87,7 +106,7 @@ def trains_in_processes(command: Callable[..., None]) -> Callable[..., None]:
             if code:
                 raise typer.Exit(code)
         else:
-            with _joined(count, coordinator, number or 0):
+            with _joined(count, coordinator, number or 0, arguments["timeout"]):
                 _check_batch_size(arguments["batch_size"])
                 command(**arguments)
 
@@ -137,61 +156,68 @@ def _start_all(count: int, arguments: Sequence[str]) -> int:
         arguments: The command line, without the program's name.
 
     Returns:
-        The exit code of the first process that failed; 0 if none did.
+        The exit code of the first process that failed; 0 if none did; 128 and the
+        number of the signal that ended this command.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{free.getsockname()[1]}"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = range(count) if visible is None else visible.split(",")
-    started = []
-    try:
-        for number in range(count):
-            # One GPU each. The variable means nothing where there is none.
-            gpu = str(gpus[number]) if number < len(gpus) else ""
-            program = [sys.executable, "-m", "keras_attn.cli", *arguments]
-            process = subprocess.Popen(
-                [*program, "--coordinator", coordinator, "--process-id", str(number)],
-                # What this process imports, they import.
-                env={
-                    **os.environ,
-                    "CUDA_VISIBLE_DEVICES": gpu,
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                },
-            )
-            started.append(process)
-        while True:
-            codes = [process.poll() for process in started]
-            failed = [code for code in codes if code]
-            if failed:
-                return failed[0] if failed[0] > 0 else _FAILED
-            if None not in codes:
-                return 0
-            time.sleep(_POLL_SECONDS)
-    except KeyboardInterrupt:
-        # A terminal has interrupted them too; otherwise they are now.
-        _end(started, signal.SIGINT)
-        raise
-    finally:
-        _end(started, signal.SIGTERM)
-
-
-def _end(processes: Sequence[subprocess.Popen], how: int) -> None:
-    """Ends the processes that still run: they may wait for one that was lost."""
-    for process in processes:
-        if process.poll() is None:
-            process.send_signal(how)
-    deadline = time.monotonic() + _GRACE_SECONDS
-    for process in processes:
+    started: list[subprocess.Popen] = []
+    with ended_by_signals(), tempfile.TemporaryDirectory() as said:
+        # What this process imports, they import; what one has said, no other says.
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            SAID: said,
+        }
         try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            for number in range(count):
+                # One GPU each. The variable means nothing where there is none.
+                gpu = str(gpus[number]) if number < len(gpus) else ""
+                program = [sys.executable, "-m", "keras_attn.cli", *arguments]
+                program += ["--coordinator", coordinator, "--process-id", str(number)]
+                variables = {**environment, "CUDA_VISIBLE_DEVICES": gpu}
+                # The first one prints; libraries would in each.
+                started.append(start_child(program, variables, quiet=number > 0))
+            return _wait(started)
+        except KeyboardInterrupt:
+            # A terminal has interrupted them too; otherwise they are now.
+            end_children(started, signal.SIGINT)
+            raise
+        except EndedError as error:
+            complain(f"ended by {error}; run the same command to go on")
+            return error.code
+        finally:
+            # Those that still run may wait for one that was lost.
+            end_children(started, signal.SIGTERM)
+
+
+def _wait(started: Sequence[subprocess.Popen]) -> int:
+    """Waits until all processes have ended or one has failed; returns its exit code."""
+    while True:
+        codes = [process.poll() for process in started]
+        for number, code in enumerate(codes):
+            if code is not None and code < 0:
+                # It could not say so itself.
+                complain(
+                    f"process {number} was ended by {signal.Signals(-code).name}; run "
+                    "the same command to go on"
+                )
+                return _FAILED
+        for code in codes:
+            if code:
+                return code
+        if None not in codes:
+            return 0
+        time.sleep(_POLL_SECONDS)
 
 
 @contextlib.contextmanager
-def _joined(count: int, coordinator: str | None, number: int) -> Iterator[None]:
+def _joined(
+    count: int, coordinator: str | None, number: int, timeout: int
+) -> Iterator[None]:
     """The block runs as one of the processes.
 
     Raises:
@@ -210,11 +236,20 @@ def _joined(count: int, coordinator: str | None, number: int) -> Iterator[None]:
     failed = _FailedExit() if count > 1 else None
     try:
         if count > 1:
-            with working("Waiting for the other processes"):
+            # It would have SIGTERM wait for a step that all have agreed on.
+            jax.config.update("jax_enable_preemption_service", False)
+            with (
+                _waiting(count, coordinator, number, timeout),
+                working("Waiting for the other processes"),
+            ):
                 # As `keras.distribution.initialize`, which cannot say how long the
                 # others may wait at the end, while the first one saves the model.
                 jax.distributed.initialize(
-                    coordinator, count, number, shutdown_timeout_seconds=_SAVING_SECONDS
+                    coordinator,
+                    count,
+                    number,
+                    initialization_timeout=timeout + _ABORT_SECONDS,
+                    shutdown_timeout_seconds=_SAVING_SECONDS,
                 )
                 if failed is not None:
                     failed.listen()
@@ -230,6 +265,12 @@ def _joined(count: int, coordinator: str | None, number: int) -> Iterator[None]:
                 INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
             )
         reason = str(error).strip().partition("\n")[0]
+        if count > 1 and _LOST.search(reason) and parent_id() is not None:
+            # The same in each process, so it is said once.
+            raise ConnectionError(
+                "a process cannot go on: another one was lost. Run the same command to "
+                "go on"
+            ) from error
         if count > 1 and _LOST.search(reason):
             raise ConnectionError(
                 f"Process {number} cannot go on: another one was lost or did not come "
@@ -239,6 +280,39 @@ def _joined(count: int, coordinator: str | None, number: int) -> Iterator[None]:
     finally:
         console.quiet = False
         keras.distribution.set_distribution(None)
+
+
+@contextlib.contextmanager
+def _waiting(
+    count: int, coordinator: str | None, number: int, timeout: int
+) -> Iterator[None]:
+    """Ends this process with an error unless the block, a call of JAX, ends in time."""
+    # The block may hide what is written there.
+    stderr = os.dup(_STDERR)
+
+    def give_up():
+        os.dup2(stderr, _STDERR)
+        console.quiet = False
+        console.show_cursor()
+        last = f" to {count - 1}" if count > 2 else ""
+        others = f"1{last}" if number == 0 else f"0{last}"
+        complain(
+            f"the other processes have not come within {timeout} s. Start the same "
+            f"command with --process-id {others} too, see that {coordinator} can be "
+            "reached from their machines, or wait longer with --timeout. Received: "
+            f"--processes {count}, --process-id {number}, --timeout {timeout}"
+        )
+        sys.stderr.flush()
+        os._exit(_FAILED)
+
+    timer = threading.Timer(timeout, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        os.close(stderr)
 
 
 class _FailedExit:

@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from keras_attn.cli.run_owner import own
+
 _SETTINGS = "settings.json"
 _WRITTEN = (
     "backup",
@@ -45,11 +47,11 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
 def claim(folder: Path, settings: dict[str, Any]) -> None:
     """Writes the settings of a new run, or checks them against the run in the folder.
 
-    Of several processes, the first one writes.
+    This process then owns the folder. Of several processes, the first one writes.
 
     Raises:
-        ValueError: If it holds a run with other settings, or if the processes have
-            other settings or folders than each other.
+        ValueError: If it holds a run with other settings, another process owns it, or
+            the processes have other settings or folders than each other.
     """
     import json
 
@@ -60,6 +62,7 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
     text = json.dumps(settings, indent=2) + "\n"
     check_same("command, options and data", text)
     if is_writer():
+        own(folder)
         # A process killed right after it wrote the settings leaves its work folder.
         remove_leftovers(folder / _SETTINGS)
         if is_new:
@@ -70,6 +73,25 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
         f"--run-dir, a folder that all see ({folder})",
         path.read_bytes() if path.exists() else b"",
     )
+
+
+def extend(folder: Path, settings: dict[str, Any]) -> None:
+    """Replaces the settings of a complete run, which then goes on with these.
+
+    Args:
+        folder: The run folder.
+        settings: The new settings.
+    """
+    import json
+
+    from keras_attn.file_writing import write_atomically
+    from keras_attn.processes import check_same, is_writer
+
+    text = json.dumps(settings, indent=2) + "\n"
+    check_same("command, options and data", text)
+    if is_writer():
+        write_atomically(folder / _SETTINGS, text.encode())
+    check_same("run", "settings are replaced")
 
 
 def holds_run(folder: Path, settings: dict[str, Any]) -> bool:

@@ -13,7 +13,11 @@ from keras_attn.cli.terminal import say
 if TYPE_CHECKING:
     import numpy as np
 
+    from keras_attn.cli.finetuning.result import Result
+
 _MAX_IMAGES = 256
+# Tasks of runs whose images keep their aspect ratio and are padded.
+_FITTED = ("segmentation", "detection", "instance_segmentation")
 # Mean and standard deviation of pixels in [0, 1], by the value of --pixels.
 NORMALIZATIONS = {
     "unit": (0.0, 1.0),
@@ -116,9 +120,9 @@ def _read_arrays(path: Path) -> "dict[str, np.ndarray]":
 
 
 def _is_image(path: Path) -> bool:
-    from keras_attn.data.images.image_files import IMAGE_SUFFIXES
+    from keras_attn.data.images.image_files import is_picture
 
-    return path.suffix.lower() in IMAGE_SUFFIXES
+    return is_picture(path.name)
 
 
 def _read_images(
@@ -131,10 +135,12 @@ def _read_images(
     """Images at the size of the model's input and in its value range, (B, H, W, C)."""
     import numpy as np
 
+    from keras_attn.cli.finetuning.result import read_result
     from keras_attn.data.images.image_files import read_image
 
     height, width, channels = _image_shape(opened, shapes, length)
-    prepare = _preparation(opened, height, width, pixels)
+    result = read_result(opened.path) if opened.path.is_dir() else None
+    prepare = _preparation(opened, result, height, width, pixels)
     files = _image_files(path)
     images: list[np.ndarray] = []
     for file in files:
@@ -175,16 +181,24 @@ def _image_shape(
 
 
 def _preparation(
-    opened: OpenedModel, height: int | None, width: int | None, pixels: str | None
+    opened: OpenedModel,
+    result: "Result | None",
+    height: int | None,
+    width: int | None,
+    pixels: str | None,
 ) -> "Callable[[np.ndarray], np.ndarray]":
     """A function from an image as it is in a file to an input, both (H, W, C).
 
-    It is the model's preprocessing, unless `--pixels` states a value range: then images
-    are resized to `height` and `width`, None = as in the file.
+    It is the preprocessing of the run or of the model, unless `--pixels` states a value
+    range: then images are resized to `height` and `width`, None = as in the file.
     """
     import numpy as np
 
     fields = getattr(opened.model, "preprocessing", None)
+    if result is not None:
+        fields = result.preprocessing or fields
+        if pixels is None and result.task in _FITTED:
+            return _fitting(result, height, width)
     if pixels is not None:
         mean, deviation = NORMALIZATIONS[pixels]
 
@@ -225,6 +239,19 @@ def _preparation(
     return preprocess
 
 
+def _fitting(
+    result: "Result", height: int | None, width: int | None
+) -> "Callable[[np.ndarray], np.ndarray]":
+    """What a run that learned from pixels or boxes does with an image."""
+    from dataclasses import replace
+
+    from keras_attn.cli.prediction.pictures import fitted_image
+
+    if height is not None and width is not None:
+        result = replace(result, image_size=[height, width])
+    return lambda image: fitted_image(result, image)[0]
+
+
 def _image_files(path: Path) -> list[Path]:
     """The images of a folder and its subfolders, or the one file; not too many."""
     if not path.is_dir():
@@ -238,7 +265,7 @@ def _image_files(path: Path) -> list[Path]:
         say(f"--samples: {line}", "yellow")
     if not files:
         raise ValueError(
-            "--samples must be a folder with images (.jpg, .png, .bmp or .tif). "
+            "--samples must be a folder with images, such as .jpg or .png. "
             f"Received: {str(path)!r}, which has none"
         )
     if len(files) <= _MAX_IMAGES:

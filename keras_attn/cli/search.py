@@ -15,6 +15,8 @@ from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, counting, say
 
 _OPTIONS, _INDEX = Panel(), Panel("Index")
+# Files that are no pictures, with a line each.
+_SHOWN = 10
 
 
 def search(
@@ -53,7 +55,7 @@ def search(
     CLIP was trained on captions: "a photo of a red heart" finds more than "heart".
 
     Example: keras-attn search photos "a photo of a red heart" --model
-    clip-vit-base-patch32
+    checkpoints/clip
     """
     if not text.strip():
         raise ValueError(f"TEXT must not be empty. Received: {text!r}")
@@ -70,7 +72,10 @@ def search(
         found = data.index_pictures(
             folder, models.picture_encoder(clip), file, on_progress=on_progress
         )
-    for name, reason in found.skipped.items():
+    for number, (name, reason) in enumerate(found.skipped.items()):
+        if number == _SHOWN:
+            say(f"left out {len(found.skipped) - _SHOWN:,} more", "yellow")
+            break
         say(f"left out {_printable(name)}: {_printable(reason)}", "yellow")
     for line in found.notes:
         say(_printable(line), "yellow")

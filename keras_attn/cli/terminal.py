@@ -4,6 +4,7 @@ What only some commands need is imported where it is used: see `app.py`.
 """
 
 import contextlib
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +12,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.text import Text
+
+# Variable of a folder in which processes note which errors one of them has printed.
+SAID = "KERAS_ATTN_SAID"
 
 console = Console(highlight=False)
 _errors = Console(stderr=True, highlight=False)
@@ -31,7 +35,12 @@ def say(text: str = "", style: str = "") -> None:
 
 
 def complain(text: str) -> None:
-    """Prints `error: …` to stderr, in one line."""
+    """Prints `error: …` to stderr, in one line.
+
+    Processes that train together (`SAID`) print the same error once.
+    """
+    if _is_said(text):
+        return
     line = Text.assemble(("error:", "bold red"), " ", " ".join(text.split()))
     _errors.print(line, soft_wrap=True)
 
@@ -45,7 +54,23 @@ def print_json(value: Any) -> None:
     """Prints a value as JSON, and nothing else, for programs to read."""
     import json
 
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    sys.stdout.write(text + "\n")
+
+
+def _is_said(text: str) -> bool:
+    """Whether another process of these has printed a text; if not, this one will."""
+    folder = os.environ.get(SAID)
+    if not folder:
+        return False
+    path = os.path.join(folder, hashlib.sha256(text.encode()).hexdigest())
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def in_parts(items: Sequence, size: int, description: str) -> Iterable[Sequence]:

@@ -16,6 +16,7 @@ from keras_attn.cli.processes import (
     Coordinator,
     Processes,
     ProcessId,
+    Timeout,
     trains_in_processes,
 )
 from keras_attn.cli.runs import claim, is_interrupted, is_trained
@@ -126,6 +127,7 @@ def train(
     processes: Processes = None,
     coordinator: Coordinator = None,
     process_id: ProcessId = None,
+    timeout: Timeout = 300,
 ) -> None:
     """Train a translator on line-aligned text.
 

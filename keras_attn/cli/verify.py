@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 import typer
 
 from keras_attn.cli import options
-from keras_attn.cli.opened_model import open_model
+from keras_attn.cli.opened_model import load_tokenizer_of, open_model
 from keras_attn.cli.samples import check_calibrated, input_shapes, read_samples
+from keras_attn.cli.served_text import served_length, takes_text
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import CheckFailedError, say, working
 
@@ -40,12 +41,13 @@ def verify(
         int | None, _OPTIONS.count("The --tokenizer of the export, if it had one.")
     ] = None,
     tolerance: options.Tolerance = None,
+    json: options.Json = False,
 ) -> None:
     """Compare an artefact with its model; exit code 1 if they disagree.
 
     Example: keras-attn verify runs/en-de en-de.onnx
 
-    Example: keras-attn verify all-MiniLM-L6-v2 minilm.onnx --task sentence_encoder
+    Example: keras-attn verify checkpoints/MiniLM minilm.onnx --task sentence_encoder
     """
     with importing_tensorflow():
         from keras_attn import export
@@ -61,6 +63,9 @@ def verify(
     check_calibrated(kind, samples)
     opened = open_model(model, task)
     text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
+    if text_tokenizer is None and takes_text(runner) and opened.has_tokenizer:
+        text_tokenizer = load_tokenizer_of(opened.path)
+        sequence_length = sequence_length or served_length(opened)
     shapes = input_shapes(runner)
     sample_inputs = read_samples(samples, opened, shapes, None, text_tokenizer, pixels)
     try:
@@ -78,6 +83,9 @@ def verify(
         raise  # It did not run, so nothing was compared.
     except export.ExportError as error:
         raise CheckFailedError(f"{artefact} disagrees with {model}: {error}") from error
+    if json:
+        say(result.to_json())
+        return
     say(str(result))
     if result.error is None:
         raise CheckFailedError(

@@ -28,6 +28,7 @@ from keras_attn.decoding.strategies import (
     traced_settings,
     with_traced_settings,
 )
+from keras_attn.device_batches import padded_rows
 
 # A compiled loop takes a multiple of this many end tokens.
 _END_TOKENS = 4
@@ -323,10 +324,14 @@ class CompiledLoop(keras.Model):
             Arrays: `token_ids`, (B, max_new_tokens), and `scores`, (B,); with a
             speculation the fields of `Speculated`.
         """
+        # Devices that share the rows need as many of each.
+        inputs, rows = padded_rows(inputs, in_one_batch=True)
+        if uniform is not None:
+            uniform, _ = padded_rows(uniform, in_one_batch=True)
         own = self.own_inputs(inputs, uniform, settings)
         outputs = self.predict_on_batch({**inputs, **own})
-        token_ids = outputs["token_ids"][:, : settings.max_new_tokens]
-        return {**outputs, "token_ids": token_ids}
+        token_ids = outputs["token_ids"][:rows, : settings.max_new_tokens]
+        return {**outputs, "token_ids": token_ids, "scores": outputs["scores"][:rows]}
 
     def own_inputs(
         self, inputs: dict, uniform, settings: Settings

@@ -15,6 +15,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_attn.kernels.custom_gradient import NO_SECOND_ORDER, with_gradient
 from keras_attn.kernels.dropout import dropout, fold_in
 from keras_attn.kernels.loop import (
     add_to_block,
@@ -29,7 +30,7 @@ from keras_attn.kernels.runtime import (
     is_tensorflow_on_cpu,
     is_tracing,
 )
-from keras_attn.kernels.xla import xla_fused
+from keras_attn.kernels.xla import traced_once, xla_fused
 from keras_attn.precision import at_least_float32, at_least_float32_dtype
 
 # Queries, and keys, of a block. XLA is fastest with the smaller ones; without it their
@@ -75,33 +76,36 @@ def blocked_attention(
         block_size: C, queries of a block and keys of a block. None = the fastest one,
             and no more padding than needed.
 
+    The gradient has a gradient too, which holds all scores; see `with_gradient`.
+
     Returns:
         (B, N, T, V), in the dtype of `value`. A query whose keys are all masked gets
         zeros.
     """
     optional = {"bias": bias, "mask": mask, "padding": padding_mask, "seed": seed}
     given = {name: x for name, x in optional.items() if x is not None}
-    is_fused = all(has_fixed_shape(tensor) for tensor in (query, key, value))
-    largest = _COMPILED_BLOCK_SIZE if are_blocks_compiled() else _BLOCK_SIZE
+    tensors = (query, key, value)
+    is_fused = all(has_fixed_shape(tensor) for tensor in tensors)
+    is_compiled = is_fused and are_blocks_compiled()
+    largest = _COMPILED_BLOCK_SIZE if is_compiled else _BLOCK_SIZE
     if block_size is None:
         sizes = [_block_size(x.shape[2], largest) for x in (query, key)]
     else:
         sizes = [block_size, block_size]
-    forward, backward = _passes(scale, is_causal, rate, *sizes, tuple(given), is_fused)
-    tensors = [ops.convert_to_tensor(x) for x in given.values()]
+    forward, backward, whole = _passes(
+        scale, is_causal, rate, *sizes, tuple(given), is_fused
+    )
+    # Copied: an eager mask becomes a tensor of this graph, which the gradient's knows.
+    others = [ops.copy(x) for x in given.values()]
     # Of the optional tensors the bias alone has a gradient.
-    biases, others = (tensors[:1], tensors[1:]) if "bias" in given else ([], tensors)
-
-    @ops.custom_gradient
-    def attend(*inputs):
-        outputs, log_sums = forward(*inputs, *others)
-
-        def gradient(upstream):
-            return backward(outputs, log_sums, upstream, *inputs, *others)
-
-        return outputs, gradient
-
-    return attend(query, key, value, *biases)
+    biases, others = (others[:1], others[1:]) if "bias" in given else ([], others)
+    return with_gradient(
+        lambda *inputs: forward(*inputs, *others),
+        lambda *tensors: backward(*tensors, *others),
+        lambda *inputs: whole(*inputs, *others),
+        *tensors,
+        *biases,
+    )
 
 
 @functools.cache
@@ -111,7 +115,7 @@ def _passes(scale, is_causal, rate, rows, columns, given, is_fused):
     They are the same ones for the same options, so that XLA compiles each once.
     """
 
-    def call_of(query, key, value, *tensors):
+    def call_of(query, key, value, *tensors, rows=rows, columns=columns):
         optional = dict(zip(given, tensors, strict=True))
         return _Call(
             query, key, value, scale, is_causal, rate, rows, columns, **optional
@@ -123,9 +127,12 @@ def _passes(scale, is_causal, rate, rows, columns, given, is_fused):
     def backward(outputs, log_sums, upstream, *inputs):
         return call_of(*inputs).backward(outputs, log_sums, upstream)
 
-    return (
-        (xla_fused(forward), xla_fused(backward)) if is_fused else (forward, backward)
-    )
+    def whole(query, key, value, *tensors):
+        rows, columns = ops.shape(query)[2], ops.shape(key)[2]
+        return call_of(query, key, value, *tensors, rows=rows, columns=columns).whole()
+
+    compiled = xla_fused if is_fused else traced_once
+    return compiled(forward), compiled(backward), whole
 
 
 class _Call:
@@ -149,7 +156,13 @@ class _Call:
     ):
         self.batch, self.heads, self.queries, self.key_dim = ops.shape(query)
         _, self.groups, self.keys, self.value_dim = ops.shape(value)
+        if rows is None:
+            rows = _unknown_block_size(self.queries)
+        if columns is None:
+            columns = _unknown_block_size(self.keys)
         self.scale, self.is_causal, self.rate = scale, is_causal, rate
+        # Without slices, which XLA cannot differentiate twice.
+        self.is_whole = False
         # Queries and keys of a block.
         self.rows, self.columns, self.seed = rows, columns, seed
         self.query_blocks = -(-self.queries // rows)
@@ -231,9 +244,7 @@ class _Call:
                     weights, ops.subtract(self._drop(change, i, j), shares)
                 )
                 if biases:
-                    biases = (
-                        add_to_block(biases[0], j, self._like_bias(change, of_pair)),
-                    )
+                    biases = (add_to_block(biases[0], j, self._like_bias(change)),)
                 change = ops.cast(change, query.dtype)
                 gradient = gradient + at_least_float32(self._per_query(change, keys))
                 return (
@@ -272,6 +283,15 @@ class _Call:
             return gradients
         return (*gradients, self._joined_pairs(outputs[1]))
 
+    def whole(self):
+        """The outputs by all scores at once, in a single pair of blocks."""
+        if self.seed is not None:
+            raise ValueError(f"{NO_SECOND_ORDER} Received: dropout={self.rate}")
+        self.is_whole = True
+        scores, visible = self._scores(self._scaled(self.query), self.key, 0, 0)
+        weights = ops.cast(_visible(ops.softmax(scores), visible), self.value.dtype)
+        return self._per_query(weights, self.value)
+
     def _pad_pairs(self, inputs):
         """(B, N, T, S) of whole blocks along the axes T and S, unless they are 1."""
         for axis, size in ((2, self.rows), (3, self.columns)):
@@ -303,6 +323,8 @@ class _Call:
 
     def _pair_block(self, inputs, i, j):
         """Rows and columns of one pair of blocks, unless there is one alone."""
+        if self.is_whole:
+            return inputs
         blocks = {2: (i, self.rows), 3: (j, self.columns)}
         return slice_axes(
             inputs, {axis: x for axis, x in blocks.items() if inputs.shape[axis] != 1}
@@ -325,7 +347,7 @@ class _Call:
             scores = scores + ops.maximum(added, -1e9)
         masks = []
         if self.real is not None:
-            masks.append(slice_axes(self.real, {3: (j, self.columns)}))
+            masks.append(self._pair_block(self.real, i, j))
         if self.mask is not None:
             masks.append(self._pair_block(self.mask, i, j))
         if self.is_causal:
@@ -350,7 +372,7 @@ class _Call:
         if self.groups == self.heads:
             return ops.matmul(left, right)
         product = ops.matmul(self._grouped(left), right)
-        shape = (self.batch, self.heads, self.rows, product.shape[-1])
+        shape = (self.batch, self.heads, self.rows, ops.shape(product)[-1])
         return ops.reshape(product, shape)
 
     def _per_key(self, left, right):
@@ -362,7 +384,8 @@ class _Call:
         """(B, N, C, K) -> (B, G, N/G·C, K)."""
         if self.groups == self.heads:
             return inputs
-        return ops.reshape(inputs, (self.batch, self.groups, -1, inputs.shape[-1]))
+        width = ops.shape(inputs)[-1]
+        return ops.reshape(inputs, (self.batch, self.groups, -1, width))
 
     def _joined(self, blocks, length=None):
         """(T/C, B, N, C, V) -> (B, N, T, V), cut off at a length."""
@@ -372,9 +395,9 @@ class _Call:
         )
         return joined if length is None else joined[:, :, :length]
 
-    def _like_bias(self, change, shape):
+    def _like_bias(self, change):
         """(B, N, C, C), summed over the axes along which the bias is 1."""
-        axes = [axis for axis in range(4) if shape[axis] == 1]
+        axes = [axis for axis in range(4) if self.bias.shape[axis] == 1]
         return ops.sum(change, axes, keepdims=True) if axes else change
 
     def _joined_pairs(self, blocks):
@@ -417,7 +440,14 @@ def slice_axes(inputs, blocks):
 
 def _block_size(length, largest):
     """The size of equal blocks, at most the largest, a multiple of 8."""
-    if length is None or length <= largest:
-        return largest if length is None else -(-length // 8) * 8
+    if length is None:
+        return None
+    if length <= largest:
+        return -(-length // 8) * 8
     count = -(-length // largest)
     return min(largest, -(-length // (8 * count)) * 8)
+
+
+def _unknown_block_size(length):
+    """The size of blocks of a length that only the graph will know when it runs."""
+    return ops.minimum(-(-length // 8) * 8, _BLOCK_SIZE)

@@ -15,9 +15,14 @@ from keras_attn.kernels.blocked_attention import are_blocks_compiled, blocked_at
 from keras_attn.kernels.cudnn_attention import cudnn_attends_to, cudnn_attention
 from keras_attn.kernels.devices import platform
 from keras_attn.kernels.dropout import RandomDropout
+from keras_attn.kernels.dropout import dropout as kernels_dropout
 from keras_attn.kernels.runtime import (
     has_fixed_shape,
+    infers_shapes,
+    is_compiled_by_xla,
+    is_differentiated_twice,
     is_tensorflow,
+    is_tracing,
 )
 from keras_attn.kernels.splash_attention import splash_attention
 
@@ -31,6 +36,9 @@ _PAIRS = {
 }
 # The same for chunks of queries, where scores are not products of queries and keys.
 _CHUNKED_PAIRS = 1024**2
+# The same where a graph learns the lengths when it runs: XLA does not compile it anew
+# for each.
+_UNKNOWN_PAIRS = 1024**2
 # The same for cuDNN (`benchmarks/gpu.py`, an H100, from the smallest length measured).
 _CUDNN_PAIRS = 512**2
 # The same for Splash. No TPU was at hand: it is the compiler's memory that gains.
@@ -53,27 +61,68 @@ def whole_scores() -> Iterator[None]:
         _local.whole = before
 
 
-def prefers_chunks(query, key, dropout=None) -> bool:
-    """Whether to attend a chunk of queries at a time, as in `query_chunks`.
+def attend_by_length(tensors, in_parts, at_once, dropout=None) -> Any:
+    """Attention a chunk of queries at a time (`query_chunks`), or by all scores.
 
     Args:
-        query: (B, N, T, H).
-        key: (B, N, S, H).
+        tensors: Queries (B, N, T, H), keys (B, N, S, H) and values (B, N, S, V).
+        in_parts: Computes the outputs in chunks; gets the rate of the dropout and its
+            seed, which is None without any.
+        at_once: Computes the outputs by all scores; gets the dropout, a function or
+            None.
         dropout: A function that drops probabilities, or None.
+
+    Returns:
+        What one of the functions returns. A graph that does not know the lengths has
+        both, and runs one of them.
     """
-    if getattr(_local, "whole", False):
-        return False
-    if dropout is not None and not isinstance(dropout, RandomDropout):
-        return False
-    if not all(has_fixed_shape(tensor) for tensor in (query, key)):
-        return False
-    return query.shape[2] * key.shape[2] >= _CHUNKED_PAIRS
+    whole = getattr(_local, "whole", False)
+    if whole or not (dropout is None or isinstance(dropout, RandomDropout)):
+        return at_once(dropout)
+    return _by_length(tensors, _CHUNKED_PAIRS, in_parts, at_once, dropout)
+
+
+def _by_length(tensors, least, in_parts, at_once, dropout):
+    """`in_parts` from a number of pairs of a query and a key on, else `at_once`."""
+    query, key, *_ = tensors
+    if all(has_fixed_shape(tensor) for tensor in tensors):
+        pairs = query.shape[2] * key.shape[2]
+        if pairs < least or query.shape[0] == 0:  # Empty tensors have no maximum.
+            return at_once(dropout)
+        return in_parts(*_drawn(dropout))
+    # Elsewhere than in a graph of TensorFlow a length is unknown only to shapes.
+    if not is_tracing() or infers_shapes():
+        return at_once(dropout)
+    if is_compiled_by_xla():
+        return in_parts(*_drawn(dropout))
+    # TensorFlow cannot differentiate twice what chooses between two gradients.
+    if is_differentiated_twice(tensors):
+        return at_once(dropout)
+    import tensorflow as tf
+
+    rate, seed = _drawn(dropout)
+
+    def drop(weights):
+        return kernels_dropout(weights, rate, seed)
+
+    lengths = [tf.shape(tensor, tf.int64)[2] for tensor in (query, key)]
+    return tf.cond(
+        lengths[0] * lengths[1] >= least,
+        lambda: in_parts(rate, seed),
+        lambda: at_once(None if seed is None else drop),
+    )
+
+
+def _drawn(dropout):
+    """The rate and the seed of a dropout; 0 and None without any."""
+    return (0.0, None) if dropout is None else (dropout.rate, dropout.next_seed())
 
 
 def lean_attention(
     query,
     key,
     value,
+    at_once,
     *,
     scale,
     bias=None,
@@ -84,12 +133,14 @@ def lean_attention(
 ) -> Any:
     """Attention without a tensor of all scores, if one of its forms gains.
 
-    Never for unknown lengths: which form is the better one depends on them.
+    Where a graph of TensorFlow does not know the lengths, it chooses when it runs.
 
     Args:
         query: (B, N, T, H).
         key: (B, G, S, H), N a multiple of G.
         value: (B, G, S, V).
+        at_once: Computes the outputs by all scores; gets the dropout, a function or
+            None.
         scale: Factor of the scores.
         bias: Added to the scores, (B, N, T, S) or 1 along any axis; or None.
         mask: Boolean, (B, N, T, S) or 1 along any axis, True = attend; or None.
@@ -98,19 +149,17 @@ def lean_attention(
         dropout: A function that drops probabilities, or None.
 
     Returns:
-        (B, N, T, V) in the dtype of `value`, or None if all scores at once are the
-        better form, or the only one.
+        (B, N, T, V) in the dtype of `value`.
     """
     if getattr(_local, "whole", False):
-        return None
-    if not all(has_fixed_shape(tensor) for tensor in (query, key, value)):
-        return None
-    pairs = query.shape[2] * key.shape[2]
+        return at_once(dropout)
+    is_known = all(has_fixed_shape(tensor) for tensor in (query, key, value))
     kind = platform()
     is_plain = bias is None and mask is None and dropout is None
-    if kind != "cpu" and is_plain and not is_tensorflow():
+    if is_known and kind != "cpu" and is_plain and not is_tensorflow():
         if not isinstance(query.shape[0], int):  # Keras infers shapes.
-            return None
+            return at_once(dropout)
+        pairs = query.shape[2] * key.shape[2]
         masks = {"padding_mask": padding_mask, "is_causal": is_causal}
         if kind == "tpu" and pairs >= _SPLASH_PAIRS:
             return splash_attention(query, key, value, scale=scale, **masks)
@@ -120,25 +169,25 @@ def lean_attention(
             and cudnn_attends_to(query, key, value, **masks)
         ):
             return cudnn_attention(query, key, value, scale=scale, **masks)
+    if not (dropout is None or isinstance(dropout, RandomDropout)):
+        return at_once(dropout)
     least = _ACCELERATOR_PAIRS
     if kind == "cpu":
-        least = _PAIRS[are_blocks_compiled(), bool(is_causal)]
-    if pairs < least:
-        return None
-    rate, seed = 0.0, None
-    if isinstance(dropout, RandomDropout):
-        rate, seed = dropout.rate, dropout.next_seed()
-    elif dropout is not None:
-        return None
-    return blocked_attention(
-        query,
-        key,
-        value,
-        scale=scale,
-        bias=bias,
-        mask=mask,
-        padding_mask=padding_mask,
-        is_causal=is_causal,
-        rate=rate,
-        seed=seed,
-    )
+        known = _PAIRS[are_blocks_compiled(), bool(is_causal)]
+        least = known if is_known else _UNKNOWN_PAIRS
+
+    def in_blocks(rate, seed):
+        return blocked_attention(
+            query,
+            key,
+            value,
+            scale=scale,
+            bias=bias,
+            mask=mask,
+            padding_mask=padding_mask,
+            is_causal=is_causal,
+            rate=rate,
+            seed=seed,
+        )
+
+    return _by_length((query, key, value), least, in_blocks, at_once, dropout)

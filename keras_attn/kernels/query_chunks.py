@@ -16,9 +16,10 @@ from typing import Any
 from keras import ops
 
 from keras_attn.kernels.blocked_attention import pad_axis, slice_axes
+from keras_attn.kernels.custom_gradient import NO_SECOND_ORDER, with_gradient
 from keras_attn.kernels.loop import sequential_scan
 from keras_attn.kernels.runtime import has_fixed_shape, is_tensorflow
-from keras_attn.kernels.xla import xla_fused
+from keras_attn.kernels.xla import traced_once, xla_fused
 from keras_attn.precision import at_least_float32, at_least_float32_dtype
 
 # Queries of a chunk: enough for the products to be fast.
@@ -47,7 +48,8 @@ def attend_in_chunks(
             queries have gradients.
         pairs: Tensors without a gradient, (B, N, T, S) or 1 along any axis, of which
             the function gets the rows of its queries.
-        constants: Tensors without a gradient, which the function gets whole.
+        constants: Tensors without a gradient, which the function gets whole: seeds of
+            its random numbers.
         size: C. None = the fastest, and no more padding than needed.
 
     Returns:
@@ -58,21 +60,24 @@ def attend_in_chunks(
         size = _CHUNK_SIZE
         if length is not None:
             size = -(-length // max(1, -(-length // size)))
-    pairs, constants = (
-        tuple(map(ops.convert_to_tensor, each)) for each in (pairs, constants)
-    )
+    # Copied: an eager mask becomes a tensor of this graph, which the gradient's knows.
+    pairs, constants = (tuple(map(ops.copy, each)) for each in (pairs, constants))
     is_fused = all(has_fixed_shape(x) for x in (query, *pairs))
     forward, backward = _passes(function, size, len(shared), len(pairs), is_fused)
 
-    @ops.custom_gradient
-    def attend(query, *shared):
-        def gradient(upstream):
-            return backward(upstream, query, *shared, *pairs, *constants)
+    def whole(query, *shared):
+        if constants:
+            raise ValueError(NO_SECOND_ORDER)
+        return function(0, query, shared, pairs, constants)
 
-        return forward(query, *shared, *pairs, *constants), gradient
-
-    # Variables are copied: gradients are those of arguments alone.
-    return attend(query, *map(ops.copy, shared))
+    return with_gradient(
+        lambda *inputs: (forward(*inputs, *pairs, *constants), ()),
+        lambda _, __, *inputs: backward(*inputs, *pairs, *constants),
+        whole,
+        query,
+        # Variables are copied: gradients are those of arguments alone.
+        *map(ops.copy, shared),
+    )
 
 
 @functools.cache
@@ -125,9 +130,8 @@ def _passes(function, size, num_shared, num_pairs, is_fused):
         of_shared = (ops.cast(total, x.dtype) for total, x in pairs)
         return (_joined(of_query, length), *of_shared)
 
-    return (
-        (xla_fused(forward), xla_fused(backward)) if is_fused else (forward, backward)
-    )
+    compiled = xla_fused if is_fused else traced_once
+    return compiled(forward), compiled(backward)
 
 
 def _chunk(inputs, i, size):

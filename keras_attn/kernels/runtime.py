@@ -68,6 +68,21 @@ def has_distribution_strategy() -> bool:
     return tf.distribute.has_strategy()
 
 
+def infers_shapes() -> bool:
+    """Whether Keras computes shapes alone, as when a functional model is built."""
+    from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+    return in_symbolic_scope()
+
+
+def is_differentiated_twice(tensors) -> bool:
+    """Whether several of TensorFlow's tapes, or a persistent one, watch a tensor."""
+    from tensorflow.python.ops import gradients_util
+
+    found = gradients_util.PossibleTapeGradientTypes(tensors)
+    return found == gradients_util.POSSIBLE_GRADIENT_TYPES_HIGHER_ORDER
+
+
 def has_fixed_shape(tensor) -> bool:
     """Whether all axes of a tensor are known, except perhaps the batch.
 

@@ -1,4 +1,4 @@
-"""Element-wise operations that XLA fuses and TensorFlow would run one by one."""
+"""Functions that TensorFlow's graphs call: fused by XLA, or traced once for all."""
 
 import functools
 
@@ -25,19 +25,42 @@ def xla_fused(function):
     def call(*tensors):
         if not (is_tensorflow_on_cpu() and is_tracing()):
             return function(*tensors)
-        specifications = tuple((tuple(x.shape), x.dtype) for x in tensors)
-        return _compiled(function, specifications)(*tensors)
+        return _graph_of(function, tensors, jit_compile=True)(*tensors)
 
     return call
 
 
+def traced_once(function):
+    """Traces a function once for all calls in TensorFlow graphs, of any lengths.
+
+    Args:
+        function: As for `xla_fused`.
+
+    Returns:
+        A function with the same arguments and results.
+    """
+
+    @functools.wraps(function)
+    def call(*tensors):
+        if not is_tracing():
+            return function(*tensors)
+        return _graph_of(function, tensors, jit_compile=None)(*tensors)
+
+    return call
+
+
+def _graph_of(function, tensors, jit_compile):
+    specifications = tuple((tuple(x.shape), x.dtype) for x in tensors)
+    return _traced(function, specifications, jit_compile)
+
+
 @functools.cache
-def _compiled(function, specifications):
-    """One compiled function for all layers of the same size."""
+def _traced(function, specifications, jit_compile):
+    """One graph for all layers of the same size."""
     import tensorflow as tf
 
     with tf.init_scope():
-        compiled = tf.function(function, jit_compile=True, autograph=False)
+        compiled = tf.function(function, jit_compile=jit_compile, autograph=False)
         return compiled.get_concrete_function(
             *(tf.TensorSpec(shape, dtype) for shape, dtype in specifications)
         )

@@ -187,8 +187,6 @@ def scaled_dot_product_attention(
         The weighted sums of the values, (B, N, T, V), and the probabilities before
         dropout, (B, N, T, S), or None if they were not requested.
     """
-    batch, heads, length, size = ops.shape(query)
-    groups = key.shape[1]
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
     if (
@@ -196,19 +194,45 @@ def scaled_dot_product_attention(
         and cache is None
         and all(x is None or len(x.shape) == 4 for x in (mask, bias))
     ):
-        outputs = lean_attention(
-            query,
-            key,
-            value,
-            scale=scale,
-            bias=bias,
-            mask=mask,
-            padding_mask=padding_mask,
-            is_causal=is_causal,
-            dropout=dropout,
-        )
-        if outputs is not None:
-            return outputs, None
+        options = {"scale": scale, "bias": bias, "mask": mask}
+        options |= {"padding_mask": padding_mask, "is_causal": is_causal}
+
+        def at_once(dropout):
+            return _by_all_scores(query, key, value, dropout=dropout, **options)[0]
+
+        outputs = lean_attention(query, key, value, at_once, dropout=dropout, **options)
+        return outputs, None
+    outputs, weights = _by_all_scores(
+        query,
+        key,
+        value,
+        cache=cache,
+        mask=mask,
+        padding_mask=padding_mask,
+        is_causal=is_causal,
+        bias=bias,
+        scale=scale,
+        dropout=dropout,
+    )
+    return outputs, weights if return_weights else None
+
+
+def _by_all_scores(
+    query,
+    key,
+    value,
+    *,
+    scale,
+    bias,
+    mask,
+    padding_mask,
+    is_causal,
+    dropout,
+    cache=None,
+):
+    """Outputs and probabilities of `scaled_dot_product_attention`."""
+    batch, heads, length, size = ops.shape(query)
+    groups = key.shape[1]
     causal = causal_mask(length, ops.shape(key)[2]) if is_causal else None
     mask = merge_masks(padding_mask=padding_mask, attention_mask=mask, causal=causal)
     if groups != heads:
@@ -236,7 +260,7 @@ def scaled_dot_product_attention(
         )
     if groups != heads:  # (B, G, N/G·T, V) -> (B, N, T, V)
         outputs = ops.reshape(outputs, (batch, heads, length, value.shape[-1]))
-    return outputs, weights if return_weights else None
+    return outputs, weights
 
 
 def split_heads(inputs, num_heads):

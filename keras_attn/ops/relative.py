@@ -23,8 +23,8 @@ from typing import Any
 
 from keras import ops
 
-from keras_attn.kernels.dropout import RandomDropout, dropout, fold_in
-from keras_attn.kernels.lean_attention import prefers_chunks
+from keras_attn.kernels.dropout import dropout, fold_in
+from keras_attn.kernels.lean_attention import attend_by_length
 from keras_attn.kernels.query_chunks import attend_in_chunks
 from keras_attn.ops.attention import attention_weights, dot_scores
 from keras_attn.ops.positions import sinusoid_angles
@@ -174,27 +174,30 @@ def relative_attention(
     tensors = (key, value, position_key, content_bias, position_bias)
     if same_segment is not None:
         tensors += (segment_bias, segment_embedding)
-    if (
-        not return_weights
-        and (mask is None or len(mask.shape) == 4)
-        and prefers_chunks(query, key, dropout)
-    ):
-        pairs = () if same_segment is None else (ops.expand_dims(same_segment, 1),)
-        pairs += () if mask is None else (mask,)
-        is_random = isinstance(dropout, RandomDropout)
-        function = _chunk_function(
-            dropout.rate if is_random else 0.0,
-            same_segment is not None,
-            mask is not None,
-        )
-        seeds = (dropout.next_seed(),) if is_random else ()
-        return attend_in_chunks(function, query, tensors, pairs, seeds), None
-    scores = _scores(query, tensors, same_segment)
-    weights = attention_weights(scores, mask)
-    dropped = ops.cast(weights, value.dtype)
-    if dropout is not None:
-        dropped = dropout(dropped)
-    return ops.matmul(dropped, value), weights if return_weights else None
+
+    def at_once(dropout):
+        scores = _scores(query, tensors, same_segment)
+        weights = attention_weights(scores, mask)
+        dropped = ops.cast(weights, value.dtype)
+        if dropout is not None:
+            dropped = dropout(dropped)
+        return ops.matmul(dropped, value), weights
+
+    if return_weights or not (mask is None or len(mask.shape) == 4):
+        outputs, weights = at_once(dropout)
+        return outputs, weights if return_weights else None
+    pairs = () if same_segment is None else (ops.expand_dims(same_segment, 1),)
+    pairs += () if mask is None else (mask,)
+
+    def in_chunks(rate, seed):
+        seeds = () if seed is None else (seed,)
+        function = _chunk_function(rate, same_segment is not None, mask is not None)
+        return attend_in_chunks(function, query, tensors, pairs, seeds)
+
+    outputs = attend_by_length(
+        (query, key, value), in_chunks, lambda dropout: at_once(dropout)[0], dropout
+    )
+    return outputs, None
 
 
 def _scores(query, tensors, same_segment):
@@ -219,7 +222,7 @@ def _chunk_function(rate, has_segments, has_mask) -> Callable:
 
     def attend(start, query, tensors, pairs, seeds):
         key, value, position_key, *others = tensors
-        rows, keys, distances = query.shape[2], key.shape[2], position_key.shape[2]
+        rows, keys, distances = (ops.shape(x)[2] for x in (query, key, position_key))
         # Their distances, of which the first is not one of theirs: see
         # `relative_distances`. Queries of padding are after the last one.
         padded = ops.pad(position_key, [(0, 0), (0, 0), (rows, 0), (0, 0)])

@@ -28,6 +28,7 @@ from keras_attn.layers.adaptation.quantization import (
     dequantize,
     quantize,
 )
+from keras_attn.layers.adaptation.switching import adapters_off, set_adapters
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.feedback.advantages import (
     generalized_advantages,
@@ -68,13 +69,7 @@ from keras_attn.training.feedback.token_probabilities import (
     token_kl,
     token_log_probabilities,
 )
-from keras_attn.training.lora import (
-    LoRAReport,
-    adapters_off,
-    enable_lora,
-    merge_lora,
-    set_adapters,
-)
+from keras_attn.training.lora import LoRAReport, enable_lora, merge_lora
 from keras_attn.training.losses.adversarial import (
     AdversarialTrainer,
     hinge_discriminator_loss,

@@ -1,10 +1,9 @@
 """LoRA on whole models: low-rank updates of chosen kernels, everything else fixed."""
 
-import contextlib
 import math
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
@@ -18,9 +17,22 @@ from keras_attn.layers.adaptation.adaptable import (
     kernels_changed,
     restore_kernel,
 )
+from keras_attn.layers.adaptation.kept import (
+    forget_kept,
+    keep,
+    kept_in,
+    own_weights,
+)
 from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
-from keras_attn.layers.adaptation.paths import grouped, lines_of, not_adaptable, path_of
+from keras_attn.layers.adaptation.paths import (
+    check_adapter_name,
+    grouped,
+    lines_of,
+    not_adaptable,
+    path_of,
+)
 from keras_attn.layers.adaptation.quantization import dequantize
+from keras_attn.layers.adaptation.switching import as_tuple, switch, updates_in
 
 
 class LoRAReport(NamedTuple):
@@ -103,7 +115,9 @@ def enable_lora(
             expressions for a whole path; "query_key_value" is one update for all three
             parts, as in PEFT's for GPT-2. "all" is every part of every kernel.
         also_train: Names of layers that train as a whole, such as "classifier", a head
-            that is new. Their kernels of integers become variables again.
+            that is new. Their kernels of integers become variables again. The scale
+            of a norm, or a kernel, that is 0 everywhere trains, too, as the last norm
+            of a new ResNet's blocks: fixed, it would stop all gradients.
         rslora: Whether s is α/√r.
         name: Name of the updates.
         seed: Seed of A and of the dropout. None = from `keras.utils.set_random_seed`.
@@ -128,11 +142,7 @@ def enable_lora(
     """
     check_positive("rank", rank)
     check_fraction("dropout", dropout)
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
-        raise ValueError(
-            "`name` must consist of letters, digits, '_', '.' and '-'. Received: "
-            f"name={name!r}"
-        )
+    check_adapter_name(name)
     alpha = rank if alpha is None else alpha
     if not alpha > 0:
         raise ValueError(f"`alpha` must be above 0. Received: alpha={alpha}")
@@ -154,7 +164,7 @@ def enable_lora(
             f"rank={rank}, and a model with {grouped(passed_over)}"
         )
     for part in found:
-        check_update(part.layer, part.attribute, rank, name)
+        check_update(part.layer, part.attribute, name, rank)
     add_updates(
         found,
         name,
@@ -165,38 +175,89 @@ def enable_lora(
     )
     for layer in whole:
         dequantize(layer)
-    report = train_only_updates(model, name, whole)
+        # Anew, or its weights would stay fixed, which an earlier call may have fixed.
+        layer.trainable = False
+        layer.trainable = True
+    kept = [(x, own_weights(x)) for layer in whole for x in layer._flatten_layers()]
+    switch(model, ())
+    stuck = _zero_factors(model, inside)
+    report = train_only_updates(model, name, kept + stuck)
     return report._replace(
         # In the order of the targets.
         adapted=tuple(part.path for part in found),
+        also_trained=tuple(map(path_of, whole))
+        + tuple(f"{path_of(layer)}/{x.name}" for layer, own in stuck for x in own),
         passed_over=passed_over if targets == "all" else {},
     )
 
 
+def _zero_factors(model, inside):
+    """Layers, and their norms' scales and kernels that are 0 and have no update.
+
+    Fixed, they would let no gradient through to the updates before them.
+
+    Args:
+        model: The model, with its updates, which are off.
+        inside: `id` of each layer that trains anyway.
+    """
+    found = []
+    for layer in model._flatten_layers():
+        updated = [x.base for x in layer._layers if isinstance(x, LowRankKernel)]
+        own = [
+            x
+            for x in own_weights(layer)
+            if (x.name == "gamma" or x.name.endswith("kernel"))
+            and not any(x is each for each in updated)
+            and _is_zero(x)
+        ]
+        if own and id(layer) not in inside:
+            found.append((layer, own))
+    return found
+
+
+def _is_zero(variable):
+    # Few have a first number of 0; the others are read no further.
+    value = keras.ops.convert_to_tensor(variable)
+    first = keras.ops.reshape(value, (-1,))[:1]
+    return not any(
+        bool(keras.ops.convert_to_numpy(keras.ops.any(x))) for x in (first, value)
+    )
+
+
 def train_only_updates(
-    model: keras.Model, name: str, whole: Sequence[keras.layers.Layer]
+    model: keras.Model,
+    name: str,
+    whole: Sequence[tuple[keras.layers.Layer, Sequence[keras.Variable]]],
 ) -> LoRAReport:
-    """Fixes everything but the updates of a name, which are switched on, and layers.
+    """Fixes everything but what an adapter has, which is switched on.
 
     Args:
         model: The model.
-        name: Name of the updates.
-        whole: Layers that train as a whole.
+        name: Name of the adapter, whose low-rank updates the model has.
+        whole: Layers, and weights of their own that the adapter has as a whole.
 
     Returns:
         As from `enable_lora`, without `passed_over`.
     """
-    _fix_all_but(model, {id(layer) for layer in whole})
-    set_adapters(model, name)
+    # From the values of the base, whichever adapter is on.
+    switch(model, ())
+    for layer, weights in whole:
+        if weights:
+            keep(layer, name, weights)
+    _fix_all_but_updates(model)
+    switch(model, (name,))
     kernels_changed(model)
     adapted = [part.path for part in kernel_parts(model) if _has_update(part, name)]
     trained = sum(math.prod(x.shape) for x in model.trainable_variables)
+    copies = sum(
+        math.prod(x.shape) for kept in kept_in(model) for x in kept.weights.weights
+    )
     return LoRAReport(
         tuple(adapted),
-        tuple(layer.path or layer.name for layer in whole),
+        tuple(path_of(layer) for layer, weights in whole if weights),
         {},
         trained,
-        sum(math.prod(x.shape) for x in model.weights) - trained,
+        sum(math.prod(x.shape) for x in model.weights) - copies - trained,
     )
 
 
@@ -207,69 +268,17 @@ def _has_update(part, name):
     return part.columns in kernel.updates[name].columns
 
 
-def set_adapters(model: keras.Model, names: str | Sequence[str] | None) -> None:
-    """Switches the low-rank updates of these names on, and all others off.
-
-    Those that are on train, and their sum is added to each kernel. Functions that are
-    compiled already follow; compile the model again before `fit`.
-
-    Args:
-        model: A model after `enable_lora`.
-        names: One name or several. None = none: the model is its base.
-
-    Raises:
-        ValueError: If the model has no update of a name.
-    """
-    chosen = _as_tuple(names or ())
-    updates = _updates(model)
-    known = sorted({update.name for update in updates})
-    for name in chosen:
-        if name not in known:
-            raise ValueError(
-                f"`names` must be names of low-rank updates of this model, {known}. "
-                f"Received: names={names!r}"
-            )
-    for update in updates:
-        is_on = update.name in chosen
-        update.scale.assign(update.initial_scale if is_on else 0.0)
-        for kernel in (*update.a_kernels, *update.b_kernels):
-            kernel.trainable = is_on
-
-
-@contextlib.contextmanager
-def adapters_off(model: keras.Model) -> Iterator[None]:
-    """Within this block the model is its base, without any low-rank update.
-
-    Args:
-        model: A model after `enable_lora`.
-
-    Example:
-        ```python
-        with adapters_off(policy):
-            reference = policy.predict(batch)
-        ```
-    """
-    scales = [update.scale for update in _updates(model)]
-    # Tensors, since a compiled step may switch them, too.
-    before = [keras.ops.copy(scale) for scale in scales]
-    for scale in scales:
-        scale.assign(0.0)
-    try:
-        yield
-    finally:
-        for scale, value in zip(scales, before, strict=True):
-            scale.assign(value)
-
-
 def merge_lora(model: keras.Model) -> None:
     """Adds the low-rank updates that are on to their kernels, and removes all.
 
-    The model then is as before `enable_lora`: same layers, files and speed, and all of
-    it trains. Kernels of integers with updates become float kernels.
+    Layers that train as a whole keep the values that are in use. The model then is as
+    before `enable_lora`: same layers, files and speed, and all of it trains. Kernels of
+    integers with updates become float kernels.
 
     Args:
         model: A model after `enable_lora`. Compile it before the next `fit`.
     """
+    forget_kept(model)
     for layer in adaptable_layers(model):
         for attribute in layer.kernel_parts():
             if isinstance(getattr(layer, attribute), LowRankKernel):
@@ -298,7 +307,7 @@ def find_parts(
     if targets == "all":
         return [part for part in parts if not part.is_whole]
     found = {}
-    for target in _as_tuple(targets):
+    for target in as_tuple(targets):
         matches = [part for part in parts if _matches(target, part.path)]
         if not matches:
             for path, reason in passed_over.items():
@@ -401,31 +410,29 @@ def _layers_named(model, names):
     for each in model._flatten_layers():
         if isinstance(each, keras.Model):
             layers.update({layer.name: layer for layer in each.layers})
-    for name in _as_tuple(names):
+    for name in as_tuple(names):
         if name not in layers:
             raise ValueError(
                 "`also_train` must be names of layers of the model: "
                 f"{', '.join(layers)}. Received: {name!r}"
             )
-    return [layers[name] for name in _as_tuple(names)]
+    return [layers[name] for name in as_tuple(names)]
 
 
-def _fix_all_but(model, whole):
-    """Lets only low-rank updates train, and the layers whose ids are given."""
+def _fix_all_but_updates(model):
+    """Fixes all weights but low-rank updates; what adapters keep trains if it is on."""
     for layer in model.layers:
-        if id(layer) in whole:
-            layer.trainable = True
-        elif isinstance(layer, keras.Model):
-            _fix_all_but(layer, whole)
-        elif not _updates(layer):
-            layer.trainable = False
-        else:
+        if isinstance(layer, keras.Model):
+            _fix_all_but_updates(layer)
+        elif updates_in(layer) or kept_in(layer):
             _fix_base(layer)
+        else:
+            layer.trainable = False
 
 
 def _fix_base(layer):
     """Fixes all of a layer but the updates inside it."""
-    mine = {id(weight) for update in _updates(layer) for weight in update.weights}
+    mine = {id(weight) for update in updates_in(layer) for weight in update.weights}
     for each in layer._flatten_layers():
         # Its moving statistics would change in training.
         if isinstance(each, keras.layers.BatchNormalization):
@@ -433,11 +440,3 @@ def _fix_base(layer):
     for weight in layer.weights:
         if id(weight) not in mine:
             weight.trainable = False
-
-
-def _updates(layer) -> list[LowRankUpdate]:
-    return [x for x in layer._flatten_layers() if isinstance(x, LowRankUpdate)]
-
-
-def _as_tuple(names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)

@@ -11,10 +11,12 @@
 | `loading.py`  | `load_checkpoint`, and the same model without its weights      |
 | `saving.py`   | `save_checkpoint`                                              |
 | `modules.py`  | the parts of our kernels that are modules in transformers      |
-| `adapters.py` | `load_lora`, `save_lora`: updates in PEFT's layout             |
+| `adapters.py` | `load_lora`: updates in PEFT's layout; `save_lora` and the      |
+|               | fields are in `adapter_saving.py` and `adapter_config.py`      |
 """
 
-from keras_attn.models.checkpoints.adapters import load_lora, save_lora
+from keras_attn.models.checkpoints.adapter_saving import save_lora
+from keras_attn.models.checkpoints.adapters import load_lora
 from keras_attn.models.checkpoints.loading import load_checkpoint
 from keras_attn.models.checkpoints.saving import save_checkpoint
 

@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,7 +84,8 @@ class Folder:
                 f"*.safetensors. Received: folder={str(path)!r}"
             )
         names, fields = self._read_config()
-        self._files = {}
+        # Key to the file, and to its key in it.
+        self._files: dict[str, tuple[TensorFile, str]] = {}
         for name, keys in self._weight_files(names).items():
             file = TensorFile(self.path / name)
             if keys is not None and keys != set(file.shapes):
@@ -93,18 +94,42 @@ class Folder:
                     f"{name} in {preview(keys ^ set(file.shapes))}. "
                     f"Received: folder={str(path)!r}"
                 )
-            self._files.update(dict.fromkeys(file.shapes, file))
-        self.shapes = {key: file.shapes[key] for key, file in self._files.items()}
-        self.dtypes = {key: file.dtypes[key] for key, file in self._files.items()}
+            self._files |= {key: (file, key) for key in file.shapes}
+        self.shapes = {key: file.shapes[key] for key, (file, _) in self._files.items()}
+        self.dtypes = {key: file.dtypes[key] for key, (file, _) in self._files.items()}
         self.config = Config(fields, self.shapes, names.config)
 
     def read(self, key: str) -> np.ndarray:
         """Reads the tensor of a key; it is not cached."""
-        return self._files[key].read(key)
+        file, name = self._files[key]
+        return file.read(name)
 
     def read_part(self, key: str, index: Index) -> np.ndarray:
         """Reads a part of the tensor of a key; it is not cached."""
-        return self._files[key].read_part(key, index)
+        file, name = self._files[key]
+        return file.read_part(name, index)
+
+    def add_file(self, path: Path, prefix: str) -> None:
+        """Adds the tensors of a further file.
+
+        Args:
+            path: The file.
+            prefix: What their keys begin with from now on.
+
+        Raises:
+            FileNotFoundError: If it is missing.
+        """
+        if not path.exists():
+            raise FileNotFoundError(
+                f"`folder` must have {path.parent.name}/{path.name}; files that can "
+                "contain code (*.bin) are never opened. "
+                f"Received: folder={str(self.path)!r}"
+            )
+        file = TensorFile(path)
+        for key, shape in file.shapes.items():
+            self._files[prefix + key] = file, key
+            self.shapes[prefix + key] = shape
+            self.dtypes[prefix + key] = file.dtypes[key]
 
     def _read_config(self) -> tuple[Files, dict]:
         """The names of the files to read, and the fields of the configuration.
@@ -183,8 +208,9 @@ def write_folder(
     config: dict,
     tensors: dict[str, Tensor],
     max_shard_bytes: int,
-    others: dict[str, dict] | None = None,
+    others: dict[str, Any] | None = None,
     files: Files = FILES,
+    apart: dict[str, dict[str, Tensor]] | None = None,
 ) -> None:
     """Writes a checkpoint to a temporary folder, and moves it once it is complete.
 
@@ -196,8 +222,9 @@ def write_folder(
         config: The content of `config.json`.
         tensors: Key to tensor, in the order of the files.
         max_shard_bytes: Maximum size of a weight file, where it can be split.
-        others: The content of each further JSON file by its name.
+        others: The content of each further JSON file by its path in the folder.
         files: Names of the files.
+        apart: The tensors of each further weight file, by its path in the folder.
 
     Raises:
         NotADirectoryError: If `path` is a file.
@@ -218,7 +245,7 @@ def write_folder(
         if files.can_be_split:
             parts = list(shards(tensors, max_shard_bytes))
         texts = {**(others or {}), files.config: config}
-        _write_files(stage, texts, parts, files.weights)
+        _write_files(stage, texts, parts, files.weights, apart or {})
     except BaseException:
         shutil.rmtree(stage)
         raise
@@ -228,8 +255,10 @@ def write_folder(
         _replace_files(stage, path, files)
 
 
-def _write_files(folder, texts, parts, weights):
+def _write_files(folder, texts, parts, weights, apart):
     """Writes the weights, one part per file, their index if needed, and JSON files."""
+    for name in (*texts, *apart):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
     files = {weights: parts[0]}
     if len(parts) > 1:
         files = {
@@ -241,7 +270,7 @@ def _write_files(folder, texts, parts, weights):
             "metadata": {"total_size": total},
             "weight_map": {key: name for name, part in files.items() for key in part},
         }
-    for name, part in files.items():
+    for name, part in {**files, **apart}.items():
         write_tensors(folder / name, part)
     for name, content in texts.items():
         text = json.dumps(content, indent=2, sort_keys=True) + "\n"
@@ -255,14 +284,16 @@ def _replace_files(stage, folder, files):
     it is not a checkpoint, so a reader in between gets an error, not a mixture.
     """
     (folder / files.config).unlink(missing_ok=True)
-    written = {file.name for file in stage.iterdir()}
+    found = (file for file in stage.rglob("*") if file.is_file())
+    written = {str(file.relative_to(stage)) for file in found}
     for file in folder.iterdir():
         is_old = file.name in (WEIGHTS, INDEX) or _SHARD.fullmatch(file.name)
         if files.can_be_split and is_old and file.name not in written:
             file.unlink()
     for name in sorted(written, key=lambda name: name == files.config):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(stage / name, folder / name)
-    stage.rmdir()
+    shutil.rmtree(stage)
 
 
 def preview(names, most=6):

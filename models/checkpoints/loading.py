@@ -28,6 +28,7 @@ from keras_attn.models.checkpoints.mapping import (
     check_complete,
     variables_of,
 )
+from keras_attn.models.checkpoints.sentence import read_sentence_modules
 from keras_attn.models.checkpoints.tensors import FLOATS
 from keras_attn.models.parts.keras_state import (
     allocate,
@@ -67,6 +68,10 @@ def load_checkpoint(
     not written. The tasks `"vilbert"` and `"vilbert_pretrainer"` read a BERT's folder
     into a ViLBERT: the words, the first with BERT's head for masked words. A warning
     names all that is new, and the sizes of the regions are overrides.
+
+    The task `"sentence_encoder"` reads the modules of a sentence-transformers' folder:
+    the pooling, dense layers after it, and whether vectors are scaled to length 1. A
+    folder without `modules.json` gets the mean, scaled.
 
     If the folder has them, the model gets the names of its classes as `class_names`,
     and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
@@ -191,6 +196,14 @@ def _build(opened: Folder, task: str | None, overrides: dict) -> _Built:
     """Builds the model and checks that the files have its weights."""
     family = family_of(opened.config, task).for_keys(opened.shapes)
     chosen = _task_of(family, opened.config, task)
+    _check_tying(family, chosen, opened.config)
+    if chosen == "sentence_encoder":
+        arguments, files = read_sentence_modules(opened.path)
+        if "projections" in overrides:
+            files = {}
+        for prefix, path in files.items():
+            opened.add_file(path, prefix)
+        overrides = {**arguments, **overrides}
     keys = _full_keys(family, opened, family.unread(opened.config, chosen))
     _untie(family, chosen, keys, opened)
     opened.config.require({"quantization_config": (None,)})
@@ -277,6 +290,20 @@ def _full_keys(
             )
         keys[full] = key
     return keys
+
+
+def _check_tying(family: Family, task: str, config: Config) -> None:
+    """Raises if the model has an output layer of its own, where ours has a table's."""
+    config.require({"tie_word_embeddings": (True, False)})
+    is_tied = config.get("tie_word_embeddings", True)
+    # Of a captioner, the field of the decoder counts.
+    if task in family.tied and task != "captioner" and not is_tied:
+        raise ValueError(
+            f"`tie_word_embeddings` in {CONFIG} must be True for {task!r}: the table "
+            "of the token embedding is our output layer, too. Load the body with "
+            "another `task`, such as 'encoder' or 'classifier'. Received: "
+            f"tie_word_embeddings=False, task={task!r}"
+        )
 
 
 def _untie(family: Family, task: str, keys: dict[str, str], opened: Folder) -> None:

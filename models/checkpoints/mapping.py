@@ -28,6 +28,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attn.layers.adaptation.kept import kept_in
 from keras_attn.layers.adaptation.low_rank import LowRankKernel
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.layers.embeddings.token_embedding import OutputBias
@@ -37,6 +38,10 @@ from keras_attn.models.checkpoints.tensors import Index
 
 # A regular expression, and its replacement.
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
+
+
+# The dense layers after the pooling of a sentence encoder.
+SENTENCE_PROJECTION = "sentence_projection_"
 
 
 class Joined:
@@ -120,6 +125,7 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
         for kernel in variables_of(weight):
             if isinstance(kernel, LowRankKernel | QuantizedKernel):
                 known.update(id(variable) for variable in kernel.all_weights)
+    known.update(id(x) for kept in kept_in(model) for x in kept.weights.weights)
     missing = [
         variable.path
         for variable in model.weights
@@ -161,6 +167,17 @@ def linear(name: str, kernel, bias) -> list[Weight]:
     """PyTorch's `Linear`: the kernel is transposed. `bias` may be None."""
     weights = [transposed(f"{name}.weight", kernel)]
     return weights + ([] if bias is None else [same(f"{name}.bias", bias)])
+
+
+def weight_normed(name: str, layer) -> list[Weight]:
+    """A `Linear` whose weight is `g v / |v|`, with one g for all of v."""
+    kernel = Weight(
+        (f"{name}.weight_g", f"{name}.weight_v"),
+        layer.kernel,
+        lambda g, v: np.transpose(g * v / np.linalg.norm(v)),
+        lambda array: (np.array(np.linalg.norm(array), array.dtype), array.T),
+    )
+    return [kernel, same(f"{name}.bias", layer.bias)]
 
 
 def dense(name: str, layer) -> list[Weight]:
@@ -275,6 +292,9 @@ def head_weights(model: keras.Model, named: Mapping[str, str]) -> list[Weight]:
     weights = []
     for layer in model.layers:
         name = named.get(layer.name)
+        if layer.name.startswith(SENTENCE_PROJECTION):
+            # transformers has none: sentence-transformers has a file for each.
+            name = f"{layer.name}.linear"
         if name is None:
             continue
         if isinstance(layer, OutputBias):
@@ -322,6 +342,8 @@ class Family:
             string or a function of the match.
         renames_for: Maps all keys of a file to such pairs, for old keys of some files
             that are current keys of others.
+        fields_for: Maps all keys of a file to fields of the family that differ for it,
+            such as `build` of another head.
         unread: Maps a config and a task to prefixes of full keys that a model of this
             task does not depend on.
         default_task: The task that a `config.json` without `architectures` means. None
@@ -347,6 +369,7 @@ class Family:
     tied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     renames: tuple[Rename, ...] = ()
     renames_for: Callable[[Collection[str]], tuple[Rename, ...]] | None = None
+    fields_for: Callable[[Collection[str]], dict[str, Any]] | None = None
     unread: Callable[[Config, str], tuple[str, ...]] = lambda config, task: ()
     default_task: Callable[[Config], str] | None = None
     library: str | None = None
@@ -374,14 +397,15 @@ class Family:
         return {"architectures": [self.saved_as[task]], "model_type": self.model_type}
 
     def for_keys(self, keys: Collection[str]) -> "Family":
-        """The same family, with the renames that a file with these keys needs."""
-        if self.renames_for is None:
-            return self
-        return replace(self, renames=self.renames + self.renames_for(keys))
+        """The same family, with what a file with these keys needs."""
+        fields = {} if self.fields_for is None else self.fields_for(keys)
+        if self.renames_for is not None:
+            fields["renames"] = self.renames + self.renames_for(keys)
+        return replace(self, **fields)
 
     def is_head(self, key: str) -> bool:
         """Whether a full key belongs to a head."""
-        return key.startswith(self.heads)
+        return key.startswith((*self.heads, SENTENCE_PROJECTION))
 
     def full_key(self, key: str) -> str:
         """The key with its prefix and its current name."""

@@ -62,6 +62,11 @@ def update_of(kernel, name: str) -> LowRankUpdate | None:
     return kernel.updates.get(name) if isinstance(kernel, LowRankKernel) else None
 
 
+def base_of(kernel):
+    """A kernel without its low-rank updates."""
+    return kernel.base if isinstance(kernel, LowRankKernel) else kernel
+
+
 class Modules:
     """The modules of a model, and its weights by the keys of today.
 
@@ -73,6 +78,7 @@ class Modules:
         task: Its task.
         weights: The keys of each weight, and the weight.
         by_name: The modules that are parts of kernels, by name.
+        owners: The layer and the attribute of each kernel, by its id.
 
     Raises:
         ValueError: If the model has no counterpart.
@@ -82,7 +88,7 @@ class Modules:
         self.family, self.task = family_of(model, None)
         is_bare = self.family.saved_as.get(self.task) == self.family.bare
         prefix = self.family.prefix if is_bare else ""
-        kernels = {
+        self.owners = {
             id(getattr(layer, attribute)): (layer, attribute)
             for layer in adaptable_layers(model)
             for attribute in layer.kernel_parts()
@@ -92,17 +98,18 @@ class Modules:
         for weight in self.family.weights(model):
             keys = [self.family.module_key(x).removeprefix(prefix) for x in weight.keys]
             self.weights.append((keys, weight))
-            if id(weight.variable) in kernels:
-                owner = kernels[id(weight.variable)]
+            if id(weight.variable) in self.owners:
+                owner = self.owners[id(weight.variable)]
                 for module in _modules_of(keys, weight, *owner):
                     self.by_name[module.name] = module
 
     def trained_as_a_whole(self) -> list[str]:
-        """The modules that PEFT trains and saves as a whole: heads, or of the body."""
+        """The modules that PEFT saves as a whole: heads, or modules of the body."""
         prefix, found = self.family.prefix, {}
         for keys, weight in self.weights:
             variables = variables_of(weight)
-            if all(isinstance(x, keras.Variable) and x.trainable for x in variables):
+            bases = map(base_of, variables)
+            if any(isinstance(x, keras.Variable) and x.trainable for x in bases):
                 for key in keys:
                     in_body = not prefix or key.startswith(prefix)
                     parts = key.rpartition(".") if in_body else key.partition(".")
@@ -112,7 +119,18 @@ class Modules:
                 "Whatever trains as a whole must be in a module in transformers. "
                 f"Received: {found['']!r}, which is a parameter of the model itself"
             )
-        return list(found)
+        # PEFT compares the ends of names: "classifier" is "pre_classifier", too.
+        alike = [x for x in self.names() if x not in found and x.endswith((*found,))]
+        return [*found, *alike]
+
+    def names(self) -> list[str]:
+        """All modules with weights, and those that they are in."""
+        names = {}
+        for keys, _ in self.weights:
+            for key in keys:
+                parts = key.split(".")
+                names |= {".".join(parts[:x]): None for x in range(1, len(parts))}
+        return [*names]
 
     def check_ties(self, changed: set[int]) -> None:
         """Raises if the table of an output layer is among the variables.
@@ -125,8 +143,9 @@ class Modules:
             if tables & set(weight.keys) and id(weight.variable) in changed:
                 raise ValueError(
                     "The table of the token embedding must not be adapted: it is the "
-                    "output layer, too, where PEFT keeps its old values. Received: an "
-                    f"update or new values of {weight.keys[0]!r}"
+                    "output layer, too, where PEFT keeps its old values. Leave it out "
+                    "of `target_modules` and `modules_to_save`. Received: an update or "
+                    f"new values of {weight.keys[0]!r}"
                 )
 
 

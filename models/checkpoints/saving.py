@@ -16,6 +16,7 @@ from keras_attn.models.checkpoints.mapping import (
     check_complete,
     variables_of,
 )
+from keras_attn.models.checkpoints.sentence import sentence_files, weights_file
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
 from keras_attn.ops.kernels import kernel_value
 
@@ -93,20 +94,25 @@ def save_checkpoint(
     architecture = family.saved_as[task]
     weights = family.weights(model)
     check_complete(model, weights)
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
+    apart: dict[str, dict[str, Tensor]] = {}
     for weight in weights:
         kept = dtype or keras.backend.standardize_dtype(weight.variable.dtype)
         for index, (key, shape) in enumerate(weight.shapes().items()):
             if architecture == family.bare:
                 key = key.removeprefix(family.prefix)
             compute = functools.partial(array_of, weight, index)
-            tensors[key] = Tensor(shape, SAVED_AS[kept], compute)
+            file = weights_file(key)
+            part = tensors if file is None else apart.setdefault(file, {})
+            name = key if file is None else key.partition(".")[2]
+            part[name] = Tensor(shape, SAVED_AS[kept], compute)
     config = {**family.config(model), **family.identity(task)}
     if dtype is not None and family.library in (None, "torchvision"):
         # The others accept the fields of their configurations as arguments.
         config["dtype"] = dtype
     config, others = with_description(model, config, family.library)
-    write_folder(folder, config, tensors, max_shard_size, others, family.files)
+    others = {**others, **sentence_files(model)}
+    write_folder(folder, config, tensors, max_shard_size, others, family.files, apart)
 
 
 def can_be_saved(model: keras.Model) -> bool:

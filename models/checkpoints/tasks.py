@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from keras_attn.checks import did_you_mean
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     Config,
@@ -40,8 +41,11 @@ def call_builders(calls: Sequence[tuple[Callable, dict]], overrides: dict) -> An
     for name, value in overrides.items():
         if not any(name in names for names in accepted):
             listed = " or ".join(f"`{builder.__name__}`" for builder, _ in calls)
+            known = dict.fromkeys(each for names in accepted for each in names)
             raise TypeError(
-                f"`{name}` is not an argument of {listed}. Received: {name}={value!r}"
+                f"`{name}` is not an argument of {listed}: "
+                f"{did_you_mean(name, known) or 'see `keras-attn describe`. '}"
+                f"Received: {name}={value!r}"
             )
     encoder: tuple = ()
     for (builder, arguments), names in zip(calls, accepted, strict=True):

@@ -3,7 +3,8 @@
 The model checks its inputs where their values are known: in `model(inputs)`, and in
 arrays passed to `predict`, `fit`, `evaluate` and their batch variants. Data sets are
 read inside compiled graphs, which only know shapes: there, an index outside its table
-is clamped, wraps around, or raises a backend error.
+is clamped, wraps around, or raises a backend error. More than 400 lines, as each way to
+call a model has its check.
 
 Legend: B batch, T length.
 """
@@ -17,6 +18,13 @@ from typing import Any
 import keras
 
 from keras_attn.checks import check_fits, empty_axes_of, fits
+from keras_attn.device_batches import (
+    check_rows,
+    count_rows,
+    explaining,
+    first_rows,
+    padded_rows,
+)
 from keras_attn.indices import (
     IndexRange,
     check_indices,
@@ -24,16 +32,21 @@ from keras_attn.indices import (
     length_ranges,
 )
 from keras_attn.input_checks import (
+    BOX_SHARES,
     MASKED_INPUTS,
+    check_box_shares,
     check_bytes,
     check_finite,
     check_length,
-    check_rows,
+    check_normalized,
     check_same_rows,
     smallest_rows,
 )
+from keras_attn.input_checks import (
+    check_rows as check_masked_rows,
+)
 from keras_attn.layers.adaptation.adaptable import (
-    RestoresKernels,
+    RestoresAdapters,
     copy_kernels,
     forget_functions,
     kernels_version,
@@ -44,7 +57,9 @@ from keras_attn.layers.adaptation.quantization import (
     QuantizationReport,
     quantize,
 )
+from keras_attn.models.parts.known_sizes import with_known_sizes
 from keras_attn.models.parts.label_ranges import check_labels
+from keras_attn.models.parts.preprocessing_fields import steps_of
 from keras_attn.models.parts.weighted_positions import weights_of_means
 
 # Which text of a packed row a token is of, for models with `takes_documents`.
@@ -141,9 +156,10 @@ class Functional(keras.Model):
         ValueError: If an input has the wrong shape or is empty, too long or too short,
             an index (token id, position, class) is outside its table, a number is NaN
             or infinite, a pixel of a uint8 input is not a whole number from 0 to 255,
-            a row is all padding, or arrays to predict or learn from have different
-            numbers of rows; in `fit` and `evaluate` also if a label is not one of the
-            classes of a sparse cross-entropy.
+            images are not normalized, boxes are not shares of their image or turned
+            round, a row is all padding, or arrays to predict or learn from have
+            different numbers of rows; in `fit` and `evaluate` also if a label is not
+            one of the classes of a sparse cross-entropy.
     """
 
     training_outputs: tuple[str, ...] = ()
@@ -220,7 +236,7 @@ class Functional(keras.Model):
 
             def remember(operation):
                 result = operation_fn(operation)
-                if isinstance(result, RestoresKernels) and result is not operation:
+                if isinstance(result, RestoresAdapters) and result is not operation:
                     made[operation] = result
                 return result
 
@@ -248,6 +264,8 @@ class Functional(keras.Model):
     def __call__(self, *args, **kwargs):
         """Checks the inputs, then calls the model as `keras.Model` does."""
         self._check_inputs(args[0] if args else kwargs.get("inputs"))
+        if args:
+            args = (with_known_sizes(args[0], self.inputs), *args[1:])
         return super().__call__(*args, **kwargs)
 
     def quantize(
@@ -261,37 +279,55 @@ class Functional(keras.Model):
         """Replaces kernels by integers of 8 or 4 bits; see `training.quantize`."""
         return quantize(self, mode, config, filters, block_size=block_size)
 
-    def predict(self, x, *args, **kwargs):
-        """Checks arrays, then predicts as `keras.Model.predict` does."""
+    def predict(self, x, batch_size=None, *args, **kwargs):
+        """Checks arrays, then predicts as `keras.Model.predict` does.
+
+        Arrays may have any number of rows, also where the devices of a distribution
+        share them.
+        """
         self._check_arrays(x)
-        return super().predict(x, *args, **kwargs)
+        x, rows = padded_rows(x, batch_size)
+        with explaining():
+            outputs = super().predict(x, batch_size, *args, **kwargs)
+        return first_rows(outputs, rows)
 
     def predict_on_batch(self, x):
         """Checks arrays, then predicts as `keras.Model.predict_on_batch` does."""
         self._check_arrays(x)
-        return super().predict_on_batch(x)
+        x, rows = padded_rows(x, in_one_batch=True)
+        with explaining():
+            outputs = super().predict_on_batch(x)
+        return first_rows(outputs, rows)
 
     def fit(self, x=None, y=None, *args, **kwargs):
         """Checks arrays, then trains as `keras.Model.fit` does."""
         self._check_examples(x, y)
+        batch_size = args[0] if args else kwargs.get("batch_size")
+        check_rows(x, batch_size, kwargs.get("validation_split") or 0.0)
         validation = kwargs.get("validation_data")
         if isinstance(validation, list | tuple):
             self._check_examples(*validation[:2])
-        return super().fit(x, y, *args, **kwargs)
+            check_rows(validation[0], kwargs.get("validation_batch_size") or batch_size)
+        with explaining():
+            return super().fit(x, y, *args, **kwargs)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """Checks arrays, then evaluates as `keras.Model.evaluate` does."""
         self._check_examples(x, y)
-        return super().evaluate(x, y, *args, **kwargs)
+        check_rows(x, args[0] if args else kwargs.get("batch_size"))
+        with explaining():
+            return super().evaluate(x, y, *args, **kwargs)
 
     def train_on_batch(self, x, y=None, *args, **kwargs):
         """Checks arrays, then trains as `keras.Model.train_on_batch` does."""
         self._check_examples(x, y)
+        check_rows(x, count_rows(x))
         return super().train_on_batch(x, y, *args, **kwargs)
 
     def test_on_batch(self, x, y=None, *args, **kwargs):
         """Checks arrays, then evaluates as `keras.Model.test_on_batch` does."""
         self._check_examples(x, y)
+        check_rows(x, count_rows(x))
         return super().test_on_batch(x, y, *args, **kwargs)
 
     def compute_loss(
@@ -316,6 +352,15 @@ class Functional(keras.Model):
     @functools.cached_property
     def _lengths(self) -> dict[str, IndexRange]:
         return length_ranges(self)
+
+    @property
+    def _takes_bytes(self) -> bool:
+        """Whether the model's preprocessing leaves pixels as large as in files."""
+        try:
+            steps = steps_of(self.preprocessing or {"do_resize": False})
+        except ValueError:  # Nothing is known.
+            return False
+        return 255 * steps.scale / max(keras.tree.flatten(steps.std)) > 16
 
     def _check_examples(self, inputs, labels=None) -> None:
         """Checks what is learned or evaluated.
@@ -357,10 +402,14 @@ class Functional(keras.Model):
                 check_indices(name, given[name], self._ranges[name])
             if rows and name in MASKED_INPUTS:
                 least = smallest_rows(self._lengths, name)
-                check_rows(name, given[name], least)
+                check_masked_rows(name, given[name], least)
             check_finite(name, given[name])
             if expected[name].dtype == "uint8":
                 check_bytes(name, given[name])
+            elif name == "images" and not self._takes_bytes:
+                check_normalized(name, given[name])
+            elif name in BOX_SHARES:
+                check_box_shares(name, given[name], given.get(BOX_SHARES[name]))
 
     def _check_documents(self, inputs) -> None:
         """Keras would ignore an input that the graph does not have."""

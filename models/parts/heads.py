@@ -8,6 +8,8 @@ the descriptions of their arguments from here.
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 """
 
+from typing import NamedTuple
+
 import keras
 from keras import ops
 
@@ -151,24 +153,65 @@ def span(encoder, *, dropout, name):
     return Functional(encoder.input, outputs, name=name)
 
 
-def sentence_encoder(encoder, *, pooling, normalize, name):
+class Projection(NamedTuple):
+    """A dense layer after the pooling of a sentence encoder.
+
+    Attributes:
+        units: Width of its output.
+        activation: Keras' name of its activation; None for none.
+        use_bias: Whether it has a bias.
+    """
+
+    units: int
+    activation: str | None = "tanh"
+    use_bias: bool = True
+
+
+def sentence_encoder(encoder, *, pooling, normalize, projections=(), name):
     """One vector (B, D) per sentence, pooled over its real tokens.
 
     Args:
         encoder: An encoder, whose layers are shared. A builder also takes the name of a
             variant, which it builds.
-        pooling: `"mean"` of the real tokens, or the `"first"` or `"last"` of them.
+        pooling: How `layers.TokenPooling` makes one vector of the real tokens: `"mean"`
+            or `"max"` of all, the `"first"` or `"last"` of them, …; several are
+            concatenated.
         normalize: Whether to scale vectors to length 1, so that their dot product is
             the cosine similarity.
+        projections: Dense layers after the pooling: units, activation (default: "tanh")
+            and whether it has a bias (default: True) of each.
         name: Name of the model.
     """
     check_boolean("normalize", normalize)
-    inputs = encoder.input
-    embedding = TokenPooling(pooling, name="sentence_pooling")(
-        encoder.output["sequence_output"], inputs["padding_mask"]
-    )
+    inputs, features = encoder.input, encoder.output["sequence_output"]
+    modes: tuple = (pooling,) if isinstance(pooling, str) else tuple(pooling)
+    if not modes or len(set(modes)) < len(modes):
+        raise ValueError(
+            "`pooling` must have at least one kind of pooling, each once. "
+            f"Received: pooling={pooling!r}"
+        )
+    names = [f"sentence_pooling_{mode}" for mode in modes]
+    if len(modes) == 1:
+        names = ["sentence_pooling"]
+    pooled = [
+        TokenPooling(mode, name=each)(features, inputs["padding_mask"])
+        for mode, each in zip(modes, names, strict=True)
+    ]
+    embedding = pooled[0]
+    if len(pooled) > 1:
+        embedding = keras.layers.Concatenate(name="sentence_pooling")(pooled)
     # Distances between half-precision vectors would be too coarse.
     embedding = ops.cast(embedding, "float32")
+    for number, each in enumerate(projections):
+        projection = Projection(*each)
+        check_positive("projections", projection.units)
+        embedding = Dense(
+            projection.units,
+            activation=projection.activation,
+            use_bias=projection.use_bias,
+            dtype="float32",
+            name=f"sentence_projection_{number}",
+        )(embedding)
     if normalize:
         embedding = keras.layers.UnitNormalization(
             dtype="float32", name="sentence_norm"

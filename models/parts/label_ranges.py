@@ -1,4 +1,7 @@
-"""Which labels are valid, derived from the compiled losses of a model."""
+"""Which labels are valid, derived from the compiled losses of a model.
+
+A loss with a method `check_targets(name, targets)` says itself what it can learn from.
+"""
 
 from typing import Any
 
@@ -10,7 +13,7 @@ _SPARSE = "sparse_categorical_crossentropy"
 
 
 def check_labels(model: keras.Model, labels) -> None:
-    """Raises if a label of a sparse cross-entropy is not one of the classes.
+    """Raises if a label is not one of the classes, or none that a loss can learn from.
 
     What a compiled graph does with such a label depends on the backend: TensorFlow
     raises a graph error, XLA returns NaN.
@@ -31,6 +34,9 @@ def check_labels(model: keras.Model, labels) -> None:
         return
     for name, loss in losses.items():
         value = labels.get(name)
+        shown = name if name == "y" else f"y[{name!r}]"
+        if hasattr(loss, "check_targets") and hasattr(value, "shape"):
+            loss.check_targets(shown, value)
         if not _is_sparse(loss) or not hasattr(value, "shape"):
             continue
         array: Any = known_values(value)
@@ -39,7 +45,6 @@ def check_labels(model: keras.Model, labels) -> None:
         ignored = getattr(loss, "ignore_class", None)
         if ignored is not None:
             array = array[array != ignored]
-        shown = name if name == "y" else f"y[{name!r}]"
         check_indices(shown, array, (0, outputs[name].shape[-1]))
 
 

@@ -4,15 +4,17 @@ The model files fill it: each has `CARDS` beside its `VARIANTS`, which
 `@registered(CARDS)` adds together with the builder.
 """
 
-import difflib
 import fnmatch
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import keras
 
+from keras_attn.checks import did_you_mean
+from keras_attn.docstrings import descriptions
 from keras_attn.models.parts.keras_state import undone, without_allocating
 
 
@@ -174,6 +176,22 @@ def describe(name: str) -> ModelCard:
     return entry(name).card
 
 
+def builder_arguments(name: str) -> dict[str, tuple[Any, str]]:
+    """The value in this model, and the description, of each argument of its builder.
+
+    Args:
+        name: A name from `list_models()`.
+    """
+    found = entry(name)
+    sizes = getattr(found.builder, "sizes", {}).get(found.variant, {})
+    words = descriptions(inspect.getdoc(found.builder) or "")
+    return {
+        each.name: (sizes.get(each.name, each.default), words.get(each.name, ""))
+        for each in inspect.signature(found.builder).parameters.values()
+        if each.name not in ("variant", "name")
+    }
+
+
 def create(name: str, /, **overrides) -> keras.Model:
     """Builds a model at its published size.
 
@@ -221,10 +239,8 @@ def entry(name: str) -> Entry:
         ValueError: If `name` is unknown; the message suggests similar names.
     """
     if name not in _REGISTRY:
-        near = difflib.get_close_matches(str(name), _REGISTRY, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(
-            f"`name` must be a registered model: {hint}"
+            f"`name` must be a registered model: {did_you_mean(name, _REGISTRY)}"
             f"`list_models()` lists them. Received: name={name!r}"
         )
     return _REGISTRY[name]

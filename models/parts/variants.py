@@ -69,11 +69,11 @@ def with_sizes(
 
     Returns:
         A decorator for a function whose first argument is `variant`. The decorated
-        function has the same signature, and the names of its variants as an attribute
-        `variants`. Its docstring says "Default: the variant's." for each size. None is
-        a value like any other where the annotation of an argument has it. It raises a
-        `ValueError` that lists the variants if the name is not one of them, or that
-        names an argument with which no model can be built.
+        function has the same signature, and as attributes the names of its `variants`
+        and the table of `sizes`. Its docstring says "Default: the variant's." for each
+        size. None is a value like any other where the annotation of an argument has it.
+        It raises a `ValueError` that lists the variants if the name is not one of them,
+        or that names an argument with which no model can be built.
 
     Raises:
         TypeError: If a size is not such an argument; raised at decoration.
@@ -103,6 +103,7 @@ def with_sizes(
             inspect.getdoc(build) or "", names, "Default: the variant's."
         )
         vars(build_variant)["variants"] = tuple(variants)
+        vars(build_variant)["sizes"] = variants
         return build_variant
 
     return decorate

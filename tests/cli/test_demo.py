@@ -28,6 +28,13 @@ def test_the_quick_demo_runs_every_step(command, tmp_path, monkeypatch):
     assert isinstance(Translator.load(folder), Translator)
 
 
+def test_a_missing_package_is_said_before_training(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "_EXPORT_PACKAGES", ("onnx", "no_such_package"))
+    line = command.refuses("demo", "--run-dir", tmp_path / "demo")
+    assert "needs `no_such_package`" in line and "keras-attn[export]" in line
+    assert not (tmp_path / "demo").exists()
+
+
 def patch_steps(monkeypatch, accuracy, failures):
     """Replaces the slow steps of the demo by their results."""
     for name in ("_fit", "_plot"):

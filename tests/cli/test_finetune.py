@@ -19,8 +19,10 @@ from keras_attn import models
 from keras_attn.cli.finetune import finetune
 from keras_attn.cli.finetuning import run as runs
 from keras_attn.cli.finetuning.adaptation import quantize
+from keras_attn.cli.finetuning.card import _line
+from keras_attn.cli.finetuning.job import shortened_names
 from keras_attn.cli.finetuning.kinds import TASKS
-from keras_attn.cli.finetuning.result import read_result
+from keras_attn.cli.finetuning.result import Result, read_result
 
 pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
 
@@ -160,8 +162,9 @@ def test_numbers_of_pairs_are_learned(command, bert, tmp_path):
     assert command("finetune", bert, data, *options, "--run-dir", folder) == 0
     assert "text_regression" in command.out and "numbers from 120000" in command.out
     assert "mean_absolute_error" in command.out
-    scale = read_result(folder).label_scale
-    assert scale is not None and scale["deviation"] > 48_000
+    result = read_result(folder)
+    assert result is not None and result.label_scale is not None
+    assert result.label_scale["deviation"] > 48_000
     assert "in the unit of the labels" in (folder / "README.md").read_text()
     assert keras.config.dtype_policy().name == "float32"
     assert command("predict", folder, data, "--format", "jsonl") == 0
@@ -311,7 +314,14 @@ def test_a_plan_fails_where_the_run_does(command, bert, reviews, tmp_path):
         (vit, photos, ["--image-size", "9x9"], "image_size|--image-size"),
         (vit, photos, ["--lora", 2, "--lora-targets", "query,kry"], "kry"),
         (bert, reviews, ["--lora", 2, "--lora-targets", "kry"], "kry"),
-        (bert, reviews, ["--override", "dropuot=0.2"], "dropuot"),
+        (
+            bert,
+            reviews,
+            ["--override", "dropuot=0.2"],
+            "`dropuot` is not an argument.*did you mean dropout or",
+        ),
+        (vit, reviews, [], "MODEL must take texts: reviews.csv is a table"),
+        ("vit_tiny_patch16", reviews, [], "MODEL must take texts"),
     ]
     for model, data, options, message in refused:
         given = ["finetune", model, data, *options, "--run-dir", tmp_path / "run"]
@@ -351,6 +361,26 @@ def test_models_that_are_refused(command, reviews, tmp_path):
     assert "MODEL must be a folder of `keras-attn finetune`" in line
     line = command.refuses("predict", CHECKPOINTS / "bert_encoder", reviews)
     assert "MODEL must say what its outputs mean" in line
+
+
+def test_a_label_of_several_lines_is_one_line_of_the_card(tmp_path):
+    assert _line("so\nso `a|b`") == "so so \\`a\\|b\\`"
+    assert shortened_names(["a\nb", "c"]) == "a b, c"
+
+
+def test_a_missing_file_of_texts(command, bert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Result("text_classification", ["a", "b"]).save(tmp_path)
+    shutil.copytree(bert, tmp_path, dirs_exist_ok=True)
+    line = command.refuses("predict", ".", "nosuch.txt")
+    assert "There is no file nosuch.txt" in line
+
+
+def test_semicolons_are_named(command, bert, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text;label\ngood film;x\nbad film;y\n")
+    line = command.refuses("finetune", bert, path)
+    assert "not semicolons" in line and "--no-header" not in line
 
 
 def test_a_model_is_not_replaced(command, bert, reviews):

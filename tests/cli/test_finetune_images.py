@@ -25,6 +25,7 @@ from keras_attn.cli.prediction.pictures import predict_masks, predict_objects
 from keras_attn.data import detection_dataset, read_coco
 from keras_attn.data.images.instance_masks import decode_mask
 from keras_attn.training import DetectionScoreLogger
+from keras_attn.viz.drawing.panels import class_colors
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = [
@@ -225,6 +226,20 @@ def test_boxes_are_those_of_the_file(tmp_path):
     (row, *_) = predict_objects(network, [str(tmp_path / "images" / "1.png")], **given)
     assert [each["label"] for each in row["objects"]] == ["ring"]
     assert row["objects"][0]["segmentation"]["size"] == [24, 32]
+    # Drawn at the size of the file: the mask in the color of its class over the image.
+    given["drawn"] = tmp_path / "drawn"
+    assert len(list(predict_objects(network, [str(tmp_path / "images")], **given))) == 3
+    image = np.asarray(Image.open(tmp_path / "images" / "0.png").convert("RGB"), float)
+    drawn = np.asarray(Image.open(tmp_path / "drawn" / "0.png"), float)
+    assert drawn.shape == (24, 32, 3)
+    np.testing.assert_allclose(drawn[:, 20:], image[:, 20:], atol=1)
+    color = 255 * class_colors(2)[1]
+    np.testing.assert_allclose(
+        drawn[20:22, 6:10], 0.55 * image[20:22, 6:10] + 0.45 * color, atol=1
+    )
+    given["drawn"] = tmp_path / "images"
+    with pytest.raises(ValueError, match="--save-images must not be the folder of"):
+        list(predict_objects(network, [str(tmp_path / "images")], **given))
 
 
 @pytest.mark.parametrize("names", [("logits",), ("auxiliary_logits", "logits")])
@@ -243,6 +258,13 @@ def test_masks_are_those_of_the_logits(tmp_path, names):
     network = Network(segment, shapes, result, None, is_exported=True)
     (row,) = predict_masks(network, [str(tmp_path)], folder=None)
     assert (row["share_road"], row["share_sky"]) == (0.6, 0.4)
+    drawn = tmp_path / "drawn"
+    assert list(predict_masks(network, [str(tmp_path)], folder=None, drawn=drawn))
+    image = np.asarray(Image.open(tmp_path / "1.png").convert("RGB"), float)
+    found = np.asarray(Image.open(drawn / "1.png"), float)
+    # The first class, a background, is the image itself.
+    assert found.shape == (3, 5, 3)
+    np.testing.assert_allclose(found[:, :3], image[:, :3], atol=1)
 
 
 def test_folders_that_are_refused(command, tmp_path):

@@ -4,8 +4,10 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from data.image_sets import truncate, write_coco, write_image, write_mask, write_voc
+from PIL import Image
 
 from keras_attn.cli.finetuning.job import hold_out
 from keras_attn.cli.finetuning.kinds import find_kind, find_other_kind
@@ -114,6 +116,12 @@ def test_folders_say_the_task(tmp_path):
         kind_of(tmp_path / "none")
 
 
+def write_gray(path, numbers):
+    """A mask as a file of colors."""
+    pixels = np.repeat(np.array(numbers, "uint8")[..., None], 3, -1)
+    Image.fromarray(pixels).save(path)
+
+
 def test_masks_and_their_classes(tmp_path):
     write_image(tmp_path / "images" / "a.png", (2, 3))
     write_mask(tmp_path / "masks" / "a.png", [[0, 255, 0], [255, 255, 0]])
@@ -127,6 +135,20 @@ def test_masks_and_their_classes(tmp_path):
     names.unlink()
     write_mask(tmp_path / "masks" / "a.png", [[0, 3, 0], [255, 1, 0]])
     assert _classes(settings, kind) == (["0", "1", "2", "3"], None)
+    # The same as colors: red, green and blue are equal.
+    ignored = {(255,) * 3: 255}
+    gray = {(number,) * 3: number for number in range(4)}
+    write_gray(tmp_path / "masks" / "a.png", [[0, 3, 0], [255, 1, 0]])
+    assert _classes(settings, kind) == (["0", "1", "2", "3"], gray | ignored)
+    write_gray(tmp_path / "masks" / "a.png", [[0, 255, 0], [255, 255, 0]])
+    binary = {(0,) * 3: 0, (255,) * 3: 1}
+    assert _classes(settings, kind) == (["background", "foreground"], binary)
+    names.write_text("sky\ncell\n")
+    assert _classes(settings, kind) == (["sky", "cell"], binary)
+    names.write_text("sky\ncell\nroad\n")
+    gray.pop((3,) * 3)
+    assert _classes(settings, kind) == (["sky", "cell", "road"], gray | ignored)
+    names.unlink()
     write_mask(tmp_path / "masks" / "a.png", [[0, 90, 0], [200, 1, 0]])
     with pytest.raises(ValueError, match=r"--classes.*\[0, 1, 90, 200\]"):
         _classes(settings, kind)
@@ -179,6 +201,10 @@ def test_settings_of_a_command_line():
     settings = settings_for(
         Path("a b.csv"), augment=False, override=["x=[1, 2]", "y=z"]
     )
+    values = ["a=False", "b=false", "c=None", "d=(3, 5)", "e=0.5", "f=a b=c"]
+    assert settings_for(Path(), override=values).overrides == {
+        **{"a": False, "b": False, "c": None, "d": (3, 5), "e": 0.5, "f": "a b=c"}
+    }
     assert settings.command == (
         "keras-attn finetune model 'a b.csv' --run-dir run --no-augment "
         "--override 'x=[1, 2]' --override y=z"

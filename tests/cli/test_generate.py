@@ -312,3 +312,49 @@ def test_text_that_may_become_a_stop_text_is_held_back(capsys):
     feed("ab")
     text.finish()
     assert capsys.readouterr().out == "ab"
+
+
+@pytest.mark.shipped
+@pytest.mark.parametrize("suffix", ["", ".onnx", ".tflite"])
+def test_an_exported_decoder_generates(
+    suffix, command, model, folder, tokenizer, tmp_path
+):
+    from keras_attn.export import export
+
+    path = tmp_path / f"decoder{suffix}"
+    export(model, path)
+    options = ["--prompt", PROMPT, "--max-new-tokens", 5]
+    expected = text_of(model, tokenizer, 5)
+    assert command("generate", "--model", path, *options, "--tokenizer", folder) == 0
+    assert (command.out, command.err) == (expected, "")
+    # The tokenizer of the folder that it is in.
+    assert command("generate", "--model", path, *options) == 2
+    assert "vocab.json" in command.err
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(TOKENIZER / name, tmp_path)
+    assert command("generate", "--model", path, *options) == 0
+    assert command.out == expected
+    if suffix != ".onnx":
+        return
+    sampling = ["--seed", 5, "--top-k", 11, "--temperature", 1.5]
+    assert command("generate", "--model", path, *options, *sampling) == 0
+    strategy = Sample(seed=5, top_k=11, temperature=1.5)
+    assert command.out == text_of(model, tokenizer, 5, strategy=strategy)
+    assert command("generate", "--model", path, *options, "--beam", 3) == 0
+    assert command.out == text_of(model, tokenizer, 5, strategy=Beam(3))
+    assert command("generate", "--model", path, *options, "--task", "causal_lm") == 2
+    assert "--task is for a checkpoint folder" in command.err
+    long = ["--prompt", PROMPT, "--max-new-tokens", 500]
+    assert command("generate", "--model", path, *long) == 2
+    assert "--max-new-tokens must be at most" in command.err
+
+
+@pytest.mark.shipped
+def test_an_exported_model_that_generates_nothing(command, tmp_path):
+    from keras_attn.export import export
+
+    features = keras.Input((3,), name="features")
+    path = tmp_path / "mlp.onnx"
+    export(keras.Model(features, keras.layers.Dense(2)(features)), path)
+    assert command("generate", "--model", path, "--prompt", "a") == 2
+    assert "with the signatures prefill and step" in " ".join(command.err.split())

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from extras import NEEDS_JAX
 
-from keras_attn.cli import processes
+from keras_attn.cli import processes, terminal
 from keras_attn.data import shuffled_dataset, split_batches, whole_batches
 
 TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --max-length 16".split()
@@ -208,6 +208,69 @@ def test_losses_are_those_of_one_process(corpus, tmp_path):
             assert row == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.runs
+@pytest.mark.skipif(sys.platform != "linux", reason="children are read from /proc")
+def test_a_run_folder_has_one_owner_until_its_processes_have_ended(corpus, tmp_path):
+    folder = tmp_path / "run"
+    first = start(corpus, folder, 500, "--processes", 2)
+    while not (folder / "settings.json").exists():
+        assert first.poll() is None, first.communicate()[0]
+        time.sleep(0.1)
+    ids = children(first)
+    assert len(ids) == 2
+    second = start(corpus, folder, 500)
+    out, _ = second.communicate(timeout=300)
+    assert second.returncode == 2
+    assert f"error: --run-dir is in use: process {first.pid} on" in out
+    first.send_signal(signal.SIGTERM)
+    out, _ = first.communicate(timeout=60)
+    assert first.returncode == 128 + signal.SIGTERM
+    assert out.endswith("error: ended by SIGTERM; run the same command to go on\n")
+    assert not [number for number in ids if Path(f"/proc/{number}").exists()]
+    # What libraries print is printed by one process.
+    assert out.count("[Gloo] Rank") <= 1 and out.count(" parameters") == 1
+
+
+@pytest.mark.runs
+def test_others_that_do_not_come_are_named(corpus, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ["--processes", 2, "--coordinator", address, "--timeout", 2]
+    for number, other in ((0, 1), (1, 0)):
+        process = start(corpus, tmp_path / "run", 1, *options, "--process-id", number)
+        out, _ = process.communicate(timeout=300)
+        assert process.returncode == 2
+        (line,) = [line for line in out.splitlines() if line.startswith("error: ")]
+        assert "have not come within 2 s. Start the same command with" in line
+        assert f"--process-id {other} too" in line
+        assert address in line and "--timeout" in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.runs
+def test_an_error_of_all_processes_is_printed_once(corpus, tmp_path):
+    process = start(
+        corpus, tmp_path / "run", 1, "--processes", 2, "--model", "bert_base"
+    )
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert out.count("error: ") == 1 and "error: --model must be one of" in out
+
+
+def test_texts_that_another_process_has_said(tmp_path, monkeypatch, capfd):
+    terminal.complain("first")
+    monkeypatch.setenv(terminal.SAID, str(tmp_path))
+    for text in ("first", "first", "second"):
+        terminal.complain(text)
+    monkeypatch.setenv(terminal.SAID, str(tmp_path / "missing"))
+    terminal.complain("second")
+    assert capfd.readouterr().err.split("error: ")[1:] == [
+        *["first\n"] * 2,
+        *["second\n"] * 2,
+    ]
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -286,6 +349,7 @@ def main():
         processes=2,
         coordinator=f"127.0.0.1:{port}",
         process_id=int(number),
+        timeout=60,
         batch_size=BATCH,
     )
 

@@ -6,8 +6,12 @@ import pytest
 from PIL import Image
 
 from keras_attn.cli import samples
+from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.opened_model import OpenedModel
+from keras_attn.cli.prediction.pictures import fitted_image
 from keras_attn.cli.samples import read_samples
+from keras_attn.data.images.image_files import read_image
+from keras_attn.models import image_preprocessing
 from keras_attn.models.parts.functional import Functional
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
@@ -195,3 +199,28 @@ def test_images_that_are_refused(command, photos, image_models, tmp_path):
     line = command.refuses(*export, "--samples", broken, "--pixels", "unit")
     assert "broken.png" in line
     assert not target.exists()
+
+
+def test_images_are_prepared_as_the_run_says(photos, image_models, tmp_path):
+    """As `predict` prepares them."""
+    network = keras.saving.load_model(image_models / "any.keras")
+    fields = {**PREPROCESSING, "size": {"height": 11, "width": 7}}
+    fields["do_center_crop"] = False
+    Result("image_classification", preprocessing=fields).save(tmp_path)
+    opened = OpenedModel(tmp_path, network)
+    found = read_samples(photos, opened, {}, None, None, None)
+    files = sorted(photos.rglob("*.png"))
+    layer = image_preprocessing(fields)
+    for file, image in zip(files, found, strict=True):
+        expected = layer(read_image(file, upright=True)[None])[0]
+        np.testing.assert_array_equal(image, expected)
+    result = Result("segmentation", image_size=[12, 16], normalize="imagenet")
+    result.save(tmp_path)
+    found = read_samples(photos, opened, {}, None, None, None)
+    assert found.shape == (3, 12, 16, 3)
+    for file, image in zip(files, found, strict=True):
+        np.testing.assert_array_equal(image, fitted_image(result, read_image(file))[0])
+    assert read_samples(photos, opened, {}, 8, None, None).shape == (3, 8, 8, 3)
+    # A value range that is given takes precedence.
+    unit = read_samples(photos, opened, {}, 8, None, "unit")
+    assert unit.min() >= 0 and unit.max() <= 1

@@ -1,6 +1,8 @@
 """What all commands have in common: help, errors, interruptions."""
 
 import importlib
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import keras_attn
+from keras_attn import models
 from keras_attn.cli import demo, list_models
 from keras_attn.cli.app import COMMANDS
 from keras_attn.models.checkpoints.tensors import TensorFile
@@ -155,6 +158,51 @@ def test_list_and_describe(command, monkeypatch):
     assert "models.create('seq2seq_sutskever')" in command.out
 
 
+def test_a_list_for_programs(command):
+    """Whole names in a pipe, however narrow a terminal would be."""
+    names = models.list_models()
+    assert command("list", "--names") == 0
+    assert command.out.split("\n") == [*names, ""]
+    assert command("list") == 0
+    lines = command.out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == names
+    assert {len(line.split("\t")) for line in lines} == {4}
+    assert command("list", "vit_tiny", "--json") == 0
+    (card,) = json.loads(command.out)
+    assert (card["name"], card["family"]) == ("vit_tiny_patch16", "vit")
+    assert "exclude each other" in command.refuses("list", "--names", "--json")
+
+
+def test_a_description_has_the_arguments(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "150")
+    assert command("describe", "vit_tiny_patch16") == 0
+    assert "hidden_dim=192: D" in command.out  # The variant's.
+    assert "dropout=0.0: Probability of dropping" in command.out
+    assert command("describe", "vit_tiny_patch16", "--json") == 0
+    found = json.loads(command.out)
+    assert found["counted_parameters"] == 5_717_416
+    described = {"value": 192, "description": "D. Default: the variant's."}
+    assert found["arguments"]["hidden_dim"] == described
+    assert command("describe", CHECKPOINTS / "bert_classifier", "--json") == 0
+    found = json.loads(command.out)
+    assert found["inputs"]["token_ids"] == "int32 (?, ?)"
+    assert found["counted_parameters"] == 3_201 and "classifier" in found["tasks"]
+
+
+@pytest.mark.parametrize(
+    "typed, meant",
+    [
+        ("vit_base", "vit_base_patch16 or vit_base_patch32?"),
+        ("ViT-tiny", "vit_tiny_patch16?"),
+        ("bert-base-uncased", "bert_base"),
+        ("gpt2", "gpt2_xl or gpt2_"),
+        ("resnt50", "resnet50"),
+    ],
+)
+def test_a_name_that_was_meant(command, typed, meant):
+    assert f"did you mean {meant}" in command.refuses("describe", typed)
+
+
 def without_layout(table):
     """A table without spaces and borders: a long path fills several lines."""
     return "".join(table.replace("│", "").split())
@@ -221,6 +269,17 @@ def test_a_model_that_does_not_declare_its_inputs(command, tmp_path):
         line = command.refuses(*arguments, tmp_path / "a.keras")
         assert "MODEL must be a functional or sequential model" in line
         assert line.endswith("a.keras', a Undeclared\n")
+
+
+def test_the_package_is_the_command_and_completes_it():
+    words = "keras-attn finetune --lora-t"
+    completing = {"COMP_WORDS": words, "COMP_CWORD": "2"}
+    environment = os.environ | completing | {"_KERAS_ATTN_COMPLETE": "complete_bash"}
+    line = [sys.executable, "-m", "keras_attn"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["--lora-targets"]
+    done = subprocess.run([*line, "--version"], capture_output=True, text=True)
+    assert done.stdout == f"keras-attn {keras_attn.__version__}\n"
 
 
 @pytest.fixture
@@ -318,6 +377,10 @@ def test_a_keras_file_is_exported_and_verified(command, keras_files):
     model, artefact = keras_files / "1.keras", keras_files / "1.tflite"
     assert command("export", model, artefact) == 0
     assert "Export to litert" in command.out and "max abs diff" in command.out
+    assert command("verify", model, artefact, "--json") == 0
+    assert json.loads(command.out)["format"] == "litert"
+    assert command("export", model, artefact, "--json") == 0
+    assert json.loads(command.out)["quantization"] is None
     assert command("verify", model, artefact) == 0
     assert "agrees with" in command.out and command.err == ""
 

@@ -1,5 +1,7 @@
 """Folders of images per class: what is read, and what is refused or left out."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -124,3 +126,12 @@ def test_folders_that_are_refused(folder, tmp_path):
         image_class_dataset(data, ImagePreprocessing(5), batch_size=3, channels=2)
     with pytest.raises(ValueError, match="an empty data set"):
         image_class_dataset(data.subset([]), ImagePreprocessing(5), batch_size=3)
+
+
+def test_what_has_no_class_or_is_no_image_is_listed(folder):
+    (folder / "cover.webp").write_bytes(b"")
+    data = read_image_classes(folder)
+    reasons = {Path(name).name: reason for name, reason in data.skipped.items()}
+    assert set(reasons) == {"notes.txt", "cover.webp"}
+    assert "cover.webp must be in the folder of its class" in reasons["cover.webp"]
+    assert "notes.txt must be a picture, .jpg" in reasons["notes.txt"]

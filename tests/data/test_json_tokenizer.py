@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from data.tokenizer_cases import CASES
@@ -298,7 +297,6 @@ def test_a_graph_is_refused(tmp_path):
     ours = load_text_tokenizer(tmp_path)
     with pytest.raises(TypeError, match="`JSONTokenizer` does not work inside a Tens"):
         ours.pack(tf.constant(["a"]))
-    dataset = tf.data.Dataset.from_tensor_slices(ours.encode_batch(TEXTS)).batch(3)
-    assert np.concatenate([each["token_ids"] for each in dataset]).shape[0] == len(
-        TEXTS
-    )
+    rows = ours.encode_batch(TEXTS)["token_ids"]
+    dataset = tf.data.Dataset.from_tensor_slices(rows).batch(3)
+    assert sum(len(each) for each in dataset) == len(TEXTS)

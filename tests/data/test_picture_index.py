@@ -114,7 +114,8 @@ def test_what_is_no_picture_is_named_and_left_out(folder, tmp_path):
     for number in (3, 0):
         index = index_pictures(folder, embed, file)
         assert index.num_embedded == number and len(index) == 3
-        assert list(index.skipped) == ["broken.png", "folder.jpg"]
+        assert list(index.skipped) == ["notes.txt", "broken.png", "folder.jpg"]
+        assert "notes.txt must be a picture" in index.skipped["notes.txt"]
         assert "must be a complete JPEG, PNG" in index.skipped["broken.png"]
         assert "must be a regular file" in index.skipped["folder.jpg"]
     save(folder / "broken.png", COLORS["red"])

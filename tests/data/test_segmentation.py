@@ -221,14 +221,14 @@ def test_colors_outside_of_the_palette(tmp_path):
 def test_colors_where_numbers_are_expected(tmp_path):
     folders = write_set(tmp_path)
     write_image(folders[1] / "zwei.png", SIZES["zwei"])
-    check_refused(folders, "pass `palette` for colors.*mode 'RGB'")
+    check_refused(folders, "Colors need `palette`.*--classes.*mode 'RGB'")
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "cut mask", "bomb"])
 def test_corrupt_files(tmp_path, damage):
     folders = write_set(tmp_path)
     path = folders["mask" in damage] / "zwei.png"
-    message = r"zwei\.png must be a complete JPEG, PNG, BMP or TIFF file"
+    message = r"zwei\.png must be a complete JPEG, PNG, BMP, TIFF,"
     if "cut" in damage:
         truncate(path)
     elif damage == "bomb":
@@ -249,8 +249,13 @@ def test_a_file_that_vanishes_and_sixteen_bits(tmp_path):
     (folders[1] / "eins 1.png").unlink()
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"no eins 1\.png"):
         list(segmentation_dataset(data, batch_size=1))
-    Image.fromarray(np.zeros(SIZES["drei"], np.uint16)).save(folders[0] / "drei.png")
-    with pytest.raises(ValueError, match=r"8 bits per channel.*mode 'I;16'"):
+    image = Image.fromarray(np.full(SIZES["drei"], 257 * 9, np.uint16))
+    image.save(folders[0] / "drei.png")
+    assert (data.read(0)[0] == 9).all()
+    Image.fromarray(np.zeros(SIZES["drei"], np.float32)).save(
+        folders[0] / "drei.png", "TIFF"
+    )
+    with pytest.raises(ValueError, match=r"8 bits per channel, or of 16.*mode 'F'"):
         data.read(0)
 
 

@@ -9,6 +9,7 @@ from data.image_sets import write_image
 from PIL import Image, ImageOps
 
 from keras_attn.data import detection_dataset, read_yolo
+from keras_attn.data.images.detection import read_example
 from keras_attn.data.images.yolo_layout import _read_yaml, find_yolo
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
@@ -226,8 +227,12 @@ def test_boxes_are_those_of_the_upright_image(tmp_path, orientation):
     sides = (right + 1 - left) / width, (bottom + 1 - top) / height
     line = f"0 {x} {y} {sides[0]} {sides[1]}\n"
     (tmp_path / "labels" / "train" / "train_a.txt").write_text(line)
-    (first, _) = read_yolo(path).examples
-    np.testing.assert_allclose(first.boxes, [[50, 4, 74, 12]], atol=1e-4)
+    data = read_yolo(path)
+    expected = [[left, top, right + 1, bottom + 1]]
+    np.testing.assert_allclose(data.examples[0].boxes, expected, atol=1e-4)
+    image, boxes, *_ = read_example(data.examples[0], False, False)
+    np.testing.assert_array_equal(image[..., 0] > 0, upright)
+    np.testing.assert_allclose(boxes, expected, atol=1e-4)
 
 
 def test_yaml_is_read_as_by_pyyaml(tmp_path):

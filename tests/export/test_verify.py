@@ -1,6 +1,7 @@
 """The comparison with Keras, its samples, and the report."""
 
 import json
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,7 +24,7 @@ from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 from keras_attn.export.signatures import Signature, signatures_of
 
 
-def compare(found, want, tolerance=1e-4, quantization=None):
+def compare(found, want, tolerance=1e-4, quantization=None) -> Any:
     """Compares an artefact that returns `found` with a model that returns `want`."""
 
     class Constant:

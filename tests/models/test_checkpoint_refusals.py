@@ -38,7 +38,10 @@ from keras_attn.models.checkpoints.folder import Folder
         ("bert_encoder", "is_decoder", True, "must be False; other"),
         ("bert_encoder", "add_cross_attention", True, "must be False; other"),
         ("bert_encoder", "pruned_heads", {"0": [1]}, "must be {} or None; other"),
-        ("bert_masked_lm", "tie_word_embeddings", False, "must be True; other"),
+        ("bert_masked_lm", "tie_word_embeddings", False, "be True for 'masked_lm'.*=F"),
+        ("roberta_masked_lm", "tie_word_embeddings", False, "be True for 'masked_lm'"),
+        ("gpt2_causal_lm", "tie_word_embeddings", False, "be True for 'causal_lm'"),
+        ("gpt2_classifier", "tie_word_embeddings", "no", "True or False.*='no'"),
         ("bert_encoder", "quantization_config", {"bits": 4}, "must be None; other"),
         ("bert_encoder", "hidden_act", "mish", "must be one of gelu, .*='mish'"),
         ("bert_encoder", "hidden_act", ["gelu"], "must be one of gelu"),
@@ -350,3 +353,29 @@ def test_arguments_of_save_checkpoint(tmp_path):
     save_checkpoint(model, tmp_path / "x", dtype="bfloat16")
     found = tensors_of(tmp_path / "x")["pooler.dense.bias"]
     assert found.dtype == ml_dtypes.bfloat16 and abs(float(found[0]) - 7e4) < 300
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "bert_encoder",
+        "bert_classifier",
+        "gpt2_body",
+        "gpt2_classifier",
+        "gpt_classifier",
+        "own_distilbert_classifier",
+        "roberta_span_qa",
+        "xlm_classifier",
+        "xlnet_classifier",
+    ],
+)
+def test_an_output_layer_of_its_own_matters_to_no_other_model(case, tmp_path):
+    fields = {"tie_word_embeddings": False}
+    model = load_checkpoint(altered(tmp_path, case, fields))
+    same_weights(model, load_checkpoint(CHECKPOINTS / case))
+
+
+def test_a_body_does_not_become_a_language_model_with_another_output_layer(tmp_path):
+    folder = altered(tmp_path, "gpt2_body", {"tie_word_embeddings": False})
+    with pytest.raises(ValueError, match="`tie_word_embeddings`.*'causal_lm'"):
+        load_checkpoint(folder, "causal_lm")

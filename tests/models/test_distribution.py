@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from model_cases import (
     GRAPHS,
-    S,
+    T,
     create,
     given,
     has_own_loss,
@@ -223,7 +223,7 @@ def logged(model):
     arrays = given(model, inputs)
     random = np.random.default_rng(3)
     if model.name == "show_attend_interact":
-        shape = (rows, S)
+        shape = (rows, T)
         labels = {
             "actions": random.integers(0, 4, shape).astype("int32"),
             "rewards": random.normal(size=shape).astype("float32"),
@@ -245,7 +245,7 @@ def logged(model):
         )
         if not isinstance(model.output, dict):
             ((losses, labels, weights),) = found.values()
-    model.compile(keras.optimizers.SGD(0.0), losses, weighted_metrics=[])
+    model.compile(keras.optimizers.SGD(0.0), losses)
     options = {"batch_size": ROWS, "sample_weight": weights, "verbose": 0}
     if isinstance(model, Detector | DVAE):
         return model.evaluate(arrays, labels, return_dict=True, **options)
@@ -257,16 +257,17 @@ def loss_and_labels(name, output, inputs, random):
     """A loss for an output, its labels, and weights of which some are 0."""
     shape = output.shape
     if name == "reconstruction":
-        return MaskedPatchLoss(7), inputs["images"], None
+        return MaskedPatchLoss(7), inputs["images"], np.ones(len(output), "float32")
     weights = random.integers(0, 2, shape[:-1]).astype("float32")
     if name == "masked_regions":
         regions = random.dirichlet(np.ones(shape[-1]), shape[:-1]).astype("float32")
         return MaskedRegionLoss(), regions, weights
     if len(shape) == 2:
-        return "mse", random.normal(size=shape).astype("float32"), None
+        targets = random.normal(size=shape).astype("float32")
+        return "mse", targets, np.ones(len(output), "float32")
     labels = random.integers(0, shape[-1], shape[:-1]).astype("int32")
     if len(shape) == 4:
-        return SegmentationCrossEntropy(0), labels, None
+        return SegmentationCrossEntropy(0), labels, weights
     return SmoothedCrossEntropy(), labels, weights
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 from keras_attn import models
 from keras_attn.data import decode_images
+from keras_attn.data.images.image_files import read_image
 from keras_attn.layers import ImagePreprocessing
 from keras_attn.models.checkpoints import description
 from keras_attn.models.parts.functional import Functional
@@ -242,6 +243,11 @@ def files():
         "jpeg": encoded(image, "JPEG"),
         "gray_jpeg": encoded(image.convert("L"), "JPEG"),
         "bmp": encoded(image, "BMP"),
+        "palette_bmp": encoded(palette, "BMP"),
+        "gray_bmp": encoded(image.convert("L"), "BMP"),
+        "alpha_bmp": encoded(alpha, "BMP"),
+        "webp": encoded(image, "WEBP", lossless=True),
+        "mpo": encoded(image, "MPO", save_all=True, append_images=[image]),
         "gif": encoded(palette, "GIF", save_all=True, append_images=[palette]),
     }
     return found
@@ -257,8 +263,68 @@ def test_bytes_are_decoded_as_by_pillow(kind):
     layer = ImagePreprocessing((23, 31), scale=1.0)
     found = decode_images(tf.constant([content]), layer)
     # Different versions of the JPEG library round differently.
-    tolerance = 1 if "jpeg" in kind else 0
+    tolerance = 1 if "jpeg" in kind or kind == "mpo" else 0
     np.testing.assert_allclose(found[0], expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "MPO"])
+def test_photos_are_upright_as_files_are_read(tmp_path, form):
+    """All eight orientations, in both orders of bytes, and damaged blocks."""
+    # One graph for all: the preprocessing makes images of one size.
+    layer = ImagePreprocessing((23, 31), scale=1.0)
+    serve = tf.function(
+        lambda contents: decode_images(contents, layer),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    smooth = Image.fromarray(photo(5, 7)).resize((31, 23), Image.Resampling.BICUBIC)
+    contents, expected = [], []
+    for value in range(10):
+        exif = Image.Exif()
+        if value % 2:
+            exif.endian = "<"
+        exif[0x010F] = "a camera"
+        exif[0x0112] = value
+        options: dict[str, Any] = {"lossless": True} if form == "WEBP" else {}
+        content = encoded(smooth, form, exif=exif, **options)
+        contents.append(content)
+        path = tmp_path / str(value)
+        path.write_bytes(content)
+        upright = read_image(path)
+        assert upright.shape[:2] == ((31, 23) if 5 <= value <= 8 else (23, 31))
+        expected.append(layer(upright[None])[0])
+    found = serve(tf.constant(contents))
+    tolerance = 1 if form in ("JPEG", "MPO") else 0
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=tolerance)
+    block = contents[6].find(b"MM\0*")
+    assert block > 0
+    if form == "PNG":  # Its checksums are checked.
+        return
+    for cut in (4, 8, 12):
+        damaged = (
+            contents[6][: block + cut] + b"\xff" * 6 + contents[6][block + cut + 6 :]
+        )
+        assert serve(tf.constant([damaged])).shape == (1, 23, 31, 3)
+
+
+def test_deep_gray_and_bitmaps_of_other_kinds():
+    layer = ImagePreprocessing((3, 4), scale=1.0)
+    deep = (np.arange(12).reshape(3, 4) * 5957).astype("uint16")
+    content = encoded(Image.fromarray(deep), "PNG")
+    found = decode_images(tf.constant([content]), layer)[0]
+    expected = np.rint(deep / 257)
+    np.testing.assert_array_equal(found, np.repeat(expected[..., None], 3, -1))
+    image = Image.fromarray(photo(3, 4))
+    compressed = bytearray(encoded(image.quantize(4), "BMP"))
+    compressed[30] = 1
+    for bad, match in (
+        (bytes(compressed), "must be uncompressed"),
+        (encoded(image.convert("1"), "BMP"), "(?i)bits per pixel|channels"),
+        (b"BM", "must be uncompressed"),
+        (encoded(image, "TIFF"), "(?i)unknown image"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+            decode_images(tf.constant([bad]), layer)
 
 
 def test_bytes_in_a_saved_model(tmp_path):

@@ -1,8 +1,9 @@
 """Tiny folders of low-rank updates that PEFT writes, with the outputs of its models.
 
 `python tests/parity/peft_references.py` takes ten seconds and writes one folder per
-case to `adapters/`, with an `expected.npz` as in `hugging_face.py`. The base of a case
-is the committed checkpoint of the same name.
+case, or per case that is named, to `adapters/`, with an `expected.npz` as in
+`hugging_face.py`. The base of a case is the committed checkpoint of the same name, up
+to "@".
 
 Needs PyTorch, transformers and PEFT.
 """
@@ -25,6 +26,13 @@ B, T, VOCABULARY = 3, 7, 29
 # fused and separate kernels, tables, convolutions, heads, several ranks and scales.
 CASES: dict[str, dict[str, Any]] = {
     "bert_classifier": {"task_type": "SEQ_CLS"},
+    # One kernel of ours with two ranks and scales; modules inside blocks as a whole.
+    "bert_classifier@saved": {
+        "task_type": "SEQ_CLS",
+        "rank_pattern": {"value": 3},
+        "alpha_pattern": {r"0\.attention\.self\.value$": 7, "^bert.*query": 4},
+        "modules_to_save": ["LayerNorm", "1.intermediate.dense"],
+    },
     "roberta_classifier": {
         "task_type": "SEQ_CLS",
         "target_modules": ["query", "value", "dense", "word_embeddings"],
@@ -53,7 +61,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def base_of(case):
     """The base of a case, a model of transformers."""
-    folder = CHECKPOINTS / case
+    folder = CHECKPOINTS / case.partition("@")[0]
     config: Any = transformers.AutoConfig.from_pretrained(folder)
     return getattr(transformers, config.architectures[0]).from_pretrained(folder).eval()
 
@@ -62,13 +70,18 @@ def adapted(case):
     """The base of a case with random updates and heads, a model of PEFT."""
     config = peft.LoraConfig(r=2, lora_alpha=5, **CASES[case])
     model = peft.get_peft_model(base_of(case), config).eval()
-    rng = np.random.default_rng(7)
+    randomize(model)
+    return model
+
+
+def randomize(model, seed=7):
+    """Gives what trains random numbers."""
+    rng = np.random.default_rng(seed)
     with torch.no_grad():
         for _, weight in sorted(model.named_parameters()):
             if weight.requires_grad:
                 values = rng.normal(0, 0.3, weight.shape).astype("float32")
                 weight.copy_(torch.from_numpy(values))
-    return model
 
 
 def inputs_of(model):
@@ -116,7 +129,7 @@ def make_case(case, folder):
     """Writes the folder of a case as PEFT does; returns the arrays of its outputs."""
     model = adapted(case)
     # Not the folder of this machine.
-    model.peft_config["default"].base_model_name_or_path = case
+    model.peft_config["default"].base_model_name_or_path = case.partition("@")[0]
     # Or PEFT would look for the base on the network.
     model.save_pretrained(folder, save_embedding_layers=False)
     (folder / "README.md").unlink()
@@ -128,7 +141,7 @@ def make_case(case, folder):
 
 
 if __name__ == "__main__":
-    for case in CASES:
+    for case in sys.argv[1:] or CASES:
         folder = ADAPTERS / case
         np.savez_compressed(folder / "expected.npz", **make_case(case, folder))
         size = sum(file.stat().st_size for file in folder.iterdir())

@@ -226,7 +226,7 @@ def test_a_library_must_have_the_model(tmp_path):
             {"model_args": {"patch_size": 2}},
             "`patch_size` .* not be 2.*halves",
         ),
-        ("distilbert_encoder", {"tie_word_embeddings": False}, "`tie_word_embed"),
+        ("distilbert_masked_lm", {"tie_word_embeddings": False}, "`tie_word_embed"),
     ],
 )
 def test_what_ours_does_not_compute_is_refused(case, fields, message, tmp_path):

@@ -33,7 +33,7 @@ OLD_NAMES = {
 
 
 def base_of(case) -> Any:
-    return load_checkpoint(folders.CHECKPOINTS / case)
+    return load_checkpoint(folders.CHECKPOINTS / case.partition("@")[0])
 
 
 def read(folder):
@@ -83,7 +83,7 @@ def test_updates_of_peft_are_read_and_written(case, tmp_path):
     check(model, inputs, expected)
     assert report.num_trained == sum(array.size for array in tensors.values())
 
-    save_lora(model, tmp_path, base_model=case)
+    save_lora(model, tmp_path, base_model=case.partition("@")[0])
     saved, arrays = read(tmp_path)
     assert set(arrays) == set(tensors)
     for key, array in tensors.items():
@@ -94,8 +94,9 @@ def test_updates_of_peft_are_read_and_written(case, tmp_path):
         if field == "target_modules":
             expected_value, value = set(expected_value), set(value)
         assert value == expected_value, field
-    # PEFT names further modules that may be heads.
-    assert set(saved["modules_to_save"] or ()) <= set(config["modules_to_save"] or ())
+    # PEFT's names may be ends of paths, and further modules that may be heads.
+    for module in saved["modules_to_save"] or ():
+        assert module.endswith(tuple(config["modules_to_save"]))
     # The others are switched off.
     load_lora(model, tmp_path, name="again")
     check(model, inputs, expected)
@@ -184,36 +185,6 @@ def test_an_adapter_of_another_family_is_an_error():
         load_lora(base_of("vit_classifier"), ADAPTERS / "bert_classifier")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("peft_type", "LOHA"),
-        ("use_dora", True),
-        ("bias", "lora_only"),
-        ("layer_replication", [[0, 1], [0, 1]]),
-        ("target_parameters", ["a.weight"]),
-        ("trainable_token_indices", [3]),
-        ("alora_invocation_tokens", [1, 2]),
-        ("lora_bias", True),
-        ("init_lora_weights", "pissa_niter_4"),
-        ("lora_alpha", None),
-        ("alpha_pattern", {"(query": 3}),
-        ("lora_dropout", "0.1"),
-    ],
-)
-def test_a_field_that_we_lack_is_refused_by_name(field, value, tmp_path, bert):
-    folder = altered(tmp_path / "other", "bert_classifier", {field: value})
-    with pytest.raises(ValueError, match=f"`{field}` in adapter_config.json.*{field}="):
-        load_lora(bert, folder)
-
-
-def test_two_scales_in_one_kernel_are_refused(tmp_path, bert):
-    fields = {"alpha_pattern": {"1.attention.self.query": 3}}
-    folder = altered(tmp_path / "other", "bert_classifier", fields)
-    with pytest.raises(ValueError, match=r"one kernel here.*\(2, 1.5\), \(2, 2.5\)"):
-        load_lora(bert, folder)
-
-
 @pytest.fixture(scope="module")
 def bert():
     return base_of("bert_classifier")
@@ -289,7 +260,7 @@ TARGETS = {
 
 @pytest.mark.parity
 @deprecated
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", TARGETS)
 def test_peft_reads_ours(case, tmp_path):
     references = live()
     model = base_of(case)

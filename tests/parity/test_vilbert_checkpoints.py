@@ -154,6 +154,69 @@ def test_variants_of_files(change, tmp_path):
     same_weights(load_checkpoint(folder), load_checkpoint(CHECKPOINTS / PRETRAINER))
 
 
+def with_head_of_2019(arrays):
+    """The head of VQA in the authors' first code: `SimpleClassifier`, weight-normed."""
+    rng = np.random.default_rng(6)
+    arrays = {k: v for k, v in arrays.items() if not k.startswith("vil_prediction.")}
+    for number, shape in ((0, (24, 12)), (3, (9, 24))):
+        key = f"vil_prediction.main.{number}"
+        arrays[f"{key}.weight_g"] = np.array(rng.uniform(2, 4), "float32")
+        arrays[f"{key}.weight_v"] = rng.normal(size=shape).astype("float32")
+        arrays[f"{key}.bias"] = rng.normal(size=shape[0]).astype("float32")
+    return arrays
+
+
+def test_the_head_of_2019_is_read_and_written(tmp_path):
+    folder = altered(tmp_path / "2019", TASKS, tensors=with_head_of_2019)
+    model: Any = load_checkpoint(folder, "classifier")
+    inputs, _ = arrays_of(CHECKPOINTS / TASKS)
+    encoder = load_checkpoint(folder, "encoder")
+    features = outputs_of(encoder, inputs)
+    hidden = features["pooled_output"] + features["pooled_region_output"]
+    tensors = tensors_of(folder)
+    for number in (0, 3):
+        key = f"vil_prediction.main.{number}"
+        g, v, bias = (tensors[f"{key}.{x}"] for x in ("weight_g", "weight_v", "bias"))
+        hidden = hidden @ (g * v / np.sqrt((v**2).sum())).T + bias
+        hidden = np.maximum(hidden, 0) if number == 0 else hidden
+    np.testing.assert_allclose(outputs_of(model, inputs)["logits"], hidden, atol=1e-5)
+    assert model.get_layer("classifier_hidden_dropout").rate == 0.5
+    with pytest.raises(ValueError, match="`head` must be .*head='tanh'"):
+        models.build_vilbert_classifier(encoder, head="tanh")  # pyright: ignore
+
+    save_checkpoint(model, tmp_path / "again")
+    again: Any = load_checkpoint(tmp_path / "again")
+    found = outputs_of(again, inputs)["logits"]
+    np.testing.assert_allclose(found, hidden, atol=1e-5)
+    saved = tensors_of(tmp_path / "again")
+    for key in (key for key in tensors if key.startswith("vil_prediction.main")):
+        wanted = tensors[key]
+        if key.endswith("weight_v"):
+            wanted = wanted * tensors[key[:-1] + "g"] / np.linalg.norm(wanted)
+        np.testing.assert_allclose(saved[key], wanted, atol=1e-6, err_msg=key)
+    # Models without the head read the folder as before.
+    load_checkpoint(folder, "scorer")
+    with pytest.warns(UserWarning, match="no weights for classifier:"):
+        other: Any = load_checkpoint(folder, "classifier", num_classes=4)
+    assert other.output.shape == (None, 4)
+    model.save(tmp_path / "model.keras")
+    loaded: Any = keras.saving.load_model(tmp_path / "model.keras")
+    found = outputs_of(loaded, inputs)["logits"]
+    np.testing.assert_allclose(found, hidden, atol=1e-5)
+
+
+def test_a_part_of_the_head_of_2019_is_an_error(tmp_path):
+    def damaged(arrays):
+        arrays = with_head_of_2019(arrays)
+        return {
+            k: v for k, v in arrays.items() if k != "vil_prediction.main.3.weight_g"
+        }
+
+    folder = altered(tmp_path, TASKS, tensors=damaged)
+    with pytest.raises(ValueError, match="lacks keys.*vil_prediction.main.3.weight_g"):
+        load_checkpoint(folder, "classifier")
+
+
 def test_heads_that_a_file_lacks_are_new():
     for task, layers in (
         ("classifier", {"classifier_hidden", "classifier_norm", "classifier"}),

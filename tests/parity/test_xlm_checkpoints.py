@@ -137,7 +137,6 @@ def test_a_new_head_reads_the_first_token():
         ("causal", True),
         ("asm", True),
         ("use_lang_emb", False),
-        ("tie_word_embeddings", False),
         ("n_langs", 1),
         ("summary_type", "mean"),
         ("summary_activation", "tanh"),

@@ -199,7 +199,6 @@ def test_a_sentence_embedding_is_the_mean_of_the_tokens():
         ("attn_type", "uni"),
         ("bi_data", True),
         ("untie_r", False),
-        ("tie_word_embeddings", False),
         ("d_head", 5),
         ("clamp_len", -3),
         ("summary_type", "mean"),

@@ -91,20 +91,89 @@ def test_only_updates_and_the_named_layers_train():
     assert "trained as a whole: classifier" in text
 
 
+def resnet(**options) -> Any:
+    sizes: Any = {"num_blocks": (1, 1), "stem_dim": 4, "image_size": 32}
+    return models.create("resnet18", **sizes, num_classes=3, **options)
+
+
+def fit_images(model, epochs=1):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss)
+    images = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype("float32")
+    model.fit(images, np.array([0, 1, 2, 0]), epochs=epochs, verbose=0)
+
+
+def test_every_update_of_a_new_resnet_learns(tmp_path):
+    """Its blocks end with a scale of 0, which would stop the gradients."""
+    model = resnet()
+    norms = ["stage_0_block_0_norm_1", "stage_1_block_0_norm_1"]
+    report = enable_lora(model, 2, targets=".*conv.*", also_train="classifier")
+    assert report.also_trained == ("classifier", *(f"{x}/gamma" for x in norms))
+    before = values(model)
+    fit_images(model, 3)
+    after = values(model)
+    moved = {path for path, value in after.items() if (value != before[path]).any()}
+    updates = {path for path in before if path.endswith("b_0")}
+    assert len(updates) > 4
+    assert moved >= {*updates, *(f"{norm}/gamma" for norm in norms)}
+    assert not [path for path in moved if "moving" in path or "beta" in path]
+    trained = [weight.path for weight in model.trainable_variables]
+    model.save(tmp_path / "model.keras")
+    loaded: Any = keras.saving.load_model(tmp_path / "model.keras")
+    assert [weight.path for weight in loaded.trainable_variables] == trained
+    for each in (model, loaded):
+        with adapters_off(each):
+            assert not np.array(each.get_layer(norms[0]).gamma).any()
+        assert np.array(each.get_layer(norms[0]).gamma).all()
+
+
+def test_a_new_head_of_zeros_learns():
+    model = resnet()
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.gamma.assign(np.ones(layer.gamma.shape))
+    head = model.get_layer("classifier")
+    head.kernel.assign(np.zeros(head.kernel.shape))
+    report = enable_lora(model, 2, targets=".*conv.*")
+    assert report.also_trained == ("classifier/kernel",)
+    before = values(model)
+    fit_images(model, 2)
+    moved = {x for x, value in values(model).items() if (value != before[x]).any()}
+    assert moved >= {path for path in before if path.endswith("b_0")}
+    assert "classifier/bias" not in moved
+
+
 def test_moving_statistics_stay():
-    model = models.create(
-        "resnet18", num_blocks=(1, 1), stem_dim=4, image_size=32, num_classes=3
-    )
+    model = resnet()
     enable_lora(model, 2, targets=".*conv.*")
     before = values(model)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    images = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype("float32")
-    model.fit(images, np.array([0, 1, 2, 0]), verbose=0)
+    fit_images(model)
     moved = {
         path for path, value in values(model).items() if (value != before[path]).any()
     }
     assert moved
-    assert all("/default/" in path for path in moved)
+    assert all("/default/" in path or path.endswith("gamma") for path in moved)
+
+
+def test_a_norm_that_trains_as_a_whole_has_statistics_of_its_own():
+    model = resnet()
+    name = "stem_norm"
+    norm = model.get_layer(name)
+    before = values(model)
+    enable_lora(model, 2, targets=".*conv.*", also_train=name)
+    fit_images(model)
+    learned = values(model)
+    assert all((learned[x] != before[x]).any() for x in before if name in x)
+    assert norm.trainable
+    set_adapters(model, None)
+    assert not norm.trainable
+    now = values(model)
+    for path in (path for path in before if name in path):
+        np.testing.assert_array_equal(now[path], before[path])
+    set_adapters(model, "default")
+    now = values(model)
+    for path in (path for path in before if name in path):
+        np.testing.assert_array_equal(now[path], learned[path])
 
 
 def test_a_run_goes_on_from_a_file(tmp_path):
@@ -247,10 +316,10 @@ def test_blocks_that_are_computed_twice_learn_the_same():
 @pytest.mark.parametrize("name", ["model", "model.tflite", "model.onnx"])
 def test_a_model_with_updates_is_exported_as_it_is(name, tmp_path):
     model = classifier()
-    enable_lora(model, 2, targets=("query", "contract", "token_embedding"))
     enable_lora(model, 2, name="off", also_train="classifier")
     randomize(model)
-    set_adapters(model, "default")
+    targets = ("query", "contract", "token_embedding")
+    enable_lora(model, 2, targets=targets, also_train="classifier")
     randomize(model)
     inputs, _ = batch()
     inputs["padding_mask"] = inputs["padding_mask"].astype(bool)
@@ -312,6 +381,39 @@ def test_a_graph_may_switch_them_off():
         off, on = both()
         np.testing.assert_allclose(off, base, atol=1e-6)
         np.testing.assert_allclose(on, base + 6, atol=1e-5)
+
+
+def test_a_graph_may_switch_layers_as_a_whole():
+    tf = pytest.importorskip("tensorflow")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("tf.function compiles for TensorFlow alone")
+    x = np.ones((2, 3), "float32")
+    model = keras.Sequential(
+        [
+            keras.Input((3,)),
+            layers.Dense(4, name="body"),
+            layers.Dense(2, name="head"),
+        ]
+    )
+    base = np.array(model(x))
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        enable_lora(model, 2, targets="body", also_train="head", name=name)
+        for weight in model.get_layer("head").trainable_variables:
+            weight.assign(keras.ops.full(weight.shape, value))
+
+    @tf.function
+    def both():
+        with adapters_off(model):
+            off = model(x)
+        return off, model(x)
+
+    for name in (None, "one", "two", "one"):
+        set_adapters(model, name)
+        expected = np.array(model(x))
+        assert name is None or np.abs(expected - base).max() > 0.1
+        off, on = both()
+        np.testing.assert_allclose(off, base, atol=1e-6)
+        np.testing.assert_allclose(on, expected, atol=1e-6)
 
 
 def test_generated_text_follows():

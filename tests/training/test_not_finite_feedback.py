@@ -1,5 +1,7 @@
 """Rewards, ratings and probabilities that are not finite never become a zero."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -105,7 +107,7 @@ def test_losses_of_numbers_that_are_none(tokens, jit_compile):
     per_row = [rng.normal(size=9) for _ in range(4)]
     mask = np.ones((3, tokens))
 
-    def numbers(loss, *shape):
+    def numbers(loss: Any, *shape):
         return lambda *arrays: loss(*arrays, tf.ones(shape)).loss
 
     shape = (3, tokens)

@@ -1,10 +1,12 @@
 """LoRA, and integers in place of the kernels that it leaves fixed."""
 
+import tempfile
 from typing import Any
 
 import keras
 
 from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.models import save_lora
 from keras_attn.training.lora import LoRAReport, enable_lora, kernel_parts
 
 _USUAL = ("query", "value")
@@ -22,11 +24,25 @@ def check_adaptation(settings: Settings) -> None:
             "--lora-targets needs --lora RANK. "
             f"Received: --lora-targets {settings.lora_targets!r}"
         )
+    if settings.save_adapters and settings.lora is None:
+        raise ValueError(
+            "--save-adapters needs --lora RANK. Received: --save-adapters alone"
+        )
     if settings.quantize is not None and settings.lora is None:
         raise ValueError(
             "--quantize needs --lora RANK: kernels of integers do not train, low-rank "
             f"updates of them do. Received: --quantize {settings.quantize}"
         )
+
+
+def check_saving(model: Any) -> None:
+    """Raises if the updates of a model cannot be saved alone, before they are trained.
+
+    Raises:
+        ValueError: If it has no counterpart in transformers.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        save_lora(model, folder)
 
 
 def quantize(model: Any, mode: str) -> str:

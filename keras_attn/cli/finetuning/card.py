@@ -1,6 +1,7 @@
 """The model card of a fine-tuned folder, `README.md`."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
     settings = job.settings
     title, name = folder.resolve().name, Path(settings.model).name
     how = "fine-tuned" if result.is_pretrained else "trained from random weights"
-    data = [f"- {line}" for line in job.lines()]
+    data = [f"- {_line(line)}" for line in job.lines()]
     lines = [
         "---",
         "library_name: keras-attn",
@@ -41,7 +42,7 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
         "",
         "## Data",
         "",
-        f"`{settings.data.name}`, because {job.kind.why}:",
+        f"`{settings.data.name}`, because {_line(job.kind.why)}:",
         "",
         *data,
         "",
@@ -78,7 +79,8 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
             "",
         ]
     if result.class_names:
-        lines += ["## Classes", "", ", ".join(result.class_names), ""]
+        names = ", ".join(map(_line, result.class_names))
+        lines += ["## Classes", "", names, ""]
     lines += [
         "## Use",
         "",
@@ -89,3 +91,8 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
         "",
     ]
     write_atomically(folder / _NAME, "\n".join(lines).encode())
+
+
+def _line(text: str) -> str:
+    """A text as one line of Markdown: a label may have several, and marks."""
+    return re.sub(r"([\\`*<>\[\]|])", r"\\\1", " ".join(text.split()))

@@ -78,9 +78,10 @@ class CompletionJob(TextJob):
             ValueError: If a prompt leaves no room for a completion; its row is named.
         """
         with working("Encoding the texts"):
-            columns = [
-                [self.tokenizer.encode(text) for text in column]
-                for column in self._texts(path, kind)
+            prompts, *others = self._texts(path, kind)
+            columns = [[self.tokenizer.encode_prompt(text) for text in prompts]]
+            columns += [
+                [self.tokenizer.encode(text) for text in column] for column in others
             ]
         for row, prompt in enumerate(columns[0]):
             if len(prompt) > self.max_length:

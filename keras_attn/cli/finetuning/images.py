@@ -1,10 +1,15 @@
 """How images become the inputs of a model, for all tasks of images."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
+from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.samples import NORMALIZATIONS
-from keras_attn.data import RandomMirror
+from keras_attn.data import RandomColors, RandomMirror, RandomQuarterTurns
 from keras_attn.models.parts.registry import entry
 
 DEFAULT_SIZE = 224
@@ -101,6 +106,72 @@ def size_of_images(
     return rows, columns
 
 
-def augmentations(augment: bool) -> list[Any]:
-    """What changes training images at random: left and right are exchanged."""
-    return [RandomMirror()] if augment else []
+class RandomCrop:
+    """Cuts out a part of an image, of at least this share of it, at a random place.
+
+    Its aspect ratio is that of the image times a random factor; what follows resizes
+    it. As in Szegedy et al. 2015 (arXiv:1409.4842), but not as small.
+
+    Args:
+        smallest: The smallest share, in (0, 1].
+        aspect: The largest factor of the aspect ratio.
+    """
+
+    def __init__(self, smallest: float = 1 / 3, aspect: float = 4 / 3):
+        self.smallest = smallest
+        self.aspect = aspect
+
+    def __call__(self, example: Any, seed: tf.Tensor) -> Any:
+        """Returns the example with a part of its image."""
+        numbers = tf.random.stateless_uniform([4], seed)
+        share = self.smallest + numbers[0] * (1 - self.smallest)
+        factor = tf.exp((2 * numbers[1] - 1) * math.log(self.aspect) / 2)
+        size = tf.shape(example["image"])[:2]
+        sides = tf.sqrt(share) * tf.stack([factor, 1 / factor])
+        whole = tf.cast(size, tf.float32)
+        part = tf.clip_by_value(tf.round(tf.minimum(sides, 1.0) * whole), 1.0, whole)
+        start = tf.cast(tf.floor(numbers[2:] * (whole - part + 1)), tf.int32)
+        start = tf.minimum(start, size - tf.cast(part, tf.int32))
+        end = start + tf.cast(part, tf.int32)
+        image = example["image"][start[0] : end[0], start[1] : end[1]]
+        return {**example, "image": image}
+
+
+_ALL = ("segmentation", "detection", "instance_segmentation", "image_classification")
+# Where only the whole image has a class, it may be cut and turned.
+_AUGMENTATIONS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "mirror": (RandomMirror, _ALL),
+    "vertical": (lambda: RandomMirror(0.0, 0.5), _ALL),
+    "colors": (RandomColors, _ALL),
+    "crop": (RandomCrop, ("image_classification",)),
+    "turns": (RandomQuarterTurns, ("image_classification",)),
+}
+
+
+def augmentations(settings: Settings, task: str) -> list[Any]:
+    """What changes training images at random.
+
+    Args:
+        settings: The command line.
+        task: One of `kinds.TASKS`.
+
+    Raises:
+        ValueError: If one is unknown, or not for this task.
+    """
+    given = settings.augmentation
+    if given is None:
+        return [RandomMirror()] if settings.augment else []
+    if not settings.augment:
+        raise ValueError(
+            "--augmentation and --no-augment exclude each other. "
+            f"Received: --augmentation {given} --no-augment"
+        )
+    known = [name for name, (_, tasks) in _AUGMENTATIONS.items() if task in tasks]
+    names = [part.strip() for part in given.split(",")]
+    wrong = next((name for name in names if name not in known), None)
+    if wrong is not None or len(set(names)) < len(names):
+        raise ValueError(
+            f"--augmentation must be different ones of {', '.join(known)} for {task}, "
+            f"with commas between them. Received: --augmentation {given!r}"
+        )
+    return [_AUGMENTATIONS[name][0]() for name in names]

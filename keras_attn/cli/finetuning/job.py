@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_attn.cli.finetuning.kinds import Kind
@@ -85,8 +86,13 @@ class Job(abc.ABC):
             ValueError: If it does not fit.
         """
 
-    def begin(self, model: Any) -> Any:
-        """The model to train, from one that was prepared, with its weights."""
+    def begin(self, model: Any, source: Source) -> Any:
+        """The model to train, from one that was prepared.
+
+        Args:
+            model: The prepared model.
+            source: Where its weights are from: MODEL, or the run that goes on.
+        """
         return model
 
     def finish(self, model: Any) -> Any:
@@ -108,6 +114,17 @@ class Job(abc.ABC):
     @abc.abstractmethod
     def result(self) -> Result:
         """What `keras-attn predict` has to know, without figures."""
+
+    def class_weights(self) -> dict[int, float] | None:
+        """The weight of each class in the loss with which all weigh the same.
+
+        Raises:
+            ValueError: If examples have no classes.
+        """
+        raise ValueError(
+            "--class-weights is for texts or images with a class each. "
+            f"Received: data for {self.kind.task}"
+        )
 
     def usual_size(self) -> tuple[int, int] | None:
         """Rows and columns of the images of a model of any size; None = unknown."""
@@ -147,7 +164,15 @@ class TextJob(Job):
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
         super().__init__(settings, kind, source)
-        self.tokenizer = source.tokenizer(settings.tokenizer)
+        try:
+            self.tokenizer = source.tokenizer(settings.tokenizer)
+        except (ValueError, FileNotFoundError):
+            if source.reads_texts:
+                raise
+            raise ValueError(
+                f"MODEL must take texts: {settings.data.name} is a table of them. "
+                f"Received: {source.name!r}, a model of other inputs"
+            ) from None
 
     def options(self) -> dict[str, Any]:
         """The size of the vocabulary."""
@@ -192,6 +217,20 @@ def hold_out(
     return [index for index in range(count) if index not in chosen], sorted(held)
 
 
+def balanced_weights(classes: np.ndarray, count: int) -> dict[int, float]:
+    """Weights of classes: the mean number of examples divided by that of the class.
+
+    Args:
+        classes: The class of each example, (N,).
+        count: Number of classes.
+    """
+    numbers = np.maximum(np.bincount(classes, minlength=count), 1)
+    return {
+        index: float(len(classes) / (count * number))
+        for index, number in enumerate(numbers)
+    }
+
+
 def is_compiled() -> bool:
     """Whether XLA compiles the steps, each shape of a batch anew."""
     if keras.backend.backend() == "jax":
@@ -207,4 +246,4 @@ def names_of(model: Any) -> set[str]:
 def shortened_names(names: Sequence[str], most: int = 10) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(" ".join(name.split()) for name in names[:most]) + more

@@ -8,7 +8,7 @@ from pathlib import Path
 from keras_attn.checks import check_choice
 from keras_attn.cli.finetuning.coco_images import image_folder_of
 from keras_attn.cli.finetuning.settings import Settings
-from keras_attn.data.images.image_files import IMAGE_SUFFIXES
+from keras_attn.data.images.image_files import is_picture
 from keras_attn.data.images.split_names import SPLITS, split_of
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, YoloLayout, find_yolo
 from keras_attn.data.text.tables import (
@@ -240,6 +240,11 @@ def _column(
 def _needed(names, given, usual, path: Path, option: str) -> str:
     found = _column(names, given, usual, path, option)
     if found is None:
+        if len(names) == 1 and ";" in names[0]:
+            raise ValueError(
+                "DATA must have commas or tabs between its columns, not semicolons. "
+                f"Received: {path.name} with {shown(list(names))}"
+            )
         raise ValueError(
             f"DATA must have a column named {', '.join(usual)}; or say which it is "
             f"with --{option}-column, and --no-header if the first line is a row. "
@@ -294,7 +299,7 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
             "DATA must be one table: pass its path, and another one as --validation. "
             f"Received: {str(path)!r} with {', '.join(tables[:10])}"
         )
-    pictures = sum(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in inside)
+    pictures = sum(map(is_picture, inside))
     raise ValueError(
         "DATA must be a folder with a subfolder of images per class; with images/ and "
         "masks/; with COCO's JSON; or with VOC's Annotations/ and JPEGImages/. "
@@ -320,7 +325,7 @@ def _are_splits(folders: Sequence[Path]) -> bool:
         return True
     return any(
         any(x.is_dir() for x in each.iterdir())
-        and not any(x.suffix.lower() in IMAGE_SUFFIXES for x in each.iterdir())
+        and not any(is_picture(x.name) for x in each.iterdir())
         for each in splits
     )
 

@@ -93,7 +93,7 @@ def _rescaled(model: Any, scale: float, offset: float) -> Any:
     replaces an earlier one.
     """
     last = model.layers[-1]
-    if can_be_saved(model) and _is_linear(last):
+    if holds_scale(model):
         last.kernel.assign(last.kernel * scale)
         last.bias.assign(last.bias * scale + offset)
         return model
@@ -106,10 +106,16 @@ def _rescaled(model: Any, scale: float, offset: float) -> Any:
     return Functional(model.input, layer(output), name=model.name)
 
 
-def _is_linear(layer: Any) -> bool:
-    """Whether a layer is a product with a bias, of numbers that can be scaled."""
+def holds_scale(model: Any) -> bool:
+    """Whether the last layer of a model with a checkpoint layout takes a scale.
+
+    It is a product with a bias, of numbers that are neither integers nor updated by
+    LoRA.
+    """
+    layer = model.layers[-1]
     return (
-        isinstance(layer, keras.layers.Dense)
+        can_be_saved(model)
+        and isinstance(layer, keras.layers.Dense)
         and layer.use_bias
         and layer.activation is keras.activations.linear
         and isinstance(layer._kernel, keras.Variable)

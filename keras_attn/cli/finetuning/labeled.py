@@ -10,13 +10,14 @@ import numpy as np
 from keras_attn.cli.finetuning.job import (
     Batches,
     TextJob,
+    balanced_weights,
     hold_out,
     is_compiled,
     names_of,
     shortened_names,
 )
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
-from keras_attn.cli.finetuning.label_scale import LabelScale
+from keras_attn.cli.finetuning.label_scale import LabelScale, holds_scale
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
@@ -219,15 +220,26 @@ class LabeledTextJob(EncodedTextJob):
         super().prepare(model)
         model.class_names = self.class_names or None
 
-    def begin(self, model: Any) -> Any:
+    def begin(self, model: Any, source: Source) -> Any:
         """A model of numbers that has learned some predicts standardized ones."""
-        if self.scale is None or not self.source.predicts_numbers:
+        if self.settings.save_adapters and self.scale and not holds_scale(model):
+            raise ValueError(
+                "--save-adapters needs a head with a bias for numbers, which takes "
+                f"their scale. Received: {self.source.name!r}"
+            )
+        if self.scale is None or not source.predicts_numbers:
             return model
         return self.scale.out_of(model)
 
     def finish(self, model: Any) -> Any:
         """A model of numbers predicts them in their own unit."""
         return model if self.scale is None else self.scale.into(model)
+
+    def class_weights(self) -> dict[int, float] | None:
+        """The weights with which all classes weigh the same."""
+        if self.is_regression:
+            return super().class_weights()
+        return balanced_weights(self.labels[0], len(self.class_names))
 
     def compile(self, trainer: keras.Model, **options: Any) -> None:
         """Cross-entropy, or the squared error of numbers."""

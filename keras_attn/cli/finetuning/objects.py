@@ -77,6 +77,7 @@ class ObjectJob(Job):
             are_held_out=held_out,
             is_asked_for=is_one_folder(settings, kind),
         )
+        self.augmentations = images.augmentations(settings, task)
         self.size = (0, 0)
         self.normalize: str | None = "imagenet"
         self.aligned_masks = True
@@ -154,7 +155,7 @@ class ObjectJob(Job):
         return (
             detection_dataset(
                 train,
-                augmentations=images.augmentations(self.settings.augment),
+                augmentations=self.augmentations,
                 shuffle=True,
                 seed=self.settings.seed,
                 epoch=epoch,

@@ -8,13 +8,20 @@ import keras
 import numpy as np
 
 from keras_attn.cli.finetuning import images
-from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
+from keras_attn.cli.finetuning.job import (
+    Batches,
+    Job,
+    balanced_weights,
+    hold_out,
+    shortened_names,
+)
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.finetuning.splits import check_apart, without_examples
 from keras_attn.data import ImageClassData, image_class_dataset, read_image_classes
+from keras_attn.data.pipelines.bad_files import first_reasons
 from keras_attn.models import image_preprocessing
 
 
@@ -57,6 +64,7 @@ class PictureJob(Job):
         self.notes += check_apart(
             settings, train.paths, validation.paths, are_held_out=held_out
         )
+        self.augmentations = images.augmentations(settings, kind.task)
         self.fields: dict[str, Any] = {}
         self.channels = 3
 
@@ -73,9 +81,17 @@ class PictureJob(Job):
             f"{name} {number:,}"
             for name, number in zip(self.class_names, counts, strict=True)
         ]
+        skipped = [train.skipped]
+        if validation.skipped is not train.skipped:
+            skipped.append(validation.skipped)
         return [
             f"{len(train):,} images to train on, {len(validation):,} to validate on",
             f"{len(listed)} classes: {shortened_names(listed)}",
+            *(
+                f"left out {len(each):,}: {first_reasons(each.values())}"
+                for each in skipped
+                if each
+            ),
         ]
 
     def options(self) -> dict[str, Any]:
@@ -122,7 +138,7 @@ class PictureJob(Job):
         return (
             image_class_dataset(
                 train,
-                augmentations=images.augmentations(self.settings.augment),
+                augmentations=self.augmentations,
                 shuffle=True,
                 seed=self.settings.seed,
                 epoch=epoch,
@@ -130,6 +146,10 @@ class PictureJob(Job):
             ),
             image_class_dataset(validation, **options),
         )
+
+    def class_weights(self) -> dict[int, float]:
+        """The weights with which all classes weigh the same."""
+        return balanced_weights(self.parts[0].classes, len(self.class_names))
 
     def compile(self, trainer: keras.Model, **options: Any) -> None:
         """Cross-entropy and accuracy."""

@@ -51,6 +51,7 @@ class PixelJob(Job):
         if other is not None and settings.validation is None:
             self.notes.append(f"to validate on: {other.why}")
         self.parts: list[SegmentationData] = [train, validation]
+        self.augmentations = images.augmentations(settings, kind.task)
         self.size: tuple[int, int] | None = None
         self.normalize: str | None = None
         self.output_names: tuple[str, ...] = ()  # Of a model with several.
@@ -144,7 +145,7 @@ class PixelJob(Job):
         both = (
             segmentation_dataset(
                 train,
-                augmentations=images.augmentations(self.settings.augment),
+                augmentations=self.augmentations,
                 shuffle=True,
                 seed=self.settings.seed,
                 epoch=epoch,
@@ -244,15 +245,18 @@ def _classes(
     path = settings.classes or settings.data / "classes.txt"
     if settings.classes is not None or path.is_file():
         names, palette = _named_classes(path)
-        if palette is None and len(names) == 2:
+        if palette is None:
+            # Of two classes, all masks; otherwise one says whether they have colors.
+            most = None if len(names) == 2 else 1
             with working("Reading the masks"):
-                if _values_of_masks(kind.masks) == _BLACK_AND_WHITE:
-                    palette = {0: 0, 255: 1}
+                values, is_gray = _values_of_masks(kind.masks, most)
+            is_binary = len(names) == 2 and values == _BLACK_AND_WHITE
+            palette = _palette(len(names), is_binary, is_gray)
         return names, palette
     with working("Reading the masks"):
-        values = _values_of_masks(kind.masks)
+        values, is_gray = _values_of_masks(kind.masks)
     if values <= _BLACK_AND_WHITE and 255 in values:
-        return ["background", "foreground"], {0: 0, 255: 1}
+        return ["background", "foreground"], _palette(2, True, is_gray)
     numbers = values - {IGNORED_LABEL}
     if len(numbers) < 2:
         raise ValueError(
@@ -265,22 +269,53 @@ def _classes(
             f"masks with these values. Received: {sorted(numbers)[:20]} in "
             f"{str(kind.masks)!r}"
         )
-    return [str(number) for number in range(max(numbers) + 1)], None
+    count = max(numbers) + 1
+    names = [str(number) for number in range(count)]
+    return names, _palette(count, False, is_gray)
 
 
-def _values_of_masks(folder: Path) -> set[int]:
+def _palette(count: int, is_binary: bool, is_gray: bool) -> Mapping[Any, int] | None:
+    """What stands for each class in masks of numbers; None = the number itself.
+
+    Args:
+        count: Number of classes.
+        is_binary: Whether the numbers are 0 and 255.
+        is_gray: Whether the files have one number per pixel, not three equal ones.
+    """
+    numbers = {0: 0, 255: 1}
+    if not is_binary:
+        numbers = {number: number for number in (*range(count), IGNORED_LABEL)}
+    if is_gray:
+        return numbers if is_binary else None
+    return {(number,) * 3: label for number, label in numbers.items()}
+
+
+def _values_of_masks(folder: Path, most: int | None = None) -> tuple[set[int], bool]:
+    """The numbers in masks, and whether all files have one number per pixel.
+
+    A file of colors whose red, green and blue are equal has numbers too.
+
+    Args:
+        folder: The folder of the masks.
+        most: How many to read; None = all.
+    """
     found: set[int] = set()
-    for path in list_images("--masks", folder).values():
+    is_gray = True
+    for path in list(list_images("--masks", folder).values())[:most]:
         try:
-            found |= set(np.unique(read_label_image(path, as_colors=False)).tolist())
+            labels = read_label_image(path, as_colors=False)
         except ValueError as error:
             # Raises if the file is damaged, and has no colors either.
-            read_label_image(path, as_colors=True)
-            raise ValueError(
-                "--classes, a file with a line `name red green blue` per class, must "
-                f"be given for masks of colors. Received: {error}"
-            ) from error
-    return found
+            colors = read_label_image(path, as_colors=True)
+            if (colors != colors[..., :1]).any():
+                raise ValueError(
+                    "--classes, a file with a line `name red green blue` per class, "
+                    f"must be given for masks of colors. Received: {path.name} in "
+                    f"{str(folder)!r}"
+                ) from error
+            labels, is_gray = colors[..., 0], False
+        found |= set(np.unique(labels).tolist())
+    return found, is_gray
 
 
 def _named_classes(path: Path) -> tuple[list[str], Mapping[Any, int] | None]:

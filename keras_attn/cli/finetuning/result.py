@@ -32,6 +32,7 @@ class Result:
         label_scale: `mean` and `deviation` of the numbers that it learned from, which
             training scaled to 0 and 1; its outputs are in their own unit.
         is_pretrained: Whether it had weights before it learned from these data.
+        epochs: Passes over the data; None in a folder of an earlier version.
         figures: What was measured on the validation data.
     """
 
@@ -46,6 +47,7 @@ class Result:
     preprocessing: dict[str, Any] | None = None
     label_scale: dict[str, float] | None = None
     is_pretrained: bool = True
+    epochs: int | None = None
     figures: dict[str, float] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
@@ -66,6 +68,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "preprocessing": (dict, type(None)),
     "label_scale": (dict, type(None)),
     "is_pretrained": (bool,),
+    "epochs": (int, type(None)),
     "figures": (dict,),
 }
 

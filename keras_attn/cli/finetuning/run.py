@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import math
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from keras_attn.cli.finetuning.adaptation import (
     adapt,
     check_adaptation,
     check_quantizable,
+    check_saving,
     quantize,
 )
 from keras_attn.cli.finetuning.card import write_card
@@ -30,11 +32,18 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source, find_source
 from keras_attn.cli.opened_model import warn_of_random_weights
 from keras_attn.cli.plan import short
-from keras_attn.cli.runs import claim, holds_run, is_interrupted
+from keras_attn.cli.run_owner import check_has_no_owner
+from keras_attn.cli.runs import (
+    claim,
+    extend,
+    holds_run,
+    is_interrupted,
+    read_settings,
+)
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, yolo_folders
-from keras_attn.models import save_checkpoint
+from keras_attn.models import save_checkpoint, save_lora
 from keras_attn.models.checkpoints.saving import can_be_saved
 from keras_attn.models.parts.keras_state import undone, without_allocating
 from keras_attn.models.parts.planning import plan_model
@@ -82,15 +91,26 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
             )
         kind = _decided(find_kind(settings, settings.data), settings, source)
         job = _JOBS[kind.task](settings, kind, source)
+        weights = None
+        if settings.class_weights is not None:
+            weights = job.class_weights()
         say(f"{settings.model}: {job.kind.task}, because {kind.why}", "bold")
         for line in job.lines():
             say(f"  {line}")
+        if weights is not None:
+            listed = ", ".join(f"{weight:.3g}" for weight in weights.values())
+            say(f"  weights of the classes in the loss: {listed}")
         for note in job.notes:
             say(f"  {note}", "yellow")
         if not source.is_pretrained:
             warn_of_random_weights(settings.model)
+        if is_writer() and not only_plan:
+            check_has_no_owner(settings.run_dir)
         identity = _identity(settings, source)
-        if holds_run(settings.run_dir, identity):
+        before = _epochs_before(job, identity)
+        if before:
+            say(f"  goes on after {before} epochs of the run in {settings.run_dir}")
+        elif holds_run(settings.run_dir, identity):
             result = read_result(settings.run_dir)
             if result is not None and not only_plan:
                 say(f"The run in {settings.run_dir} is already trained.")
@@ -106,10 +126,35 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
         _say_cost(job)
         if only_plan:
             return settings.run_dir
-        result = _train(job, identity)
+        result = _train(job, identity, before)
         _say_figures(result)
         _suggest(job)
     return settings.run_dir
+
+
+def _epochs_before(job: Job, identity: dict[str, Any]) -> int:
+    """The epochs of a complete run that this command goes on with; 0 without one.
+
+    Raises:
+        ValueError: If it is a run that cannot go on.
+    """
+    settings = job.settings
+    found, result = read_settings(settings.run_dir), read_result(settings.run_dir)
+    if found is None or result is None:
+        return 0
+    before = result.epochs or found["epochs"]
+    if before >= settings.epochs or {**found, "epochs": settings.epochs} != identity:
+        return 0
+    if before < found["epochs"] and found != identity:
+        return 0  # It goes on already, to another end.
+    if settings.quantize is not None or job.kind.task == "preference":
+        what = "--quantize" if settings.quantize is not None else "preferences"
+        raise ValueError(
+            f"--epochs cannot be raised after a run with {what}, whose base is not in "
+            "its folder; choose another --run-dir. "
+            f"Received: --epochs {settings.epochs} after {before}"
+        )
+    return before
 
 
 def _check_is_free(folder: Path) -> None:
@@ -251,18 +296,22 @@ def _say_cost(job: Job) -> None:
     )
 
 
-def _train(job: Job, identity: dict[str, Any]) -> Result:
+def _train(job: Job, identity: dict[str, Any], before: int) -> Result:
+    """Trains, after the epochs of a complete run if there is one."""
     settings, source, folder = job.settings, job.source, job.settings.run_dir
     keras.utils.set_random_seed(settings.seed)
-    model = source.load(job.head, job.options())
+    start = Source(source.name, folder, {}) if before else source
+    model = start.load(job.head, job.options())
     job.prepare(model)
-    model = job.begin(model)
+    model = job.begin(model, start)
     if settings.quantize is not None:
         with working("Quantizing"):
             report = quantize(model, settings.quantize)
         say(report)
     if settings.lora is not None:
         say(str(adapt(model, settings, job.new_layers(model))))
+    if settings.save_adapters:
+        check_saving(model)
     trainer = job.trainer(model)
     stopping = []
     if settings.patience is not None:
@@ -278,7 +327,7 @@ def _train(job: Job, identity: dict[str, Any]) -> Result:
         folder / "backup", callbacks=stopping, delete_checkpoint=False
     )
     train, validation = job.batches(backup.epoch)
-    steps = settings.epochs * int(train.cardinality())
+    steps = (settings.epochs - before) * int(train.cardinality())
     job.compile(
         trainer,
         optimizer=AdamW(
@@ -290,6 +339,8 @@ def _train(job: Job, identity: dict[str, Any]) -> Result:
         jit_compile=is_compiled(),
     )
     # Now that the model is known to fit the data.
+    if before:
+        _extend(folder, identity, before)
     claim(folder, identity)
     if is_interrupted(folder):
         say(f"Resuming the interrupted run in {folder}.")
@@ -300,6 +351,8 @@ def _train(job: Job, identity: dict[str, Any]) -> Result:
         split_batches(train),
         validation_data=whole_batches(validation),
         epochs=settings.epochs,
+        initial_epoch=before,
+        class_weight=None if settings.class_weights is None else job.class_weights(),
         shuffle=False,
         verbose=fit_verbosity(),
         callbacks=[
@@ -314,16 +367,33 @@ def _train(job: Job, identity: dict[str, Any]) -> Result:
         figures = job.figures(trainer, validation)
     figures = {name: value for name, value in figures.items() if math.isfinite(value)}
     known = {"is_pretrained": source.is_pretrained, "figures": figures}
+    known["epochs"] = settings.epochs
     result = Result(**{**vars(job.result()), **known})
-    if settings.lora is not None and settings.quantize is None:
-        # In every process: it changes weights that all share.
-        merge_lora(model)
+    # In every process: it changes weights that all share.
     model = job.finish(model)
+    if settings.save_adapters and is_writer():
+        with alone():
+            base = None if source.path is None else source.name
+            save_lora(model, folder / "adapters", base_model=base)
+    if settings.lora is not None and settings.quantize is None:
+        merge_lora(model)
     if is_writer():
         with working("Saving"), alone():
             _save(model, job, result)
     backup.delete()
     return result
+
+
+def _extend(folder: Path, identity: dict[str, Any], before: int) -> None:
+    """Lets a complete run go on: its result says how far it was when that began."""
+    if read_settings(folder) == identity:
+        return
+    result = read_result(folder)
+    if result is not None and is_writer():
+        Result(**{**vars(result), "epochs": before}).save(folder)
+        # Of a process that was killed right after it wrote the result.
+        shutil.rmtree(folder / "backup", ignore_errors=True)
+    extend(folder, identity)
 
 
 def _save(model: Any, job: Job, result: Result) -> None:

@@ -1,5 +1,7 @@
 """What the command line of `keras-attn finetune` says."""
 
+import ast
+import json
 import shlex
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -31,14 +33,17 @@ class Settings:
         image_size: Rows and columns of the model's images.
         pixels: Value range of images; None = as MODEL says.
         augment: Whether images are mirrored at random.
+        augmentation: What else changes images at random; None = mirroring.
         epochs: Passes over the data.
         batch_size: Rows per step.
         learning_rate: The largest one; None = the task's.
         patience: Epochs without improvement before training stops; None = never.
         precision: Keras' dtype policy.
+        class_weights: "balanced" weighs each class the same.
         lora: Rank of the low-rank updates; None = everything trains.
         lora_targets: Kernels that get updates.
         quantize: Kind of integers of the fixed kernels.
+        save_adapters: Whether to save the low-rank updates alone, too.
         override: `NAME=VALUE`, arguments of the model's builder.
         seed: Seed of everything random.
     """
@@ -63,14 +68,17 @@ class Settings:
     image_size: str | None = None
     pixels: str | None = None
     augment: bool = True
+    augmentation: str | None = None
     epochs: int = 3
     batch_size: int = 16
     learning_rate: float | None = None
     patience: int | None = None
     precision: str = "float32"
+    class_weights: str | None = None
     lora: int | None = None
     lora_targets: str | None = None
     quantize: str | None = None
+    save_adapters: bool = False
     override: list[str] = field(default_factory=list)
     seed: int = 0
 
@@ -83,7 +91,7 @@ class Settings:
             if each.name in ("model", "data") or value in (each.default, None, []):
                 continue
             if isinstance(value, bool):
-                words.append(f"--no-{name}")
+                words.append(f"--{name}" if value else f"--no-{name}")
                 continue
             for one in value if isinstance(value, list) else [value]:
                 words += [f"--{name}", str(one)]
@@ -108,13 +116,11 @@ class Settings:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The arguments of the builder; values are JSON, or else text.
+        """The arguments of the builder; values are JSON, Python's, or else text.
 
         Raises:
             ValueError: If one is not of the form `NAME=VALUE`.
         """
-        import json
-
         found: dict[str, Any] = {}
         for each in self.override:
             name, equals, value = each.partition("=")
@@ -123,10 +129,7 @@ class Settings:
                     "--override must be NAME=VALUE, an argument of the model's "
                     f"builder. Received: --override {each!r}"
                 )
-            try:
-                found[name] = json.loads(value)
-            except json.JSONDecodeError:
-                found[name] = value
+            found[name] = _value(value)
         return found
 
     def identity(self) -> dict[str, Any]:
@@ -134,6 +137,16 @@ class Settings:
         return {
             each.name: value if isinstance(value, int | float | list) else str(value)
             for each in fields(self)
-            if each.name != "run_dir"
+            if each.name not in ("run_dir", "save_adapters")
             and (value := getattr(self, each.name)) is not None
         }
+
+
+def _value(text: str) -> Any:
+    """`2`, `[2, 3]`, `false` as in JSON, `False`, `None` as in Python, or a text."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return text

@@ -87,6 +87,21 @@ class Source:
         return is_classifier and config.get_num_labels() == 1
 
     @property
+    def reads_texts(self) -> bool:
+        """Whether an input is the ids of tokens; True if the folder does not say."""
+        if self.path is None:
+            return "token_ids" in entry(self.name).card.inputs
+        try:
+            with undone(), without_allocating():
+                if is_checkpoint(self.path):
+                    model = build_from_checkpoint(self.path)
+                else:
+                    model = self._sketch_of_file()
+        except (TypeError, ValueError):
+            return True
+        return isinstance(model.input, dict) and "token_ids" in model.input
+
+    @property
     def is_language_model(self) -> bool:
         """Whether it continues a text."""
         if self.path is None:

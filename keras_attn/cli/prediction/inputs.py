@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from keras_attn.cli.terminal import note
-from keras_attn.data.images.image_files import IMAGE_SUFFIXES, list_pictures
+from keras_attn.data.images.image_files import (
+    IMAGE_SUFFIXES,
+    find_pictures,
+    is_picture,
+)
 from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.text.tables import (
     TABLE_SUFFIXES,
@@ -75,7 +79,7 @@ def read_rows(
             rows += _table(Path(source), columns, usual, header)
         else:
             path = Path(source)
-            if path.suffix.lower() in IMAGE_SUFFIXES or path.is_dir():
+            if is_picture(path.name) or path.is_dir():
                 raise ValueError(
                     "MODEL predicts from texts: INPUT must be a table, "
                     f"{', '.join(TABLE_SUFFIXES)}, or a file with one text per line. "
@@ -159,7 +163,8 @@ def _images(names: Sequence[str]) -> Iterator[Path]:
     for name in names:
         path = Path(name)
         if path.is_dir():
-            found = [x for x in list_pictures("INPUT", path) if isinstance(x, Path)]
+            pictures, _ = find_pictures("INPUT", path)
+            found = [each for each in pictures if isinstance(each, Path)]
             for line in unused_files(path, found):
                 note(line)
             yield from found

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.prediction.drawn import save_classes, save_objects, targets_in
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.texts import predicted
@@ -37,7 +38,21 @@ def predict_classes(
         batch_size: Images per step.
         all_scores: Whether each class has a column.
     """
-    files = list_files(sources)
+    result = network.result
+    for path, output in class_outputs(network, list_files(sources), batch_size):
+        yield {"file": str(path), **predicted(result, output, all_scores)}
+
+
+def class_outputs(
+    network: Network, files: Sequence[Path], batch_size: int
+) -> Iterator[tuple[Path, np.ndarray]]:
+    """Each image, and the outputs of a classifier for it, (C,).
+
+    Args:
+        network: The model.
+        files: The images.
+        batch_size: Images per step.
+    """
     result = network.result
     takes_bytes = network.image_input == IMAGE_BYTES
     layer = None if takes_bytes else image_preprocessing(result.preprocessing or {})
@@ -47,19 +62,19 @@ def predict_classes(
         else:
             images = np.concatenate(
                 [
-                    np.asarray(
-                        layer(read_image(path, result.channels, upright=True)[None])
-                    )
+                    np.asarray(layer(read_image(path, result.channels)[None]))
                     for path in part
                 ]
             )
-        outputs = network({network.image_input: images})
-        for path, output in zip(part, outputs, strict=True):
-            yield {"file": str(path), **predicted(result, output, all_scores)}
+        yield from zip(part, network({network.image_input: images}), strict=True)
 
 
 def predict_masks(
-    network: Network, sources: Sequence[str], *, folder: Path | None
+    network: Network,
+    sources: Sequence[str],
+    *,
+    folder: Path | None,
+    drawn: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The file of each image, its mask, and the share of each class in it.
 
@@ -68,16 +83,41 @@ def predict_masks(
         sources: See `list_files`.
         folder: Where to write masks, PNG files of the size of their images whose
             numbers are the classes. None writes none.
+        drawn: Where to write the images with their masks in color. None writes none.
     """
     files = list_files(sources)
     names = network.result.class_names
-    targets = _targets(files, folder)
-    if folder is not None:
-        # No mask is written if there is a bad file among them.
+    targets = targets_in(folder, files, "--masks") if folder else []
+    pictures = targets_in(drawn, files, "--save-images") if drawn else []
+    if targets or pictures:
+        # No file is written if there is a bad one among the images.
         with working("Checking the images"):
             for path in files:
                 read_image(path, network.result.channels)
-    for number, (path, image, fitted, size) in enumerate(_fitted(network, files)):
+    for number, (path, image, labels) in enumerate(label_maps(network, files)):
+        row: dict[str, Any] = {"file": str(path)}
+        if targets:
+            targets[number].parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(labels).save(targets[number])
+            row["mask"] = str(targets[number])
+        if pictures:
+            pictures[number].parent.mkdir(parents=True, exist_ok=True)
+            save_classes(pictures[number], image, labels, names)
+        counts = np.bincount(labels.reshape(-1), minlength=len(names)) / labels.size
+        pairs = zip(names, counts, strict=True)
+        yield row | {f"share_{name}": round(float(x), 6) for name, x in pairs}
+
+
+def label_maps(
+    network: Network, files: Sequence[Path]
+) -> Iterator[tuple[Path, np.ndarray, np.ndarray]]:
+    """Each file, its image, and the class of each of its pixels, uint8 (H, W).
+
+    Args:
+        network: The model.
+        files: The images.
+    """
+    for path, image, fitted, size in _fitted(network, files):
         logits = network({network.image_input: fitted})
         labels = np.asarray(logits)[0].argmax(-1).astype(np.uint8)
         height, width = image.shape[:2]
@@ -86,38 +126,16 @@ def predict_masks(
             picture = Image.fromarray(labels[: size[0], : size[1]])
             nearest = Image.Resampling.NEAREST
             labels = np.asarray(picture.resize((width, height), nearest))
-        row: dict[str, Any] = {"file": str(path)}
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(labels).save(targets[number])
-            row["mask"] = str(targets[number])
-        counts = np.bincount(labels.reshape(-1), minlength=len(names)) / labels.size
-        pairs = zip(names, counts, strict=True)
-        yield row | {f"share_{name}": round(float(x), 6) for name, x in pairs}
-
-
-def _targets(files: Sequence[Path], folder: Path | None) -> list[Path]:
-    if folder is None:
-        return []
-    targets = [folder / f"{path.stem}.png" for path in files]
-    double = next((each for each in targets if targets.count(each) > 1), None)
-    if double is not None:
-        raise ValueError(
-            "--masks needs images of different names, which are those of the masks. "
-            f"Received: two images named {double.stem!r}"
-        )
-    images = {path.resolve() for path in files}
-    replaced = next((each for each in targets if each.resolve() in images), None)
-    if replaced is not None:
-        raise ValueError(
-            "--masks must not be the folder of the images, because the masks would "
-            f"replace them. Received: --masks {str(folder)!r} with {replaced.name}"
-        )
-    return targets
+        yield path, image, labels
 
 
 def predict_objects(
-    network: Network, sources: Sequence[str], *, min_score: float, as_lists: bool
+    network: Network,
+    sources: Sequence[str],
+    *,
+    min_score: float,
+    as_lists: bool,
+    drawn: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The objects of each image, with boxes in pixels of the file.
 
@@ -130,10 +148,17 @@ def predict_objects(
         min_score: Smallest score of an object.
         as_lists: Whether a row is an image with a list of its objects; otherwise it is
             an object.
+        drawn: Where to write the images with their objects. None writes none.
     """
-    for path, image, fitted, size in _fitted(network, list_files(sources)):
+    files = list_files(sources)
+    pictures = targets_in(drawn, files, "--save-images") if drawn else []
+    for number, (path, image, fitted, size) in enumerate(_fitted(network, files)):
         found = network({network.image_input: fitted})
         objects = _objects(network.result, found, image.shape[:2], size, min_score)
+        if pictures:
+            pictures[number].parent.mkdir(parents=True, exist_ok=True)
+            names = network.result.class_names
+            save_objects(pictures[number], image, objects, names)
         if as_lists:
             yield {"file": str(path), "objects": objects}
             continue
@@ -189,21 +214,32 @@ def _objects(
 def _fitted(
     network: Network, files: Sequence[Path]
 ) -> Iterator[tuple[Path, np.ndarray, np.ndarray, tuple[int, int] | None]]:
-    """Each file, its image, the input (1, H, W, C), and the image's size in the input.
+    """Each file, its image, the input (1, H, W, C), and the image's size in it."""
+    for (path,) in in_parts(files, 1, "Predicting"):
+        image = read_image(path, network.result.channels)
+        fitted, size = fitted_image(network.result, image)
+        yield path, image, fitted[None], size
+
+
+def fitted_image(
+    result: Result, image: np.ndarray
+) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """An image as an input, (H, W, C), and its own size in it.
 
     As in training: the aspect ratio is kept, and the rest is padded.
+
+    Args:
+        result: What the model was fine-tuned to: its size and normalization.
+        image: Pixels 0 to 255, (h, w, C).
     """
-    result = network.result
     mean, deviation = normalization(result.normalize, result.channels)
-    for (path,) in in_parts(files, 1, "Predicting"):
-        image = read_image(path, result.channels)
-        example = {"image": image.astype(np.float32)}
-        size = None
-        if result.image_size is not None:
-            wanted = (result.image_size[0], result.image_size[1])
-            scale = np.asarray(fitting_scale(image.shape[:2], wanted, True))
-            height, width = np.rint(scale * image.shape[:2]).astype(int).tolist()
-            size = (height, width)
-            example = fit_into(example, wanted, True, fill=mean)
-        inputs = (np.asarray(example["image"]) - mean) / deviation
-        yield path, image, np.asarray(inputs, np.float32)[None], size
+    example = {"image": image.astype(np.float32)}
+    size = None
+    if result.image_size is not None:
+        wanted = (result.image_size[0], result.image_size[1])
+        scale = np.asarray(fitting_scale(image.shape[:2], wanted, True))
+        height, width = np.rint(scale * image.shape[:2]).astype(int).tolist()
+        size = (height, width)
+        example = fit_into(example, wanted, True, fill=mean)
+    inputs = (np.asarray(example["image"]) - mean) / deviation
+    return np.asarray(inputs, np.float32), size

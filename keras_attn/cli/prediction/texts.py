@@ -67,18 +67,27 @@ def predict_texts(
     if is_continued:
         found = _continued(network, given, batch_size, max_new_tokens)
     else:
-        found = _predictions(network, given, batch_size, all_scores)
+        found = (
+            predicted(result, output, all_scores)
+            for _, output in text_outputs(network, given, batch_size)
+        )
     yield from _beside(rows, found)
 
 
-def _predictions(
-    network: Network, rows: Sequence[TextRow], batch_size: int, all_scores: bool
-) -> Iterator[dict[str, Any]]:
-    """Classes or scores."""
+def text_outputs(
+    network: Network, rows: Sequence[TextRow], batch_size: int
+) -> Iterator[tuple[TextRow, np.ndarray]]:
+    """Each row, and the outputs of the model for it, (C,).
+
+    Args:
+        network: The model.
+        rows: The texts.
+        batch_size: B.
+    """
     tokenizer = None if network.takes_strings else network.tokenizer()
     for part in in_parts(rows, network.rows_of(batch_size), "Predicting"):
-        for output in network(_encoded(network, tokenizer, part)):
-            yield predicted(network.result, output, all_scores)
+        outputs = network(_encoded(network, tokenizer, part))
+        yield from zip(part, outputs, strict=True)
 
 
 def _beside(
@@ -196,7 +205,8 @@ def _continued(
         prompts = []
         for row in part:
             (prompt,) = row.texts.values()
-            ids = list(tokenizer.encode(prompt)) or [tokenizer.start_token_id]
+            ids = list(tokenizer.encode_prompt(prompt))
+            ids = ids or [tokenizer.start_token_id]
             if limit is not None and len(ids) >= limit:
                 raise ValueError(
                     f"A prompt must have at most {limit - 1} tokens: the model has "

@@ -287,7 +287,7 @@ def read_example(example: DetectionExample, masks: bool, crowds: bool):
         ValueError: If the image is corrupt or contradicts the annotations.
         FileNotFoundError: If the image is missing.
     """
-    image = read_image(example.image_path)
+    image = read_image(example.image_path, size=example.size)
     height, width = image.shape[:2]
     if example.size not in (None, (height, width)):
         raise ValueError(

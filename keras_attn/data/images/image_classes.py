@@ -17,7 +17,8 @@ from keras_attn.checks import check_positive
 from keras_attn.data.images.geometry import Augmentation
 from keras_attn.data.images.image_files import (
     check_folder,
-    list_pictures,
+    find_pictures,
+    is_picture,
     read_image,
 )
 from keras_attn.data.images.unused_files import unused_files
@@ -36,7 +37,8 @@ class ImageClassData:
         paths: The files.
         classes: The class of each, int32 (N,).
         class_names: Name of each class.
-        skipped: What was left out, with reasons. Corrupt files are added when they are
+        skipped: What was left out, with reasons: files that are no images, and images
+            outside the folders of the classes. Corrupt files are added when they are
             first read.
         notes: What is in the folder and not in the data set, counted.
     """
@@ -75,7 +77,7 @@ class ImageClassData:
         """
         names = list(map(str, self.paths))
         kept = check_readable(
-            lambda index: read_image(self.paths[index], upright=True),
+            lambda index: read_image(self.paths[index]),
             names,
             self.skipped,
         )
@@ -93,8 +95,10 @@ def read_image_classes(
     """Finds the images in a folder that has a subfolder per class.
 
     Files are read later, by `image_class_dataset`. Folders inside those of the classes
-    are searched, too; names that begin with a dot are left out. `data.notes` counts the
-    files that are not used.
+    are searched, too; names that begin with a dot are left out. Files
+    that are no images, and images beside the folders, which have no class, are listed
+    as `skipped`. `data.notes`
+    counts the files that are not used.
 
     Args:
         folder: The folder, such as one with `cat/1.jpg` and `dog/a.png`.
@@ -132,24 +136,30 @@ def read_image_classes(
     names = names if class_names is None else [str(name) for name in class_names]
     paths: list[Path] = []
     classes: list[int] = []
+    skipped = Skipped(on_error)
+    for path in sorted(root.iterdir()):
+        if path.is_file() and is_picture(path.name):
+            reason = f"{path.name} must be in the folder of its class"
+            skipped.note(str(path), f"{reason}. Received: {str(path)!r}")
     for each in folders:
         if each.name not in names:
             raise ValueError(
                 f"Each subfolder must be one of the classes {shown(names)}. "
                 f"Received: {str(each)!r}"
             )
-        found = [
-            path for path in list_pictures("folder", each) if isinstance(path, Path)
-        ]
+        pictures, others = find_pictures("folder", each)
+        found = [path for path in pictures if isinstance(path, Path)]
         paths += found
         classes += [names.index(each.name)] * len(found)
+        for path, reason in others.items():
+            skipped.note(path, reason)
     check_class_names(names, f"The subfolders of {str(root)!r}")
     notes = unused_files(root, paths)
     deeper = sum(len(path.relative_to(root).parts) > 2 for path in paths)
     if deeper:
         notes.append(f"in subfolders of their class: {deeper:,} images")
     numbers = np.array(classes, np.int32)
-    return ImageClassData(paths, numbers, names, Skipped(on_error), notes)
+    return ImageClassData(paths, numbers, names, skipped, notes)
 
 
 def image_class_dataset(
@@ -204,7 +214,7 @@ def image_class_dataset(
     blank = (np.zeros((1, 1, channels), np.uint8),)
 
     def read(index):
-        return (read_image(data.paths[index], channels, upright=True),)
+        return (read_image(data.paths[index], channels),)
 
     def load(row):
         (image,), is_valid = read_or_skip(row, read, names, data.skipped, blank)

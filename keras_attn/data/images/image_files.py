@@ -1,4 +1,9 @@
-"""Reads image files of unknown origin, with errors that name the file.
+"""Which files are pictures, and how they are opened, with errors that name the file.
+
+JPEG (also the MPO of drones and phones), PNG, BMP, TIFF, WebP and GIF, whose first
+image counts. Photos are turned upright as their cameras recorded. One channel of 16
+bits is divided by 257 and rounded, so that 65535 becomes 255; of colors with 16 bits
+Pillow keeps the upper 8, which differs by 1 at most.
 
 Legend: H and W pixels.
 """
@@ -17,13 +22,21 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from keras_attn.file_reading import MIB, read_bytes, read_text, shown
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
-# Pillow also reads formats whose decoders are rarely audited.
-_FORMATS = ("JPEG", "PNG", "BMP", "TIFF")
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".bmp"),
+    *(".tif", ".tiff", ".webp", ".gif"),
+)
+# Pillow also reads formats whose decoders are rarely audited. MPO is one of JPEG.
+_FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF")
+# Pages of a document or planes of a volume; of other formats the first image counts.
+_STACKS = ("TIFF",)
+# What file managers leave behind, besides names that begin with a dot.
+_LITTER = ("thumbs.db", "desktop.ini")
 _MAX_BYTES = 512 * MIB
 # Below the limit above which Pillow itself warns. A PNG of a few kB can claim any size.
 _MAX_PIXELS = 80_000_000
 _MODES_OF_LABELS = ("1", "L", "P", "I", "I;16", "I;16B")
+_DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
 
 
 @functools.lru_cache(maxsize=8)
@@ -82,15 +95,19 @@ class ZippedFile(NamedTuple):
 
 
 def read_image(
-    path: Path | ZippedFile, channels: int = 3, *, upright: bool = False
+    path: Path | ZippedFile,
+    channels: int = 3,
+    *,
+    size: tuple[int, int] | None = None,
 ) -> np.ndarray:
-    """Reads a JPEG, PNG, BMP or TIFF file.
+    """Reads a picture, turned upright.
 
     Args:
         path: The file, also one in a ZIP archive.
         channels: 3 for red, green and blue; 1 for gray. Transparency is ignored.
-        upright: Whether to turn the image by the orientation that a camera recorded in
-            the file. Boxes and masks refer to the pixels as they are stored.
+        size: Height and width that annotations give the image. Where only the pixels as
+            they are stored have them, not those of the upright image, it is not turned:
+            then boxes and masks refer to what is stored.
 
     Returns:
         uint8 (H, W, channels).
@@ -98,19 +115,20 @@ def read_image(
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If it is not a single complete image of at most 80 million pixels,
-            with 8 bits per channel.
+            with 8 or 16 bits per channel.
     """
     image = _open(path)
-    if image.mode[0] in "IF":
-        raise ValueError(
-            f"{path.name} must have 8 bits per channel. "
-            f"Received: {str(path)!r} of mode {image.mode!r}"
-        )
-    if upright:
-        image = _turned(image)
+    turned = _turned(image)
+    if size is None or _size_of(turned) == size or _size_of(image) != size:
+        image = turned
     if "transparency" in image.info:
         image = image.convert("RGBA")  # Pillow would warn.
-    pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
+    if image.mode in _DEEP:
+        # Half of 257 is no whole number, so nothing lies in the middle.
+        gray = (np.asarray(image).astype(np.int32) + 128) // 257
+        pixels = np.repeat(gray.astype(np.uint8)[..., None], channels, axis=-1)
+    else:
+        pixels = np.asarray(_converted(image, "RGB" if channels == 3 else "L", path))
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
@@ -133,11 +151,12 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
     if as_colors:
         if "transparency" in image.info:
             image = image.convert("RGBA")
-        return np.asarray(image.convert("RGB"))
+        return np.asarray(_converted(image, "RGB", path))
     if image.mode not in _MODES_OF_LABELS:
         raise ValueError(
             f"{path.name} must have one number per pixel, as a gray or palette image "
-            "has; pass `palette` for colors. "
+            "has. Colors need `palette`, or on the command line --classes, a file with "
+            "a line `name red green blue` per class. "
             f"Received: {str(path)!r} of mode {image.mode!r}"
         )
     return np.asarray(image).astype(np.int32)
@@ -155,7 +174,7 @@ def list_images(name: str, folder: str | os.PathLike) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     for path in sorted(check_folder(name, folder).iterdir()):
-        if path.suffix.lower() not in IMAGE_SUFFIXES or path.name.startswith("."):
+        if not is_picture(path.name):
             continue
         if path.stem in found:
             raise ValueError(
@@ -216,10 +235,23 @@ def check_names(names: Sequence[str], source: object) -> None:
             )
 
 
-def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFile]:
-    """The images in a folder and its subfolders, or in a ZIP archive, sorted.
+class FoundFiles(NamedTuple):
+    """What is in a folder or an archive.
 
-    Hidden files and folders are left out.
+    Attributes:
+        pictures: The images, sorted.
+        others: The files that are none, by path, with the reason.
+    """
+
+    pictures: list[Path | ZippedFile]
+    others: dict[str, str]
+
+
+def find_pictures(name: str, source: str | os.PathLike) -> FoundFiles:
+    """The images in a folder and its subfolders, or in a ZIP archive, and what is none.
+
+    Names that begin with a dot, what is in folders with such names, and what file
+    managers leave behind, are neither.
 
     Args:
         name: Name of the argument, for messages.
@@ -230,10 +262,16 @@ def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFil
         ValueError: If it has no images, or is a file that is not a ZIP archive.
     """
     path = Path(source)
-    found: list[Path | ZippedFile]
+    files: list[Path | ZippedFile]
     if path.is_dir():
         names = {each: each.relative_to(path).as_posix() for each in path.rglob("*")}
-        found = [each for each in sorted(names) if _is_picture(names[each])]
+        # A folder that is named as a picture is one that cannot be read.
+        files = [
+            each
+            for each in sorted(names)
+            if not is_hidden(names[each])
+            and (is_picture(each.name) or not each.is_dir())
+        ]
     elif not path.exists():
         raise FileNotFoundError(
             f"`{name}` must be an existing folder or ZIP archive. "
@@ -248,17 +286,37 @@ def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFil
                 f"`{name}` must be a folder with images or a whole ZIP archive of "
                 f"them. Received: {name}={str(path)!r}: {error}"
             ) from error
-        found = [ZippedFile(path, each) for each in members if _is_picture(each)]
-    if not found:
+        files = [
+            ZippedFile(path, each)
+            for each in members
+            if not each.endswith("/") and not is_hidden(each)
+        ]
+    found = FoundFiles([], {})
+    for each in files:
+        if is_picture(each.name):
+            found.pictures.append(each)
+        elif not _is_litter(each.name):
+            path_of = each.member if isinstance(each, ZippedFile) else str(each)
+            found.others[path_of] = no_picture(each.name)
+    if not found.pictures:
+        count = len(found.others)
+        none = f"which has none, but {count} other files" if count else "which has none"
         raise ValueError(
             f"`{name}` must have images, {', '.join(IMAGE_SUFFIXES)}. "
-            f"Received: {name}={str(path)!r}, which has none"
+            f"Received: {name}={str(path)!r}, {none}"
         )
     return found
 
 
-def _is_picture(name: str) -> bool:
-    return Path(name).suffix.lower() in IMAGE_SUFFIXES and not is_hidden(name)
+def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFile]:
+    """The `pictures` of `find_pictures`."""
+    return find_pictures(name, source).pictures
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file is read as an image, by its suffix."""
+    file = Path(name)
+    return file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith(".")
 
 
 def is_hidden(name: str) -> bool:
@@ -268,6 +326,36 @@ def is_hidden(name: str) -> bool:
         name: Path in the folder that is searched, with "/" between its parts.
     """
     return any(x.startswith(".") and x not in (".", "..") for x in name.split("/"))
+
+
+def no_picture(name: str) -> str:
+    """Why a file is left out that is no picture."""
+    return (
+        f"{Path(name).name} must be a picture, {', '.join(IMAGE_SUFFIXES)}. "
+        f"Received: the suffix {Path(name).suffix!r}"
+    )
+
+
+def _is_litter(name: str) -> bool:
+    file = Path(name).name
+    return file.startswith(".") or file.lower() in _LITTER
+
+
+def _size_of(image: Image.Image) -> tuple[int, int]:
+    return image.height, image.width
+
+
+def _converted(image: Image.Image, mode: str, path: Path | ZippedFile) -> Image.Image:
+    """An image of 8 bits per channel in another mode."""
+    if image.mode[0] not in "IF":
+        try:
+            return image.convert(mode)
+        except ValueError:
+            pass  # A space of colors that Pillow cannot convert.
+    raise ValueError(
+        f"{path.name} must have gray or colors of 8 bits per channel, or of 16. "
+        f"Received: {str(path)!r} of mode {image.mode!r}"
+    )
 
 
 def _turned(image: Image.Image) -> Image.Image:
@@ -288,17 +376,18 @@ def _open(path: Path | ZippedFile) -> Image.Image:
         image = Image.open(io.BytesIO(content), formats=_FORMATS)
         pixels = image.width * image.height
         frames = getattr(image, "n_frames", 1)
-        if pixels <= _MAX_PIXELS and frames == 1:
+        is_stack = frames != 1 and image.format in _STACKS
+        if pixels <= _MAX_PIXELS and not is_stack:
             image.load()
     except Exception as error:  # Pillow's decoders raise errors of many types.
         # Pillow would name the bytes as an object in memory.
         is_unknown = isinstance(error, UnidentifiedImageError)
         reason = "no image of these formats" if is_unknown else error
         raise ValueError(
-            f"{path.name} must be a complete JPEG, PNG, BMP or TIFF file. Received: "
-            f"{str(path)!r}, {len(content)} bytes: {reason}"
+            f"{path.name} must be a complete JPEG, PNG, BMP, TIFF, WebP or GIF file. "
+            f"Received: {str(path)!r}, {len(content)} bytes: {reason}"
         ) from error
-    if frames != 1:
+    if is_stack:
         raise ValueError(
             f"{path.name} must hold one image; save each image of a stack as a "
             f"separate file. Received: {str(path)!r} of {frames} images"

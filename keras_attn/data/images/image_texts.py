@@ -19,6 +19,7 @@ from keras_attn.data.images.geometry import Augmentation
 from keras_attn.data.images.image_files import (
     ZippedFile,
     check_folder,
+    find_pictures,
     list_pictures,
     read_image,
 )
@@ -253,7 +254,7 @@ def read_image_texts(
 def read_named_pictures(images: str | os.PathLike) -> ImageTextData:
     """Pictures that are described by the names of their files.
 
-    "red_heart.png" has the text "red heart".
+    "red_heart.png" has the text "red heart". Other files are listed as `skipped`.
 
     Args:
         images: A folder, with subfolders, or a ZIP archive.
@@ -262,8 +263,11 @@ def read_named_pictures(images: str | os.PathLike) -> ImageTextData:
         FileNotFoundError: If there is neither.
         ValueError: If it has no images, or a name is nothing but "_".
     """
-    examples = []
-    for file in list_pictures("images", images):
+    examples, skipped = [], Skipped("raise")
+    pictures, others = find_pictures("images", images)
+    for name, reason in others.items():
+        skipped.note(name, reason)
+    for file in pictures:
         text = file.stem.replace("_", " ").strip()
         if not text:
             raise ValueError(
@@ -272,7 +276,7 @@ def read_named_pictures(images: str | os.PathLike) -> ImageTextData:
             )
         examples.append(ImageTextExample(file.name, file, (text,)))
     notes = unused_files(Path(images), [each.image_path for each in examples])
-    return ImageTextData(examples, Skipped("raise"), notes)
+    return ImageTextData(examples, skipped, notes)
 
 
 def image_text_dataset(

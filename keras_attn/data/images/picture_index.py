@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_attn.checks import check_positive
-from keras_attn.data.images.image_files import ZippedFile, list_pictures, read_image
+from keras_attn.data.images.image_files import ZippedFile, find_pictures, read_image
 from keras_attn.data.images.unused_files import unused_files
 from keras_attn.file_reading import MIB, read_bytes, shown
 from keras_attn.file_writing import write_atomically
@@ -52,8 +52,7 @@ class PictureIndex:
         names: Paths of the pictures in the folder or ZIP archive, sorted, with "/"
             between their parts.
         embeddings: float32 (N, E), of length 1.
-        skipped: The files that are no pictures although they are called so, with
-            reasons.
+        skipped: The files that are no pictures, or cannot be read, with reasons.
         num_embedded: How many embeddings were computed anew; the others come from the
             file of the index.
         notes: What is in the folder and no picture by its name, counted.
@@ -135,7 +134,8 @@ def index_pictures(
         ```
     """
     root = Path(folder)
-    pictures = {_name(each, root): each for each in list_pictures("folder", root)}
+    files, others = find_pictures("folder", root)
+    pictures = {_name(each, root): each for each in files}
     (probe,) = _checked(embed_pictures([_probe()]), 1)
     known = {} if file is None else _read(Path(file), probe)
     stamps = {name: _stamp(each) for name, each in pictures.items()}
@@ -146,7 +146,7 @@ def index_pictures(
     }
     is_current = len(rows) == len(known) and list(rows) == list(known)
     missing = [name for name in pictures if name not in rows]
-    skipped: dict[str, str] = {}
+    bad: dict[str, str] = {}
 
     def write() -> None:
         names = [name for name in pictures if name in rows]
@@ -160,7 +160,7 @@ def index_pictures(
         for start in range(0, len(missing), _BATCH):
             if on_progress is not None:
                 on_progress(start, len(missing))
-            read = _read_pictures(missing[start : start + _BATCH], pictures, skipped)
+            read = _read_pictures(missing[start : start + _BATCH], pictures, bad)
             if read:
                 found = _checked(embed_pictures(list(read.values())), len(read))
                 rows.update(zip(read, found, strict=True))
@@ -174,14 +174,15 @@ def index_pictures(
             write()
     names = [name for name in pictures if name in rows]
     if not names:
-        name, reason = next(iter(skipped.items()))
+        name, reason = next(iter(bad.items()))
         raise ValueError(
             "`folder` must have a picture that can be read. Received: "
-            f"folder={str(root)!r} with {len(skipped)} bad ones, the first {name!r}: "
+            f"folder={str(root)!r} with {len(bad)} bad ones, the first {name!r}: "
             f"{reason}"
         )
     embeddings = np.array([rows[name] for name in names], "float32")
     num_embedded = len(set(names) & set(missing))
+    skipped = {_path(name, root): reason for name, reason in others.items()} | bad
     used = [*pictures.values(), default_index_file(root)]
     notes = unused_files(root, used if file is None else [*used, Path(file)])
     return PictureIndex(names, embeddings, skipped, num_embedded, notes)
@@ -206,6 +207,11 @@ def _name(picture: Path | ZippedFile, root: Path) -> str:
     return picture.relative_to(root).as_posix()
 
 
+def _path(name: str, root: Path) -> str:
+    """The name of a file that is no picture, as those of pictures."""
+    return Path(name).relative_to(root).as_posix() if root.is_dir() else name
+
+
 def _stamp(picture: Path | ZippedFile) -> list[int] | None:
     """Numbers that differ once a file has changed; None if it cannot be found."""
     if isinstance(picture, ZippedFile):
@@ -222,7 +228,7 @@ def _read_pictures(names, pictures, skipped) -> dict[str, np.ndarray]:
     read = {}
     for name in names:
         try:
-            read[name] = read_image(pictures[name], upright=True)
+            read[name] = read_image(pictures[name])
         except (ValueError, OSError) as error:
             skipped[name] = str(error)
     return read

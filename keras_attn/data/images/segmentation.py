@@ -94,8 +94,8 @@ class SegmentationData:
             FileNotFoundError: If a file is missing.
         """
         image_path, mask_path = self.pairs[index]
-        image = read_image(image_path, self.channels)
         labels = self._read_labels(mask_path)
+        image = read_image(image_path, self.channels, size=labels.shape)
         if image.shape[:2] != labels.shape:
             raise ValueError(
                 f"The mask of {image_path.name} must have its size, (height, width) = "

@@ -11,7 +11,7 @@ epoch has the same number of batches: Keras would warn of a data set of unknown 
 import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from keras_attn.checks import check_choice
@@ -36,6 +36,7 @@ class Skipped(dict[str, str]):
         self._lock = threading.Lock()
         self._is_reported = False
         self._unreadable: set[str] = set()
+        self._noted: set[str] = set()
 
     def add(self, name: str, error: Exception) -> None:
         """Raises the error, or notes it under a name."""
@@ -48,6 +49,14 @@ class Skipped(dict[str, str]):
         """Notes what is no error but cannot be used, whatever `on_error` is."""
         with self._lock:
             self[name] = reason
+
+    def note(self, name: str, reason: str) -> None:
+        """Notes a file that is left out whatever `on_error` says, as it is no image.
+
+        `report` does not count it, because nothing is wrong with it.
+        """
+        self[name] = reason
+        self._noted.add(name)
 
     def add_while_reading(self, name: str, error: Exception, count: int) -> None:
         """As `add`, called by the threads of a pipeline; warns of the first error.
@@ -87,14 +96,21 @@ class Skipped(dict[str, str]):
         Args:
             what: The data set, for the message.
         """
-        if self:
-            first = "; ".join(list(self.values())[:_SHOWN])
-            more = f"; and {len(self) - _SHOWN} more" if len(self) > _SHOWN else ""
+        found = [reason for name, reason in self.items() if name not in self._noted]
+        if found:
             warnings.warn(
-                f"{what}: left out {len(self)} files or objects, which `skipped` "
-                f"lists: {first}{more}",
+                f"{what}: left out {len(found)} files or objects, which `skipped` "
+                f"lists: {first_reasons(found)}",
                 stacklevel=3,
             )
+
+
+def first_reasons(reasons: Iterable[str]) -> str:
+    """The first reasons, and how many more there are."""
+    listed = list(reasons)
+    first = "; ".join(listed[:_SHOWN])
+    more = f"; and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return first + more
 
 
 def check_readable(

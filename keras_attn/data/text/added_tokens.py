@@ -129,7 +129,8 @@ def _read(path, value, index, implied, found) -> AddedToken:
         implied = known.flags
         index = known.index if index is None else index
     flags = {
-        name: get_flag(fields, name, implied.get(name, False), path) for name in FLAGS
+        name: bool(get_flag(fields, name, implied.get(name, False), path))
+        for name in FLAGS
     }
     return AddedToken(content, index, **flags)
 

@@ -103,6 +103,14 @@ class Tokenizer(TokenDecoder):
     def _state(self) -> Any:
         """Returns the argument of the constructor, as JSON."""
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Returns the ids of a text that a language model continues: `encode`.
+
+        Args:
+            text: The text.
+        """
+        return self.encode(text)
+
     def encode_batch(
         self,
         texts: Iterable[str],

@@ -235,14 +235,12 @@ class ByteLevelBPETokenizer(TextTokenizer):
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
+        files.remove_others(folder)
         write_byte_pairs(folder, self.pieces, self.merges)
-        files.write_settings(
+        self._save_settings(
             folder,
             _HUGGING_FACE[self._name],
-            self.convention.tokens,
-            self.convention.left_stripped,
             add_prefix_space=self.add_prefix_space,
-            **self._kept_settings(),
         )
 
     def token_bytes(self, index: int) -> bytes:

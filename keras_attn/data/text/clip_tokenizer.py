@@ -200,14 +200,9 @@ class CLIPTokenizer(GraphTokenizer):
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.json`, `merges.txt` and `tokenizer_config.json`."""
+        files.remove_others(folder)
         write_byte_pairs(folder, self.pieces, self.merges)
-        files.write_settings(
-            folder,
-            "CLIPTokenizer",
-            self.convention.tokens,
-            self.convention.left_stripped,
-            **self._kept_settings(),
-        )
+        self._save_settings(folder, "CLIPTokenizer")
 
     @property
     def merges(self) -> tuple[tuple[str, str], ...]:

@@ -70,7 +70,7 @@ def completion_dataset(
         ```python
         data = read_completions("answers.jsonl")
         train = completion_dataset(
-            [tokenizer.encode(text) for text in data.prompts],
+            [tokenizer.encode_prompt(text) for text in data.prompts],
             [tokenizer.encode(text) for text in data.completions],
             max_length=256,
             batch_size=16,

@@ -127,14 +127,10 @@ class JSONTokenizer(TextTokenizer):
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `tokenizer.json` and `tokenizer_config.json`."""
-        files.write_json(Path(folder) / "tokenizer.json", json.loads(self._content))
-        # Baked into `tokenizer.json`, or listed in it.
-        listed = ("added_tokens_decoder", "additional_special_tokens")
-        options = {
-            name: value
-            for name, value in self._kept_settings().items()
-            if name not in (*listed, "add_bos_token", "add_eos_token")
-        }
+        files.remove_others(folder)
+        content = json.loads(self._content)
+        files.write_json(Path(folder) / "tokenizer.json", content)
+        options: dict[str, Any] = {}
         if self.convention.pad_left:
             options["padding_side"] = "left"
         if self.convention.pad_segment:
@@ -144,13 +140,17 @@ class JSONTokenizer(TextTokenizer):
             for role, token in self.convention.tokens.items()
             if role in files.SETTING_OF_ROLE and token in self._special
         }
-        files.write_settings(
-            folder,
-            "PreTrainedTokenizerFast",
-            tokens,
-            self.convention.left_stripped,
-            **options,
-        )
+        self._save_settings(folder, "PreTrainedTokenizerFast", tokens, **options)
+
+    def _kept_settings(self) -> dict[str, Any]:
+        # These are in `tokenizer.json`.
+        held = ("added_tokens_decoder", "additional_special_tokens")
+        kept = super()._kept_settings()
+        return {
+            name: value
+            for name, value in kept.items()
+            if name not in (*held, "add_bos_token", "add_eos_token")
+        }
 
     @property
     def special_token_ids(self) -> dict[str, int]:
@@ -258,9 +258,9 @@ def _convention(
     if "pad" not in named and padding.get("pad_token") in ids:
         tokens["pad"] = padding["pad_token"]
     pieces = {index: piece for piece, index in ids.items()}
-    unknown = pieces.get(_unknown_id(content["model"]))
-    if unknown is not None:
-        tokens.setdefault("unknown", unknown)
+    unknown = _unknown_id(content["model"])
+    if unknown in pieces:
+        tokens.setdefault("unknown", pieces[unknown])
     # What pads does not matter, because the mask excludes it.
     fallback = next(iter(ids), None)
     for role in ("end", "unknown"):

@@ -99,29 +99,28 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
     """
     name = _kind_of(folder)
     settings = read_settings(folder)
-    packed_path, packed = read_packed_file(folder)
+    path, packed = read_packed_file(folder)
     plain, roles, others = None, {}, ()
     if name in _BY_NAME:
         kind, options = _BY_NAME[name]
         roles, others = _special_tokens(kind, options.get("convention"))
-        if packed is None:
-            packed_path, plain, _ = kind._read(folder, settings, **options)
+        if path is None:
+            path, plain, _ = kind._read(folder, settings, **options)
             special = (each for each in plain["added_tokens"] if each["special"])
             others = (*others, *(each["content"] for each in special))
-    if packed is None and plain is None:
+    content = packed or plain
+    if path is None or content is None:
         raise ValueError(
             "`folder` must hold a tokenizer.json, or one of these kinds: "
             f"{', '.join(_BY_NAME)}. Received: folder={str(folder)!r}, of kind "
             f"{shown(name)}"
         )
-    content = packed or plain
-    model = get_object(content, "model", packed_path)
-    if model.get("type") == NOT_UNIGRAM:
+    if get_object(content, "model", path).get("type") == NOT_UNIGRAM:
         raise ValueError(
             "`folder` must have a tokenizer.json if it adds tokens to a SentencePiece "
             f"model of byte pairs. Received: folder={str(folder)!r}"
         )
-    with errors_name(packed_path):
+    with errors_name(path):
         added = added_tokens_of(folder, packed, plain, settings, name)
         content = with_settings(content, settings, name)
         named = {

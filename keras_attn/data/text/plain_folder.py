@@ -1,5 +1,6 @@
 """Whether a folder says no more than what one of our own tokenizers computes."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,6 +71,9 @@ def added_tokens_of(
         for each in (plain or {}).get("added_tokens", ())
     ]
     added = read_added_tokens(folder, packed, known)
+    if kind == "siglip":
+        # Its reference finds them in the text as it is.
+        added = [dataclasses.replace(token, normalized=False) for token in added]
     if kind == "t5" and packed is None:
         # T5's class adds them to any vocabulary, the last one first.
         count = settings.get("extra_ids")

@@ -48,7 +48,7 @@ def prompt_dataset(
 
     Example:
         ```python
-        prompts = [tokenizer.encode(text) for text in texts]
+        prompts = [tokenizer.encode_prompt(text) for text in texts]
         batches = prompt_dataset(
             prompts, batch_size=64, shuffle_seed=0, epoch=backup.epoch
         )

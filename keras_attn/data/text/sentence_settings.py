@@ -11,6 +11,7 @@ from typing import Any
 
 from keras_attn.file_reading import (
     check_file,
+    check_values,
     get_flag,
     get_object,
     get_text,
@@ -133,32 +134,5 @@ def _read(
         return {}
     check_file(path)
     fields = read_json(path)
-    # A key that is not known may change numbers, unless it is empty.
-    unknown = {name: (None, False, "", [], {}) for name in fields if name not in keys}
-    check_values(fields, {**keys, **unknown}, path)
+    check_values(fields, keys, path, closed=True)
     return fields
-
-
-def check_values(
-    fields: Mapping[str, Any], keys: Mapping[str, tuple[Any, ...] | None], path: Path
-) -> None:
-    """Raises for a value that is not supported.
-
-    Args:
-        fields: The content of a file.
-        keys: Its keys, with the values that change nothing; None where any is applied.
-        path: The file, for the message.
-
-    Raises:
-        ValueError: The message names the key.
-    """
-    for name, allowed in keys.items():
-        if allowed is None or name not in fields:
-            continue
-        value = fields[name]
-        if not any(type(value) is type(each) and value == each for each in allowed):
-            listed = " or ".join(map(repr, allowed))
-            raise ValueError(
-                f"`{name}` in {path.name} must be {listed}; other values are not "
-                f"supported. Received: {str(path)!r}, {name}={shown(value)}"
-            )

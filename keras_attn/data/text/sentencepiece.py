@@ -296,19 +296,17 @@ class SentencePieceTokenizer(GraphTokenizer):
     @described_as(GraphTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the model and `tokenizer_config.json`."""
+        files.remove_others(folder)
         kind, name = _HUGGING_FACE[self._name]
         write_atomically(Path(folder) / name, self.model)
-        tokens = self.convention.tokens
-        options = self._kept_settings()
+        options: dict[str, Any] = {}
         if self._name in _LOWER_CASE:
             options["do_lower_case"] = self.lower_case
         if self._name == "xlnet":
             options |= {"keep_accents": False, "remove_space": True}
         if self._name == "t5":
             options["extra_ids"] = 0
-        files.write_settings(
-            folder, kind, tokens, self.convention.left_stripped, **options
-        )
+        self._save_settings(folder, kind, **options)
 
     def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._name == "xlnet":

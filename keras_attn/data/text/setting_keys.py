@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attn.data.text.sentence_settings import check_values
+from keras_attn.file_reading import check_values
 
 ROLES = (
     "bos_token",

@@ -90,6 +90,36 @@ class TextTokenizer(TokenDecoder):
             kept["truncation_side"] = self.truncation_side
         return kept
 
+    def _save_settings(
+        self,
+        folder: str | os.PathLike,
+        kind: str,
+        tokens: Mapping[str, str] | None = None,
+        **options,
+    ) -> None:
+        """Writes the settings and the prompts.
+
+        Args:
+            folder: The folder.
+            kind: The class in Hugging Face's `transformers` that reads it.
+            tokens: The special token of each role; None for the convention's.
+            **options: Settings besides those that are kept.
+        """
+        convention = self.convention
+        files.write_settings(
+            folder,
+            kind,
+            convention.tokens if tokens is None else tokens,
+            convention.left_stripped,
+            **{**self._kept_settings(), **options},
+        )
+        prompts = self.prompts
+        if self.prompt and self.prompt not in prompts.values():
+            prompts["default"] = self.prompt
+        names = [name for name, text in prompts.items() if text == self.prompt]
+        default = names[0] if self.prompt else None
+        files.write_prompts(folder, prompts, default)
+
     @abc.abstractmethod
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
         """Returns the ids of texts, read without special tokens."""
@@ -103,7 +133,8 @@ class TextTokenizer(TokenDecoder):
         """Writes files that `from_folder` and Hugging Face's tokenizers can read.
 
         Args:
-            folder: The folder, which is created if it does not exist.
+            folder: The folder, which is created if it does not exist. Files of another
+                tokenizer in it are replaced or removed.
         """
 
     @property
@@ -173,6 +204,21 @@ class TextTokenizer(TokenDecoder):
         if not parse_special_tokens:
             return self._tokenize([text])[0]
         return self._encode_around_special_tokens(text)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Returns the ids of a text that a language model continues.
+
+        They are those of `encode`, after the tokens that begin a row, such as the start
+        token of a GPT-2 with `add_bos_token`.
+
+        Args:
+            text: The text.
+        """
+        names = [role for role, _ in self.convention.single]
+        start = names[: names.index("A")]
+        return [self._vocabulary.ids[self.convention.tokens[x]] for x in start] + (
+            self.encode(self.prompt + text)
+        )
 
     def encode_batch(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attn.data.text.sentence_settings import sentence_settings
+from keras_attn.data.text.sentence_settings import PROMPTS, sentence_settings
 from keras_attn.data.text.setting_keys import check_refused
 from keras_attn.file_reading import (
     MAX_PIECES,
@@ -196,7 +196,9 @@ def kept_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in _KEPT if name in settings}
 
 
-def named_tokens(settings: dict[str, Any], tokens: Mapping[str, str]) -> dict[str, str]:
+def named_tokens(
+    settings: Mapping[str, Any], tokens: Mapping[str, str]
+) -> dict[str, str]:
     """A convention's special tokens, with those that the settings override."""
     return {
         role: settings.get(SETTING_OF_ROLE[role]) or token
@@ -234,6 +236,29 @@ def write_settings(
                 "special": True,
             }
     write_json(Path(folder) / SETTINGS, {"tokenizer_class": kind, **named, **options})
+
+
+def remove_others(folder: str | os.PathLike) -> None:
+    """Removes what an earlier tokenizer of a folder left, and would be read, too."""
+    for name in ("tokenizer.json", "added_tokens.json", "special_tokens_map.json"):
+        (Path(folder) / name).unlink(missing_ok=True)
+
+
+def write_prompts(
+    folder: str | os.PathLike, prompts: Mapping[str, str], default: str | None
+) -> None:
+    """Writes the prompts of a sentence folder, or none where there are none.
+
+    Args:
+        folder: The folder.
+        prompts: The prompts by name.
+        default: The name of the one that is put before every text; None for none.
+    """
+    path = Path(folder) / PROMPTS
+    fields = read_json(path) if path.exists() else {}
+    if prompts or fields:
+        fields |= {"prompts": prompts, "default_prompt_name": default}
+        write_json(path, fields)
 
 
 def write_json(path: Path, content: Any, indent: int | None = 2) -> None:

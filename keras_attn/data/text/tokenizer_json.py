@@ -20,6 +20,8 @@ _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "alwa
 # What the reference of SigLIP removes, and its blanks.
 _PUNCTUATION = r"[!-/:-@\[-`{-~]"
 _BLANKS = r"[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+_PATTERNS = (r"\s+", " {2,}", _PUNCTUATION, _BLANKS)
+_STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 
 
 def wordpiece_json(
@@ -147,6 +149,11 @@ def sentencepiece_json(
     if not parsed.adds_blank:
         space["prepend_scheme"] = "never"
     apart = [{"type": "WhitespaceSplit"}] if parsed.joins_blanks else []
+    if name == "siglip":
+        # In its reference, what follows an added token begins no word.
+        space["prepend_scheme"] = "first"
+        steps += [_replace(" {2,}", " "), _STRIP]
+        apart = []
     content = _content(
         pieces,
         convention,
@@ -201,10 +208,10 @@ def template_json(
 def _content(pieces, convention: Convention, **components) -> dict[str, Any]:
     ids = {piece: index for index, piece in enumerate(pieces)}
     roles = convention.tokens
-    templates = [
+    single, pair = (
         [(roles.get(name, name), segment) for name, segment in template]
         for template in (convention.single, convention.pair)
-    ]
+    )
     special = dict.fromkeys((*roles.values(), *convention.other_tokens))
     flagged = [
         AddedToken(token, ids[token], lstrip=token in convention.left_stripped)
@@ -217,7 +224,7 @@ def _content(pieces, convention: Convention, **components) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": [_added(token) for token in flagged],
-        "post_processor": template_json(*templates, ids),
+        "post_processor": template_json(single, pair, ids),
         **components,
     }
 
@@ -251,7 +258,7 @@ def _byte_pairs(pieces, merges) -> dict[str, Any]:
 
 
 def _replace(pattern: str, by: str) -> dict[str, Any]:
-    kind = "Regex" if pattern in (r"\s+", _PUNCTUATION, _BLANKS) else "String"
+    kind = "Regex" if pattern in _PATTERNS else "String"
     return {"type": "Replace", "pattern": {kind: pattern}, "content": by}
 
 

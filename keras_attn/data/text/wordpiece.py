@@ -231,17 +231,15 @@ class WordPieceTokenizer(GraphTokenizer):
     @described_as(GraphTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `vocab.txt` and `tokenizer_config.json`."""
+        files.remove_others(folder)
         lines = "".join(f"{piece}\n" for piece in self.pieces)
         write_atomically(Path(folder) / "vocab.txt", lines.encode())
-        files.write_settings(
+        self._save_settings(
             folder,
             "BertTokenizer",
-            self.convention.tokens,
-            self.convention.left_stripped,
             do_lower_case=self.lower_case,
             strip_accents=self.strip_accents,
             tokenize_chinese_chars=True,
-            **self._kept_settings(),
         )
 
     def _ragged(self, texts: tf.Tensor) -> tf.RaggedTensor:

@@ -1,6 +1,5 @@
 """Layers whose kernels take low-rank updates and integers, and are saved with them."""
 
-import contextlib
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_attn.checks import check_positive
+from keras_attn.layers.adaptation.kept import (
+    KeptWeights,
+    describe_kept,
+    restore_kept,
+)
 from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.layers.adaptation.tracking import (
     fix_layers_inside,
+    named,
     set_untracked,
     unlocked,
 )
@@ -25,7 +30,24 @@ _KEY = "kernels"
 _num_changes = 0
 
 
-class RestoresKernels(keras.layers.Layer):
+class RestoresAdapters(keras.layers.Layer):
+    """A layer that is loaded with what adapters had of it, and of layers inside it."""
+
+    def get_build_config(self):
+        """The shapes of the inputs, and which weights are no plain variables."""
+        config = super().get_build_config()
+        kernels = _describe_kernels(self) if self.built else None
+        return {**(config or {}), _KEY: kernels} if kernels else config
+
+    def build_from_config(self, config):
+        """Builds the layer, then its weights as they were."""
+        super().build_from_config(config)
+        fix_layers_inside(self)
+        if config and _KEY in config:
+            _restore_kernels(self, config[_KEY])
+
+
+class RestoresKernels(RestoresAdapters):
     """A layer that is loaded with the kernels that it, and layers inside it, had."""
 
     def __init__(self, *args, **kwargs):
@@ -60,19 +82,6 @@ class RestoresKernels(keras.layers.Layer):
         from keras_attn.layers.adaptation.quantization import quantize
 
         return quantize(self, mode, config, filters, block_size=block_size)
-
-    def get_build_config(self):
-        """The shapes of the inputs, and which kernels are no plain weights."""
-        config = super().get_build_config()
-        kernels = _describe_kernels(self) if self.built else None
-        return {**(config or {}), _KEY: kernels} if kernels else config
-
-    def build_from_config(self, config):
-        """Builds the layer, then its kernels as they were."""
-        super().build_from_config(config)
-        fix_layers_inside(self)
-        if config and _KEY in config:
-            _restore_kernels(self, config[_KEY])
 
 
 class Adaptable(RestoresKernels):
@@ -133,7 +142,7 @@ class Adaptable(RestoresKernels):
             raise ValueError(f"Build the layer {self.name!r} before `enable_lora`.")
         attributes = list(self.kernel_parts())
         for attribute in attributes:
-            check_update(self, attribute, rank, "default")
+            check_update(self, attribute, "default", rank)
         for attribute in attributes:
             update = LowRankUpdate(
                 rank,
@@ -198,13 +207,26 @@ def _has_changed(layer):
     layer.__dict__["kernels_version"] = _num_changes
 
 
-def check_update(layer: Adaptable, attribute: str, rank: int, name: str) -> None:
-    """Raises unless `add_update` accepts an update of this rank and name."""
+def check_update(
+    layer: Adaptable, attribute: str, name: str, rank: int | None = None
+) -> None:
+    """Raises unless a kernel can have a new update.
+
+    Args:
+        layer: The layer, which is built.
+        attribute: Name of the kernel's attribute.
+        name: Name of the update.
+        rank: Its rank. None = any: one from a file may be above a side of the kernel.
+
+    Raises:
+        ValueError: If the kernel has an update of this name, or the rank is above a
+            side of the kernel.
+    """
     kernel = getattr(layer, attribute)
     where = f"{tuple(kernel.shape)} in {layer.path or layer.name!r}"
     # A convolution is a product with all inputs under its window.
     sides = math.prod(kernel.shape[:-1]), kernel.shape[-1]
-    if check_positive("rank", rank) > min(sides):
+    if rank is not None and check_positive("rank", rank) > min(sides):
         raise ValueError(
             "`rank` must be at most the smaller side of the kernel. Received: "
             f"rank={rank}, and a kernel of shape {where}"
@@ -225,10 +247,9 @@ def add_update(layer: Adaptable, attribute: str, update: LowRankUpdate) -> None:
         update: The update.
 
     Raises:
-        ValueError: If the kernel has an update of this name, or the rank is above a
-            side of the kernel.
+        ValueError: If the kernel has an update of this name.
     """
-    check_update(layer, attribute, update.rank, update.name)
+    check_update(layer, attribute, update.name)
     kernel = getattr(layer, attribute)
     if not isinstance(kernel, LowRankKernel):
         if isinstance(kernel, keras.Variable):
@@ -236,7 +257,7 @@ def add_update(layer: Adaptable, attribute: str, update: LowRankUpdate) -> None:
         low_rank = LowRankKernel(kernel, dtype=layer.dtype_policy, name="low_rank")
         _replace(layer, attribute, low_rank)
         kernel = low_rank
-    with _named(layer, attribute):
+    with named(layer, attribute.strip("_")):
         kernel.add(update)
     _has_changed(layer)
 
@@ -265,7 +286,7 @@ def quantize_kernel(
     _, _, kernel = _base_of(layer, attribute)
     if isinstance(kernel, QuantizedKernel):
         return False
-    with _named(layer, attribute):
+    with named(layer, attribute.strip("_")):
         quantized = QuantizedKernel(
             kernel.shape, mode, block_size, dtype=layer.dtype_policy, name="quantized"
         )
@@ -351,15 +372,6 @@ def _base_of(layer, attribute):
     return layer, attribute, kernel
 
 
-@contextlib.contextmanager
-def _named(layer, attribute):
-    """Within this block paths of weights begin with that of the kernel."""
-    with contextlib.ExitStack() as scopes:
-        for name in (*(layer.path or layer.name).split("/"), attribute.strip("_")):
-            scopes.enter_context(keras.name_scope(name, deduplicate=False))
-        yield
-
-
 def _replace(holder, attribute, kernel):
     """Sets an attribute that Keras tracks, in a layer that is built."""
     before = getattr(holder, attribute)
@@ -377,7 +389,10 @@ def _replace(holder, attribute, kernel):
     else:
         kernels = [getattr(holder, each) for each in holder.kernel_parts()]
         order = {id(each): number for number, each in enumerate(kernels, 1)}
-    holder._layers.sort(key=lambda each: order.get(id(each), 0))
+    last = len(order) + 1
+    holder._layers.sort(
+        key=lambda x: last if isinstance(x, KeptWeights) else order.get(id(x), 0)
+    )
 
 
 def _describe_kernels(layer) -> dict[str, Any] | None:
@@ -393,10 +408,12 @@ def _describe_kernels(layer) -> dict[str, Any] | None:
         }
         if kernels:
             layers[str(index)] = kernels
-    if not layers:
+    kept = describe_kept(layer)
+    if not layers and not kept:
         return None
     return {
         "layers": layers,
+        "kept": kept,
         # By number among all weights, and among all layers inside.
         "fixed": [i for i, x in enumerate(layer.weights) if not x.trainable],
         "not_trainable": [
@@ -410,8 +427,8 @@ def _describe_kernel(kernel):
     if isinstance(kernel, LowRankKernel):
         for name, update in kernel.updates.items():
             updates[name] = {
-                "rank": update.rank,
-                "scale": update.initial_scale,
+                "rank": list(update.ranks),
+                "scale": list(update.scales),
                 "columns": [list(columns) for columns in update.columns],
                 "dropout": update.dropout,
                 "seed": update.seed,
@@ -435,7 +452,7 @@ def _restore_kernels(layer, description):
             for name, options in kernel["updates"].items():
                 made = getattr(getattr(each, attribute), "updates", {})
                 if name in made:  # By `lora_rank`, an argument of Keras' layers.
-                    made[name].initial_scale = options["scale"]
+                    made[name].scales = tuple(options["scale"])
                     continue
                 columns = tuple(tuple(pair) for pair in options["columns"])
                 update = LowRankUpdate(
@@ -444,10 +461,11 @@ def _restore_kernels(layer, description):
                     name=name,
                 )
                 add_update(each, attribute, update)
+    restore_kept(layer, description.get("kept", {}))
     inside = list(layer._flatten_layers())
     for index in description["not_trainable"]:
         inside[index].trainable = False
     fixed = set(description["fixed"])
     for index, variable in enumerate(layer.weights):
-        if index in fixed:
-            variable.trainable = False
+        # Weights of a layer that is not trainable may train: what an adapter keeps.
+        variable.trainable = index not in fixed

@@ -3,7 +3,10 @@
 Legend: D width of the inputs, E width of the outputs, r rank, N rows.
 """
 
+from collections.abc import Sequence
+
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn.layers.adaptation.tracking import set_untracked, unlocked
@@ -112,8 +115,8 @@ class LowRankUpdate(keras.layers.Layer):
     matrix whose blocks are B₁ and B₂.
 
     Args:
-        rank: r.
-        scale: s: α/r, or α/√r in rank-stabilized LoRA.
+        rank: r, of all parts or of each.
+        scale: s, of all parts or of each: α/r, or α/√r in rank-stabilized LoRA.
         columns: The parts of the columns. None = one for all of them.
         dropout: Probability in [0, 1) of dropping an input of A.
         a_initializer: Initializer of each A, (…, D, r). Default: Kaiming's uniform
@@ -131,8 +134,8 @@ class LowRankUpdate(keras.layers.Layer):
 
     def __init__(
         self,
-        rank: int,
-        scale: float,
+        rank: int | Sequence[int],
+        scale: float | Sequence[float],
         *,
         columns: tuple[Columns, ...] | None = None,
         dropout: float = 0.0,
@@ -157,21 +160,35 @@ class LowRankUpdate(keras.layers.Layer):
         *inner, width = kernel_shape
         self.width = width
         self.columns = self.columns or ((0, width),)
+        parts = len(self.columns)
+        self.ranks = tuple(np.broadcast_to(self.rank, parts).tolist())
+        self.scales = tuple(np.broadcast_to(self.initial_scale, parts).tolist())
         # Float32 under every policy: small steps would be lost in half precision.
         add = _adder(self)
         self.a_kernels, self.b_kernels = [], []
         for index, (start, stop) in enumerate(self.columns):
-            down, up = (*inner, self.rank), (self.rank, stop - start)
+            rank = self.ranks[index]
+            down, up = (*inner, rank), (rank, stop - start)
             self.a_kernels.append(add(f"a_{index}", down, self.a_initializer))
             self.b_kernels.append(add(f"b_{index}", up, self.b_initializer))
         # 0 switches the update off, also in functions that are compiled already.
         self.scale = self.add_weight(
             name="scale",
-            shape=(),
-            initializer=keras.initializers.Constant(self.initial_scale),
+            shape=() if len({*self.scales}) == 1 else (sum(self.ranks),),
+            initializer=keras.initializers.Constant(self._scale_when_on()),
             trainable=False,
             dtype="float32",
         )
+
+    def switch(self, is_on: bool) -> None:
+        """Switches the update on or off."""
+        value = self._scale_when_on()
+        self.scale.assign(value if is_on else np.zeros_like(value))
+
+    def _scale_when_on(self):
+        """One number, or one for each of Σr columns if parts have different scales."""
+        scales = np.repeat(self.scales, self.ranks).astype("float32")
+        return scales if len({*self.scales}) > 1 else scales[0]
 
     @property
     def pairs(self):
@@ -195,7 +212,7 @@ class LowRankUpdate(keras.layers.Layer):
         return blocks[0] if len(blocks) == 1 else ops.concatenate(blocks, axis=0)
 
     def scaled(self, down):
-        """`s (x A)`."""
+        """`s (x A)`: (..., Σr) -> (..., Σr)."""
         return ops.multiply(down, self._cast(self.scale))
 
     def call(self, inputs, training=None):

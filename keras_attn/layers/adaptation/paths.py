@@ -1,4 +1,4 @@
-"""Which layers have kernels, and their paths in reports."""
+"""Which layers have kernels, their paths in reports, and names of adapters."""
 
 import re
 from collections.abc import Iterable
@@ -14,6 +14,15 @@ from keras_attn.layers.adaptation.quantized import QuantizedKernel
 def path_of(layer: keras.layers.Layer) -> str:
     """The path of a layer, or the name of a model."""
     return layer.path or layer.name
+
+
+def check_adapter_name(name: str) -> None:
+    """Raises unless a name can be a part of the paths of weights."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+        raise ValueError(
+            "`name` must consist of letters, digits, '_', '.' and '-'. Received: "
+            f"name={name!r}"
+        )
 
 
 def not_adaptable(model: keras.layers.Layer) -> dict[str, str]:

@@ -16,6 +16,7 @@ from keras_attn.layers.adaptation.adaptable import (
     quantize_kernel,
     replace_base,
 )
+from keras_attn.layers.adaptation.kept import is_kept
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.layers.adaptation.paths import grouped, lines_of, not_adaptable, path_of
 from keras_attn.layers.adaptation.quantized import MODES, QuantizedKernel, bytes_of
@@ -122,7 +123,7 @@ def quantize(
             path = _kernel_path(layer, attribute)
             reason = None if selects(layer) else "`filters` leave it out"
             reason = reason or _obstacle(
-                getattr(layer, attribute), mode, block_size, has_updates
+                layer, attribute, mode, block_size, has_updates
             )
             if reason:
                 passed_over[path] = reason
@@ -240,8 +241,9 @@ def _selector(filters) -> Callable[[keras.layers.Layer], bool]:
     )
 
 
-def _obstacle(kernel, mode, block_size, has_updates) -> str | None:
+def _obstacle(layer, attribute, mode, block_size, has_updates) -> str | None:
     """Why a kernel can't be integers."""
+    kernel = getattr(layer, attribute)
     kernel = getattr(kernel, "base", kernel)
     if isinstance(kernel, QuantizedKernel):
         return f"it is {kernel.mode} already"
@@ -249,6 +251,8 @@ def _obstacle(kernel, mode, block_size, has_updates) -> str | None:
         return f"{mode} would take no fewer bytes"
     if has_updates and kernel.trainable:
         return "it trains beside the low-rank updates"
+    if is_kept(layer, kernel):
+        return "an adapter has it as a whole"
     return None
 
 

@@ -32,3 +32,12 @@ def fix_layers_inside(layer: keras.layers.Layer) -> None:
 def set_untracked(layer: keras.layers.Layer, name: str, value) -> None:
     """Sets an attribute that Keras neither counts among the weights nor saves."""
     layer.__dict__[name] = value
+
+
+@contextlib.contextmanager
+def named(layer: keras.layers.Layer, name: str) -> Iterator[None]:
+    """Within this block paths of weights begin with that of a layer, and a name."""
+    with contextlib.ExitStack() as scopes:
+        for each in (*(layer.path or layer.name).split("/"), name):
+            scopes.enter_context(keras.name_scope(each, deduplicate=False))
+        yield

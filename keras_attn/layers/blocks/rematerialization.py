@@ -1,4 +1,4 @@
-"""Fixes `keras.RematScope`, which fails for most layers in Keras 3.15.
+"""Fixes `keras.RematScope`, which fails for most layers in Keras 3.15 and 3.16.
 
 Inside a `RematScope` Keras passes the arguments of a layer's call unchanged to
 `tf.recompute_grad` or `jax.checkpoint`, which accept only tensors:
@@ -23,7 +23,7 @@ import functools
 import keras
 from keras import tree
 
-from keras_attn.kernels.runtime import is_tensorflow
+from keras_attn.kernels.runtime import infers_shapes, is_tensorflow
 
 # Keras' thread-local state of the enclosing calls.
 _CALL_STATE = ("autocast_scope", "current_call_ctx")
@@ -34,7 +34,9 @@ def install() -> None:
     from keras.src import backend
 
     if keras.backend.backend() in ("tensorflow", "jax"):
-        backend.core.remat = functools.partial(rematerialize, backend.core.remat)
+        # Keras 3.16 has `ops` where 3.15 has `core`.
+        module = backend.core if hasattr(backend, "core") else backend.ops
+        module.remat = functools.partial(rematerialize, module.remat)
 
 
 def rematerialize(checkpoint, function):
@@ -63,9 +65,7 @@ def rematerialize(checkpoint, function):
 
 def _runs_as_is(layer):
     """Whether a call must or may keep its activations."""
-    from keras.src.backend.common.symbolic_scope import in_symbolic_scope
-
-    if in_symbolic_scope():  # Only shapes are computed.
+    if infers_shapes():
         return True
     if isinstance(layer, keras.Model) and layer._remat_mode.mode == "full":
         return True  # Each of its layers is recomputed by itself.

@@ -11,9 +11,12 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks import check_choice, check_pair, check_positive, check_rank
+from keras_attn.indices import known_values
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.resampling import PASSES, RESAMPLING, resize_like_pillow
 
+# A white pixel is less after any usual normalization.
+_MOST_STANDARDIZED = 4
 _AXES = "(batch, rows, columns, channels)"
 
 
@@ -57,14 +60,16 @@ class ImagePreprocessing(BaseLayer):
     Call arguments:
         inputs: Images of one size with pixels 0 to 255, integers or floats,
             (B, h, w, C). Floats are rounded, and larger and smaller numbers clipped.
+            Fractions that are no pixels, in [0, 1] or normalized, are refused where
+            their values are known.
 
     Returns:
         float32 (B, H, W, C).
 
     Raises:
         TypeError: If the images are booleans.
-        ValueError: If an argument is out of range, or `mean` or `std` has a different
-            number of channels than the images.
+        ValueError: If an argument is out of range, `mean` or `std` has a different
+            number of channels than the images, or known images are scaled already.
 
     Example:
         ```python
@@ -129,6 +134,7 @@ class ImagePreprocessing(BaseLayer):
             )
         pixels = ops.cast(inputs, "float32")
         if keras.backend.is_float_dtype(dtype):
+            _check_pixels(inputs)
             pixels = ops.clip(ops.round(pixels), 0.0, 255.0)
         pixels = self._resized(pixels)
         mean, std = (np.asarray(x, "float64") for x in (self.mean, self.std))
@@ -227,6 +233,21 @@ class ImagePreprocessing(BaseLayer):
                     f"`{name}` must be one number or one for each channel of the "
                     f"images. Received: {name}={value}, images with {channels} channels"
                 )
+
+
+def _check_pixels(inputs) -> None:
+    """Raises for fractions in [0, 1], or around 0, which would be rounded to black."""
+    array = known_values(inputs)
+    if array is None or not array.size:
+        return
+    low, high = float(array.min()), float(array.max())
+    is_scaled = high <= 1 or (low < 0 and high <= _MOST_STANDARDIZED)
+    if is_scaled and (array != np.rint(array)).any():
+        raise ValueError(
+            "`inputs` must be pixels from 0 to 255, as they are in files: multiply "
+            "images in [0, 1] by 255, and do not normalize them before. "
+            f"Received: inputs from {low:g} to {high:g}"
+        )
 
 
 def _is_list(value) -> bool:

@@ -12,16 +12,19 @@ from keras_attn.checks import check_choice, check_rank, is_whole
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 
-Pooling = Literal["first", "last", "mean"]
+Pooling = Literal["first", "last", "mean", "max", "mean_sqrt_length", "weighted_mean"]
 POOLINGS = get_args(Pooling)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 class TokenPooling(BaseLayer):
-    """The vector of the first or the last real token, or the mean of all real tokens.
+    """The vector of the first or the last real token, or of all real tokens.
 
     Args:
-        pooling: `"first"`, `"last"` or `"mean"`.
+        pooling: `"first"` or `"last"` of the real tokens; or of all of them `"mean"`,
+            `"max"` by feature, `"mean_sqrt_length"` (their sum, divided by the square
+            root of their number) or `"weighted_mean"` (weights 1, 2, 3, … in their
+            order).
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -30,8 +33,8 @@ class TokenPooling(BaseLayer):
             the Keras mask of the inputs, or else all tokens are real.
 
     Returns:
-        (B, D). For a row without a real token, zeros with `"mean"`, otherwise the
-        vector at its first position.
+        (B, D). For a row without a real token, the vector at its first position with
+        `"first"` and `"last"`, otherwise zeros.
 
     Raises:
         ValueError: If `pooling` is unknown, or `inputs` does not have 3 axes.
@@ -50,12 +53,11 @@ class TokenPooling(BaseLayer):
             padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
         check_rank("padding_mask", padding_mask, 2, "(batch, length)")
         check_is_mask("padding_mask", padding_mask)
-        if self.pooling == "mean":
-            real = ops.expand_dims(ops.cast(padding_mask, "float32"), -1)
+        if self.pooling not in ("first", "last"):
+            real = ops.cast(padding_mask, "float32")
             # In float32: a long sum in half precision loses small terms.
-            total = ops.sum(ops.multiply(ops.cast(inputs, "float32"), real), axis=1)
-            mean = ops.divide(total, ops.maximum(ops.sum(real, axis=1), 1.0))
-            return ops.cast(mean, inputs.dtype)
+            pooled = self._pool(ops.cast(inputs, "float32"), real)
+            return ops.cast(pooled, inputs.dtype)
         real = ops.cast(padding_mask, "int32")
         positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
         if self.pooling == "last":
@@ -64,6 +66,21 @@ class TokenPooling(BaseLayer):
             position = ops.argmax(real, axis=1)
         position = ops.reshape(ops.cast(position, "int32"), (-1, 1, 1))
         return ops.squeeze(ops.take_along_axis(inputs, position, axis=1), 1)
+
+    def _pool(self, inputs, real):
+        """Pools all real tokens; `real` (B, T) has zeros for the others."""
+        if self.pooling == "max":
+            is_real = ops.expand_dims(real, -1) > 0
+            largest = ops.max(ops.where(is_real, inputs, -3e38), axis=1)
+            return ops.where(ops.any(is_real, axis=1), largest, 0.0)
+        weights = real
+        if self.pooling == "weighted_mean":
+            weights = ops.multiply(real, ops.cumsum(real, axis=1))
+        total = ops.sum(ops.multiply(inputs, ops.expand_dims(weights, -1)), axis=1)
+        count = ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1.0)
+        if self.pooling == "mean_sqrt_length":
+            count = ops.sqrt(count)
+        return ops.divide(total, count)
 
     def compute_mask(self, inputs, previous_mask=None):
         return None

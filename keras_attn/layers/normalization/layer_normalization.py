@@ -3,10 +3,11 @@
 import keras
 
 from keras_attn.kernels.layer_norm import has_onednn, select_layer_norm
+from keras_attn.layers.adaptation.adaptable import RestoresAdapters
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class LayerNormalization(keras.layers.LayerNormalization):
+class LayerNormalization(RestoresAdapters, keras.layers.LayerNormalization):
     """`γ (x - mean) / √(variance + ε) + β` over the last axis.
 
     The same as Keras' layer, but faster on a CPU with TensorFlow, and accurate for rows

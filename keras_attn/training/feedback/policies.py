@@ -11,11 +11,11 @@ from keras import ops
 
 from keras_attn.layers import Dense
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
+from keras_attn.layers.adaptation.switching import adapters_off
 from keras_attn.training.feedback.token_probabilities import (
     token_entropies,
     token_log_probabilities,
 )
-from keras_attn.training.lora import adapters_off
 
 
 def of_completions(values, num_tokens: int):

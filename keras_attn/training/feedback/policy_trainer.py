@@ -18,12 +18,12 @@ import numpy as np
 
 from keras_attn.checks import check_choice, check_positive
 from keras_attn.kernels.runtime import has_distribution_strategy
+from keras_attn.layers.adaptation.switching import adapters_off
 from keras_attn.training.feedback.completions import penalize_missing_end
 from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
 from keras_attn.training.feedback.policies import TokenScorer, check_reference
 from keras_attn.training.feedback.rewards import Reward, reward_function
 from keras_attn.training.feedback.sampling import Completions, CompletionSampling
-from keras_attn.training.lora import adapters_off
 
 KLWeight = float | FixedKL | AdaptiveKL
 Reference = keras.Model | Literal["adapters_off"] | None

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks import check_positive
+from keras_attn.layers.adaptation.switching import adapters_off
 from keras_attn.processes import event_writer
 from keras_attn.training.feedback.policy_trainer import PolicyTrainer
-from keras_attn.training.lora import adapters_off
 
 
 class SampleTexts(keras.callbacks.Callback):

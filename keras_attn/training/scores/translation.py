@@ -34,7 +34,9 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
     _check_pairs(translations, references)
     with requires_extra("eval", "BLEU"):
         import sacrebleu
-    return sacrebleu.corpus_bleu(list(translations), [list(references)]).score
+    # It warns of texts that look tokenized, after each epoch again.
+    found = sacrebleu.corpus_bleu(list(translations), [list(references)], force=True)
+    return found.score
 
 
 def _check_pairs(translations, references):

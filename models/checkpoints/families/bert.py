@@ -12,7 +12,6 @@ _SUPPORTED = {
     "is_decoder": (False,),
     "add_cross_attention": (False,),
     "pruned_heads": ({}, None),
-    "tie_word_embeddings": (True,),
 }
 
 

@@ -14,7 +14,7 @@ _EPSILON = 1e-12  # Not a field of the format.
 
 
 def _arguments(config):
-    config.require({"tie_word_embeddings": (True,), "pruned_heads": ({}, None)})
+    config.require({"pruned_heads": ({}, None)})
     return {
         "vocabulary_size": config.get_size("vocab_size", 30_522),
         "max_sequence_length": config.get_size("max_position_embeddings", 512),

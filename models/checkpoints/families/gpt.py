@@ -42,7 +42,6 @@ _HEADS = {
 
 
 def _shared_arguments(config, overrides, cross_attention=False):
-    config.require({"tie_word_embeddings": (True,)})
     if config.get_bool("add_cross_attention", False) != cross_attention:
         raise ValueError(
             f"`add_cross_attention` in config.json must be {cross_attention}. "

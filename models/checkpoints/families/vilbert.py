@@ -38,6 +38,8 @@ _HEADS = {
     "scorer": builders.build_vilbert_scorer,
     "referring": builders.build_vilbert_referring,
 }
+# The head of VQA of 2019, weight-normed.
+_OLD_HEAD = "vil_prediction.main"
 HEAD_KEYS = ("cls.", "vil_", "vision_logit.", "linguisic_")
 # Dense layers that the authors' code has and never calls.
 UNCALLED = r"bert\.encoder\.c_layer\.\d+\.biOutput\.q_dense[12]\.(weight|bias)"
@@ -120,10 +122,21 @@ def _build(config, task, overrides):
     return _called(arguments(config), config, task, overrides)
 
 
-def _called(arguments, config, task, overrides):
+def _build_of_2019(config, task, overrides):
+    options = {"head": "relu"} if task == "classifier" else {}
+    return _called(arguments(config), config, task, overrides, **options)
+
+
+def _fields_for(keys) -> dict[str, Any]:
+    """The head of VQA has other layers in the authors' first code."""
+    is_old = any(f"{_OLD_HEAD}.0." in key for key in keys)
+    return {"build": _build_of_2019} if is_old else {}
+
+
+def _called(arguments, config, task, overrides, **options):
     calls: list = [(builders.build_vilbert, arguments)]
     if task != "encoder":
-        calls.append((_HEADS[task], head_arguments(config, task)))
+        calls.append((_HEADS[task], head_arguments(config, task) | options))
     return tasks.call_builders(calls, overrides)
 
 
@@ -271,6 +284,10 @@ def weights_of(model) -> list[Weight]:
         "scorer": "vil_logit",
         "referring": "vision_logit",
     }
+    if "classifier_hidden_dropout" in layers:
+        for number, name in ((0, "classifier_hidden"), (3, "classifier")):
+            del named[name]
+            weights += mapping.weight_normed(f"{_OLD_HEAD}.{number}", layers[name])
     return weights + mapping.head_weights(model, named)
 
 
@@ -312,6 +329,7 @@ VILBERT = mapping.Family(
     buffers=(UNCALLED,),
     tied={"pretrainer": TIES},
     renames=((r"^module\.", ""), *bert.OLD_NORM_KEYS),
+    fields_for=_fields_for,
     unread=_unread,
     default_task=_default_task,
 )
@@ -337,5 +355,6 @@ FROM_BERT = dataclasses.replace(
     buffers=bert.BERT.buffers,
     tied={"vilbert_pretrainer": bert.TIES},
     renames=bert.OLD_NORM_KEYS,
+    fields_for=None,
     unread=lambda config, task: (),
 )

@@ -40,8 +40,9 @@ def _part(config, name):
 
 def _build(config, task, overrides):
     encoder, decoder = _part(config, "encoder"), _part(config, "decoder")
-    config.require({"tie_word_embeddings": (True, False)})
-    decoder.require({"cross_attention_hidden_size": (None,)})
+    decoder.require(
+        {"cross_attention_hidden_size": (None,), "tie_word_embeddings": (True,)}
+    )
     of_encoder: dict[str, Any] = {
         **vit.body_arguments(encoder),
         "dropout": encoder.get_probability("hidden_dropout_prob", 0.0),

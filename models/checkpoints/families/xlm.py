@@ -14,7 +14,6 @@ _SUPPORTED = {
     "causal": (False,),
     "asm": (False,),
     "use_lang_emb": (True,),
-    "tie_word_embeddings": (True,),
 }
 _SUPPORTED_SUMMARY = {
     "summary_type": ("first",),

@@ -21,7 +21,6 @@ _SUPPORTED = {
     "attn_type": ("bi",),
     "bi_data": (False,),
     "untie_r": (True,),
-    "tie_word_embeddings": (True,),
 }
 # Bound of a distance between two tokens, far above the length of any text.
 MAX_DISTANCE = 1_000_000

@@ -15,6 +15,7 @@ Reference:
     and lighter" (arXiv:1910.01108).
 """
 
+from collections.abc import Sequence
 from typing import Unpack
 
 from keras_attn.layers import Dense, LearnedPositionEmbedding
@@ -115,9 +116,14 @@ def distilbert_sentence_encoder(
     *,
     pooling="mean",
     normalize: bool = True,
+    projections: Sequence[Sequence] = (),
     name: str = "distilbert_sentence_encoder",
 ) -> Functional:
     """One vector per text, as of `build_bert_sentence_encoder`."""
     return heads.sentence_encoder(
-        encoder, pooling=pooling, normalize=normalize, name=name
+        encoder,
+        pooling=pooling,
+        normalize=normalize,
+        projections=projections,
+        name=name,
     )

@@ -17,6 +17,7 @@ from keras_attn.layers.detection.roi_pooling import ROIAlign
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
 from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.detection.detector_truth import (
+    check_boxes,
     check_shapes,
     check_truth,
     mask_targets,
@@ -24,6 +25,7 @@ from keras_attn.models.parts.detection.detector_truth import (
     with_at_least_one_box,
 )
 from keras_attn.models.parts.functional import Functional, by_name
+from keras_attn.models.parts.known_sizes import with_shape
 from keras_attn.ops.boxes import convert_boxes, has_area
 
 _LOSSES = ("objectness", "proposal_box", "class", "box", "mask")
@@ -172,6 +174,11 @@ class Detector(OwnLossModel):
                 stacklevel=3,
             )
 
+    def _check_examples(self, inputs, labels=None) -> None:
+        super()._check_examples(inputs, labels)
+        selector = by_name(self.layers)["detections"]
+        check_boxes(labels, selector.bounding_box_format, selector.image_size)
+
     # The losses need a known number: at a second number, TensorFlow would compile a
     # step for any number.
     def _discard_step_unless_for(self, function, count):
@@ -214,6 +221,9 @@ class Detector(OwnLossModel):
         check_truth(y, sample_weight, self.has_masks)
         selector = by_name(self.layers)["detections"]
         check_shapes(y, self.has_masks, selector.image_size)
+        if self.has_masks:
+            shape = (None, y["boxes"].shape[1], *selector.image_size)
+            y = {**y, "masks": with_shape(y["masks"], shape)}
         y = with_at_least_one_box(y, self.has_masks)
         maps: Any = y_pred
         if isinstance(y_pred, dict) or y_pred is None:

@@ -4,9 +4,14 @@ Legend: B batch, M ground-truth boxes with padding, S boxes, H and W pixels, h a
 rows and columns of a mask in its box.
 """
 
+import numpy as np
 from keras import ops
 
-from keras_attn.ops import roi_align
+from keras_attn.indices import known_values
+from keras_attn.ops import convert_boxes, roi_align
+
+# Boxes of an image of fewer pixels may all lie in the first one.
+_FEW_PIXELS = 8
 
 
 def check_shapes(truth, has_masks, image_size):
@@ -76,6 +81,53 @@ def check_truth(truth, sample_weight, has_masks):
         raise ValueError(
             "`sample_weight` is not supported by a detector; leave it out. "
             f"Received: sample_weight={type(sample_weight).__name__}"
+        )
+
+
+def check_boxes(truth, bounding_box_format, image_size):
+    """Raises if known boxes are turned round, or shares of the image.
+
+    Boxes that are only unusable, without area or outside, count as padding.
+
+    Args:
+        truth: `boxes` (B, M, 4) and `classes` (B, M), arrays or not.
+        bounding_box_format: What `boxes` are in.
+        image_size: H and W.
+
+    Raises:
+        ValueError: If a box ends before it begins, or no box in pixels reaches beyond
+            the first pixel.
+    """
+    if not isinstance(truth, dict) or not {"boxes", "classes"} <= set(truth):
+        return
+    boxes, classes = (known_values(truth[name]) for name in ("boxes", "classes"))
+    if boxes is None or classes is None or boxes.shape != (*classes.shape, 4):
+        return
+    is_real = (classes >= 0) & np.isfinite(boxes).all(-1)
+    if not is_real.any():
+        return
+    corners = np.asarray(
+        ops.convert_to_numpy(
+            convert_boxes(
+                boxes.astype("float32"), bounding_box_format, "xyxy", image_size
+            )
+        )
+    )
+    is_turned = is_real & (corners[..., 2:] < corners[..., :2]).any(-1)
+    if is_turned.any():
+        first = tuple(int(axis) for axis in np.argwhere(is_turned)[0])
+        raise ValueError(
+            f"`boxes` must be {bounding_box_format!r}, whose right and bottom do not "
+            f"lie before left and top. Received: {boxes[first].tolist()} at {first}"
+        )
+    is_in_pixels = not bounding_box_format.startswith("rel")
+    reach = np.abs(boxes[is_real]).max()
+    if is_in_pixels and 0 < reach <= 1 and min(image_size) > _FEW_PIXELS:
+        raise ValueError(
+            f"`boxes` must be {bounding_box_format!r} in pixels of the input: multiply "
+            "shares by the width and height, or build the model with another "
+            f"`bounding_box_format`. Received: no box beyond {reach:.4g} in images of "
+            f"{tuple(image_size)} pixels"
         )
 
 

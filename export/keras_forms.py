@@ -1,0 +1,98 @@
+"""Forms of Keras' own layers and operations that every file can hold.
+
+Keras computes two layers only where it knows the sizes, as it does in `predict`; and
+the place of a maximum by operations on bits, which LiteRT and ONNX lack.
+
+Legend: B batch, T length, H and W pixels, C channels.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from keras import layers
+from keras.src.backend.tensorflow import numpy as backend
+
+
+@contextlib.contextmanager
+def keras_forms() -> Iterator[None]:
+    """Within it, models are traced with these forms."""
+    up_sampling = layers.UpSampling2D.call
+    time_distributed = layers.TimeDistributed.call
+
+    def up_sampled(self: Any, inputs: Any):
+        is_first = self.data_format == "channels_first"
+        sizes = tuple(inputs.shape)[2:] if is_first else tuple(inputs.shape)[1:3]
+        if self.interpolation == "nearest" or None not in sizes:
+            return up_sampling(self, inputs)
+        return _resized(inputs, self.size, self.interpolation, is_first)
+
+    def distributed(self: Any, inputs: Any, training: Any = None, mask: Any = None):
+        if inputs.shape[1] is not None:
+            return time_distributed(self, inputs, training=training, mask=mask)
+        return _in_rows(self.layer, inputs, training, mask)
+
+    with (
+        mock.patch.object(layers.UpSampling2D, "call", up_sampled),
+        mock.patch.object(layers.TimeDistributed, "call", distributed),
+        mock.patch.object(backend, "argmax", _placed(tf.argmax)),
+        mock.patch.object(backend, "argmin", _placed(tf.argmin)),
+    ):
+        yield
+
+
+def _placed(find: Callable) -> Callable:
+    """`argmax` or `argmin` of TensorFlow, with the arguments of Keras'.
+
+    Keras puts -0.0 before 0.0, which are equal here.
+    """
+
+    def place(x: Any, axis: int | None = None, keepdims: bool = False):
+        x = tf.convert_to_tensor(x)
+        if axis is not None:
+            found = find(x, axis=axis, output_type="int32")
+            return tf.expand_dims(found, axis) if keepdims else found
+        found = find(tf.reshape(x, (-1,)), axis=0, output_type="int32")
+        return tf.reshape(found, [1] * x.ndim) if keepdims else found
+
+    return place
+
+
+def _resized(images, factors, interpolation: str, is_first: bool):
+    """Images (B, H, W, C) or (B, C, H, W), enlarged; Keras compares sizes with 0."""
+    if is_first:
+        images = tf.transpose(images, (0, 2, 3, 1))
+    size = tf.shape(images)[1:3] * tf.constant(factors, "int32")
+    result = tf.cast(tf.image.resize(images, size, interpolation), images.dtype)
+    pairs = zip(images.shape[1:3], factors, strict=True)
+    known = [None if side is None else side * factor for side, factor in pairs]
+    # Not `tf.ensure_shape`, for which LiteRT has no operator.
+    result.set_shape((images.shape[0], *known, images.shape[3]))
+    return tf.transpose(result, (0, 3, 1, 2)) if is_first else result
+
+
+def _in_rows(layer: Any, inputs: Any, training: Any, mask: Any):
+    """A layer on (B, T, ...) as on (B · T, ...), whose rows do not see each other.
+
+    `tf.vectorized_map`, Keras' form for an unknown length, gives `Dense` a wrong shape.
+    """
+    options: dict[str, Any] = {}
+    if layer._call_has_mask_arg and mask is not None:
+        options["mask"] = _merged(mask)
+    if layer._call_has_training_arg:
+        options["training"] = training
+    rows = layer.call(_merged(inputs), **options)
+    sizes = tf.concat([tf.shape(inputs)[:2], tf.shape(rows)[1:]], axis=0)
+    result = tf.reshape(rows, sizes)
+    result.set_shape((*inputs.shape[:2], *rows.shape[1:]))
+    return result
+
+
+def _merged(tensor):
+    """(B, T, ...) -> (B · T, ...)."""
+    known = [-1 if size is None else size for size in tensor.shape[2:]]
+    if known.count(-1) == 0:
+        return tf.reshape(tensor, (-1, *known))
+    return tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
