@@ -141,12 +141,10 @@ def _read_images(
     height, width, channels = _image_shape(opened, shapes, length)
     result = read_result(opened.path) if opened.path.is_dir() else None
     prepare = _preparation(opened, result, height, width, pixels)
-    # As in training and in `keras-attn predict`.
-    upright = result is not None and result.task not in _FITTED
     files = _image_files(path)
     images: list[np.ndarray] = []
     for file in files:
-        image = prepare(read_image(file, channels, upright=upright))
+        image = prepare(read_image(file, channels))
         if images and image.shape != images[0].shape:
             raise ValueError(
                 "--samples must be images of one size if MODEL takes any size; to "
@@ -258,7 +256,13 @@ def _image_files(path: Path) -> list[Path]:
     """The images of a folder and its subfolders, or the one file; not too many."""
     if not path.is_dir():
         return [path]
+    from keras_attn.data.images.image_files import is_hidden
+    from keras_attn.data.images.unused_files import unused_files
+
     files = sorted(file for file in path.rglob("*") if _is_image(file))
+    files = [x for x in files if not is_hidden(x.relative_to(path).as_posix())]
+    for line in unused_files(path, files):
+        say(f"--samples: {line}", "yellow")
     if not files:
         raise ValueError(
             "--samples must be a folder with images, such as .jpg or .png. "

@@ -147,6 +147,7 @@ def train(
         import keras
 
         from keras_attn import models
+        from keras_attn.cli.finetuning.splits import repeated_rows
         from keras_attn.training import fit_translator
         from keras_attn.translator import Translator
 
@@ -199,6 +200,9 @@ def train(
         )
         translator = Translator(network, *tokenizers, max_length=max_length)
     say(_summary(model, translator, training, validation))
+    ours, theirs = (list(zip(*each, strict=True)) for each in (training, validation))
+    for note in repeated_rows(ours, theirs, "pairs"):
+        say(note, "yellow")
     if is_trained(run_dir):
         say(f"The run in {run_dir} is already trained.")
     else:

@@ -157,6 +157,7 @@ def test_voc_lists_are_the_splits(command, planned, tmp_path):
     assert "1 images with 1 boxes to train on, 1 images to validate" in out
     assert "not used: 3 images with annotations that are not in train.txt" in out
     assert "JPEGImages: 1 image" in out
+    assert "no example to validate on of: cat" in out
     (sets / "val.txt").write_text("vier\n", encoding="utf-8")
     out = planned(root)
     assert "2 images with 1 boxes to train on, 1 images to validate" in out
@@ -198,8 +199,9 @@ def test_yolo_folders_are_learned(command, planned, tmp_path):
     line = command.refuses(*PLAN, path, "--plan")
     assert "must not be those to train on" in line and "both 1 times" in line
     path.write_text(text)
-    for option in ("--images", "--masks"):
-        line = command.refuses(*PLAN, path, option, tmp_path / "images", "--plan")
+    for option in ("--images", "--masks", "--classes"):
+        given = path if option == "--classes" else tmp_path / "images"
+        line = command.refuses(*PLAN, path, option, given, "--plan")
         assert f"{option} has no meaning for this data" in line
     names = ["mask_rcnn_resnet50", path, "--task", "instance_segmentation", "--plan"]
     line = command.refuses("finetune", *names)
@@ -242,7 +244,9 @@ def test_classes_and_files_that_splits_lack(command, tmp_path, eager_runs):
     link.symlink_to(tmp_path / "train" / "cat" / "a.png")
     line = command.refuses(*given)
     assert "must not be those to train on" in line and "link.png" in line
-    assert "has no meaning" in command.refuses(*given, "--images", tmp_path / "val")
+    for option in ("--images", "--validation-images"):
+        line = command.refuses(*given, option, tmp_path / "val")
+        assert f"{option} has no meaning for this data" in line
     # A link inside of one folder repeats an example; what is held out has its content.
     link.unlink()
     for number in range(9):

@@ -124,6 +124,16 @@ def described(image_models):
     return describe
 
 
+def test_other_files_of_the_folder_are_counted(photos, capsys):
+    hidden = photos / "cat" / "._0.png"
+    hidden.write_bytes(b"x")
+    files = samples._image_files(photos)
+    assert [path.name for path in files] == ["0.png", "1.png", "0.png"]
+    hidden.unlink()
+    said = capsys.readouterr().out
+    assert "1 file of another kind (.txt 1), 1 hidden file" in said
+
+
 def test_images_are_prepared_as_the_checkpoint_says(photos, described):
     found = read_samples(photos, described(PREPROCESSING), {}, None, None, None)
     expected = []

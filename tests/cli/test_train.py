@@ -132,6 +132,7 @@ def test_the_other_models_take_the_same_options(
     files = [*corpus, *held_out, *SMALL, "--model", model, "--run-dir", tmp_path]
     assert command("train", *files) == 0
     assert "30 pairs to train on, 30 held out" in command.out
+    assert "30 of 30 pairs to validate on are also training pairs" in command.out
     is_drawn = "keras-attn attention" in command.out
     assert is_drawn == ("decoder/attention/score_vector" in weights)
     (translator,), (passed,) = fitted, options

@@ -9,6 +9,7 @@ from data.image_sets import write_image
 from PIL import Image, ImageOps
 
 from keras_attn.data import detection_dataset, read_yolo
+from keras_attn.data.images.detection import read_example
 from keras_attn.data.images.yolo_layout import _read_yaml, find_yolo
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
@@ -122,6 +123,14 @@ def test_a_folder_without_splits(tmp_path):
         read_yolo(tmp_path, class_names=["b", "a"])
 
 
+def test_a_split_has_the_names_of_the_file_beside(tmp_path):
+    write_yolo(tmp_path, "{}/images", "{}/labels")
+    write_yaml(tmp_path, "train: train/images\nval: val/images\nnames: [a, b]\n")
+    data = read_yolo(tmp_path / "val")
+    assert data.class_names == ["a", "b"]
+    assert [each.name for each in data.examples] == ["val_a.png", "val_b.png"]
+
+
 BAD_LINES = {
     "0 0.5 0.5 0.1": "a class and x, y, width and height",
     "0 0.5 0.5 0.1 0.1 0.9": "a class and x, y, width and height",
@@ -184,6 +193,15 @@ def test_other_folders_are_no_yolo(tmp_path):
         read_yolo(tmp_path)
 
 
+def test_two_images_of_a_name(tmp_path):
+    path = write_yaml(write_yolo(tmp_path))
+    write_image(tmp_path / "images" / "train" / "train_b.JPG", SIZE)
+    with pytest.raises(ValueError, match="one image of each name.*than train_b.png"):
+        read_yolo(path)
+    with pytest.warns(UserWarning, match="left out 1 files"):
+        assert len(read_yolo(path, on_error="skip")) == 2
+
+
 def test_keypoints_are_left_out(tmp_path):
     path = write_yaml(write_yolo(tmp_path), YAML + "kpt_shape: [2, 2]\n")
     file = tmp_path / "labels" / "train" / "train_a.txt"
@@ -209,8 +227,12 @@ def test_boxes_are_those_of_the_upright_image(tmp_path, orientation):
     sides = (right + 1 - left) / width, (bottom + 1 - top) / height
     line = f"0 {x} {y} {sides[0]} {sides[1]}\n"
     (tmp_path / "labels" / "train" / "train_a.txt").write_text(line)
-    (first, _) = read_yolo(path).examples
-    np.testing.assert_allclose(first.boxes, [[50, 4, 74, 12]], atol=1e-4)
+    data = read_yolo(path)
+    expected = [[left, top, right + 1, bottom + 1]]
+    np.testing.assert_allclose(data.examples[0].boxes, expected, atol=1e-4)
+    image, boxes, *_ = read_example(data.examples[0], False, False)
+    np.testing.assert_array_equal(image[..., 0] > 0, upright)
+    np.testing.assert_allclose(boxes, expected, atol=1e-4)
 
 
 def test_yaml_is_read_as_by_pyyaml(tmp_path):

@@ -116,12 +116,17 @@ def find_kind(settings: Settings, path: Path) -> Kind:
 
 
 def _check_folders(settings: Settings, kind: Kind, path: Path) -> None:
-    """Raises if a folder is given that such data do not have."""
-    for name in ("images", "masks"):
-        given = getattr(settings, name)
-        if given is not None and getattr(kind, name) != given:
+    """Raises if a folder or a file is given that such data do not have."""
+    classes = settings.classes if kind.task == "segmentation" else None
+    given = {"--images": (settings.images, kind.images)}
+    given["--masks"] = (settings.masks, kind.masks)
+    given["--classes"] = (settings.classes, classes)
+    if path == settings.validation:
+        given["--validation-images"] = given.pop("--images")
+    for option, (folder, used) in given.items():
+        if folder is not None and folder != used:
             raise ValueError(
-                f"--{name} has no meaning for this data. Received: --{name} {given} "
+                f"{option} has no meaning for this data. Received: {option} {folder} "
                 f"for {str(path)!r}, {TASKS[kind.task]} ({kind.why})"
             )
 

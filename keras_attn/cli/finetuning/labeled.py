@@ -311,7 +311,7 @@ class RewardJob(EncodedTextJob):
         pairs = [x.rows_of_texts for x in (train, validation)]
         pairs = [list(zip(x[::2], x[1::2], strict=True)) for x in pairs]
         self.notes += left_out_rows(settings)
-        self.notes += repeated_rows(*pairs, what="pairs")
+        self.notes += repeated_rows(pairs[0], pairs[1], "pairs")
         self.encode([train, validation], [x.scores() for x in (train, validation)])
 
     def _read(self, path: Path, kind: Kind) -> LabeledTexts:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 
 from keras_attn.cli.finetuning import images
 from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
@@ -22,7 +23,7 @@ from keras_attn.cli.finetuning.object_data import (
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
-from keras_attn.cli.finetuning.splits import check_apart
+from keras_attn.cli.finetuning.splits import check_apart, without_examples
 from keras_attn.cli.terminal import say
 from keras_attn.data import DetectionData, detection_dataset
 from keras_attn.models.parts.detection.detector import Detector
@@ -66,6 +67,9 @@ class ObjectJob(Job):
         held_out = settings.validation is None and splits[1] is None
         files = [[each.image_path for each in part.examples] for part in self.parts]
         self.notes += [*train.notes, *validation.notes]
+        for part, purpose in zip(self.parts, ("train", "validate"), strict=True):
+            classes = np.concatenate([each.classes for each in part.examples])
+            self.notes += without_examples(self.class_names, classes, purpose)
         self.notes += unused(settings, kind, self.parts, splits)
         self.notes += check_apart(
             settings,

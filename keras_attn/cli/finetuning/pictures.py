@@ -15,7 +15,7 @@ from keras_attn.cli.finetuning.job import (
     hold_out,
     shortened_names,
 )
-from keras_attn.cli.finetuning.kinds import Kind
+from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
@@ -50,6 +50,7 @@ class PictureJob(Job):
                 f"Received: {str(settings.data)!r} with {self.class_names}"
             )
         if settings.validation is not None:
+            find_other_kind(settings, kind, settings.validation)
             validation = read_image_classes(settings.validation, self.class_names)
         else:
             fraction, seed = settings.validation_fraction, settings.seed

@@ -86,18 +86,21 @@ def left_out_rows(settings: Settings) -> list[str]:
     return notes
 
 
-def without_examples(names: Sequence[str], classes: np.ndarray) -> list[str]:
-    """A note on the classes that are not among the validation data.
+def without_examples(
+    names: Sequence[str], classes: np.ndarray, purpose: str = "validate"
+) -> list[str]:
+    """A note on the classes that a split lacks.
 
     Args:
         names: Name of each class.
-        classes: The classes of the validation data.
+        classes: The classes of the examples of the split.
+        purpose: "train" or "validate".
     """
     counts = np.bincount(classes, minlength=len(names))
     missing = [name for name, count in zip(names, counts, strict=True) if not count]
     if not missing:
         return []
-    return [f"no example to validate on of: {shortened_names(missing)}"]
+    return [f"no example to {purpose} on of: {shortened_names(missing)}"]
 
 
 def _is_same_data(settings: Settings) -> bool:

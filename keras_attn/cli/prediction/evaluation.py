@@ -270,7 +270,7 @@ def _draw_wrong(worst: Sequence[Row]) -> Any:
 
     images = []
     for row in worst:
-        picture = Image.fromarray(read_image(Path(row["file"]), 3, upright=True))
+        picture = Image.fromarray(read_image(Path(row["file"])))
         images.append(np.asarray(picture.resize((160, 160))))
     captions = [
         f"{Path(row['file']).name}: {row['label']}, predicted {row['predicted']} "

@@ -23,6 +23,7 @@ from keras_attn.file_reading import MIB, read_text, shown
 
 _MAX_BYTES = 16 * MIB
 _ORIENTATION = 274  # The number of the EXIF field.
+_SIDEWAYS = (5, 6, 7, 8)
 # Numbers that were rounded may exceed [0, 1] slightly.
 _MARGIN = 0.01
 
@@ -106,10 +107,15 @@ def read_yolo(
     places = layout.splits[wanted]
     for image in _images_of(places):
         file = label_file_of(image)
-        used.add(file)
         unlabeled += not file.is_file()
         try:
-            size, orientation = _header_of(image)
+            if file in used:
+                raise ValueError(
+                    "`source` must have one image of each name. Received: another one "
+                    f"than {image.name} for {str(file)!r}"
+                )
+            used.add(file)
+            size = _size_of(image)
             lines = _lines_of(file) if file.is_file() else []
         except (ValueError, OSError) as error:
             skipped.add(str(image), error)
@@ -119,7 +125,7 @@ def read_yolo(
             label = f"{file.name}, line {number}"
             try:
                 kind, box = _object(fields, len(names), layout.has_keypoints, label)
-                sides = _as_stored(box, orientation) * (size[::-1] * 2)
+                sides = box * (size[::-1] * 2)
                 boxes.append(check_boxes(sides, size)[0])
             except ValueError as error:
                 text = str(error)
@@ -188,19 +194,21 @@ def _images_of(places: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _header_of(path: Path) -> tuple[tuple[int, int], int]:
-    """Height and width as stored, and the orientation that a camera recorded."""
+def _size_of(path: Path) -> tuple[int, int]:
+    """Height and width of the upright image, by the header of its file."""
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no image {path.name}. Received: {str(path)!r}"
         )
     try:
         with Image.open(path) as image:
-            return (image.height, image.width), image.getexif().get(_ORIENTATION, 1)
+            size = (image.height, image.width)
+            is_turned = image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
     except Exception as error:  # Pillow's decoders raise errors of many types.
         raise ValueError(
             f"{path.name} must be an image. Received: {str(path)!r}: {error}"
         ) from error
+    return size[::-1] if is_turned else size
 
 
 def _lines_of(path: Path) -> list[tuple[int, list[str]]]:
@@ -241,20 +249,3 @@ def _object(
         return int(kind), np.concatenate([points.min(0), points.max(0)])
     center, sides = points
     return int(kind), np.concatenate([center - sides / 2, center + sides / 2])
-
-
-def _as_stored(box: np.ndarray, orientation: int) -> np.ndarray:
-    """A box of the upright image in the image as it is stored.
-
-    Args:
-        box: Left, top, right, bottom, in fractions.
-        orientation: As EXIF numbers them; any other number is 1.
-    """
-    x, y = box[[0, 2]], box[[1, 3]]
-    if orientation in (5, 6, 7, 8):
-        x, y = y, x
-    if orientation in (2, 3, 7, 8):
-        x = 1 - x
-    if orientation in (3, 4, 6, 7):
-        y = 1 - y
-    return np.array([x.min(), y.min(), x.max(), y.max()])

@@ -182,10 +182,19 @@ def _of_folders(path: Path) -> YoloLayout | None:
         splits[""] = [path / _IMAGES]
     if not splits:
         return None
-    files = [root / name for root in (path, path.parent) for name in _NAME_FILES]
-    file = next((each for each in files if each.is_file()), None)
-    names = [] if file is None else _plain_lines(file)
-    return YoloLayout(path, [name.strip() for name in names if name.strip()], splits)
+    return YoloLayout(path, _names_beside(path), splits)
+
+
+def _names_beside(path: Path) -> list[str]:
+    """The classes of a folder without a YAML file, or of the one that it is in."""
+    for root in (path, path.parent):
+        for name in _NAME_FILES:
+            if (root / name).is_file():
+                lines = (line.strip() for line in _plain_lines(root / name))
+                return [line for line in lines if line]
+    files = [x for x in path.parent.iterdir() if x.suffix.lower() in YAML_SUFFIXES]
+    files = [each for each in files if each.is_file() and _is_data(each)]
+    return _names(_read_yaml(files[0]), files[0]) if len(files) == 1 else []
 
 
 def _has_labels(folder: Path) -> bool:
