@@ -115,9 +115,11 @@ def enable_lora(
             expressions for a whole path; "query_key_value" is one update for all three
             parts, as in PEFT's for GPT-2. "all" is every part of every kernel.
         also_train: Names of layers that train as a whole, such as "classifier", a head
-            that is new. Their kernels of integers become variables again. The scale
-            of a norm, or a kernel, that is 0 everywhere trains, too, as the last norm
-            of a new ResNet's blocks: fixed, it would stop all gradients.
+            that is new; `set_adapters` and `adapters_off` bring the base's back (of
+            Keras' own layers, not after a file was loaded). Their kernels of integers
+            become variables again. The scale of a norm, or a kernel, that is
+            0 everywhere trains, too, as the last norm of a new ResNet's blocks: fixed,
+            it would stop all gradients.
         rslora: Whether s is α/√r.
         name: Name of the updates.
         seed: Seed of A and of the dropout. None = from `keras.utils.set_random_seed`.

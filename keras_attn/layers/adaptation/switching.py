@@ -48,8 +48,9 @@ def set_adapters(model: keras.Model, names: str | Sequence[str] | None) -> None:
 
 
 def adapter_names(model: keras.Model) -> list[str]:
-    """The names of a model's low-rank updates, sorted."""
-    return sorted({update.name for update in updates_in(model)})
+    """The names of a model's low-rank updates, and of layers as a whole, sorted."""
+    whole = {name for kept in kept_in(model) for name in kept.weights.values}
+    return sorted(whole.union(update.name for update in updates_in(model)))
 
 
 @contextlib.contextmanager
