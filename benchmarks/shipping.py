@@ -199,14 +199,14 @@ def cells(row):
     if "error" in row:
         error = " ".join(row["error"].split()).replace("|", r"\|")
         return [*head, "", error[:ERROR_CHARACTERS], memory, "", "", "", ""]
-    step = row["step_ms"]
+    step, difference = row["step_ms"], row["max_abs_diff"]
     return [
         *head,
         f"{row['parameters'] / 1e6:.0f} M",
         f"{row['seconds']:.0f} s",
         memory,
         f"{row['bytes'] / 1e6:.0f} MB",
-        f"{row['max_abs_diff']:.1e}",
+        "not compared" if difference is None else f"{difference:.1e}",
         f"{row['call_ms']:.0f} ms",
         "" if step is None else f"{step:.0f} ms",
     ]

@@ -13,12 +13,14 @@ from unittest import mock
 
 import tensorflow as tf
 from keras import layers
-from keras.src.backend.tensorflow import numpy as backend
 
 
 @contextlib.contextmanager
 def keras_forms() -> Iterator[None]:
     """Within it, models are traced with these forms."""
+    # Not public. Here, because this module is imported on other backends, too.
+    from keras.src.backend.tensorflow import numpy as backend
+
     up_sampling = layers.UpSampling2D.call
     time_distributed = layers.TimeDistributed.call
 

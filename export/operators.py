@@ -16,8 +16,11 @@ from keras_attn.export.signatures import Signature
 _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 _TABLES = ("LookupTable", "HashTable", "MutableHashTable", "AnonymousHashTable")
 _FOURIER = {"FFT", "IFFT", "FFT2D", "IFFT2D", "FFT3D", "IFFT3D", "IRFFT", "IRFFT2D"}
-# Operators that only pass their input on.
-_PLUMBING = {"Placeholder", "Const", "Identity", "Reshape", "Squeeze", "ExpandDims"}
+# Operators that only pass their input on, and those that the converters leave out.
+_PLUMBING = {
+    *("Placeholder", "Const", "Identity", "Reshape", "Squeeze", "ExpandDims"),
+    "Assert",
+}
 _ASSIGN = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 
 

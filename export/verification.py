@@ -189,10 +189,9 @@ def compare(
     for (name, output), each in differences.items():
         if not any(difference.num_values for difference in each):
             not_compared.setdefault(name, []).append(output)
-        if name not in detecting or any(difference.num_nans for difference in each):
-            notes += _notes_about(name, output, each)
-    if detecting & set(not_compared):
-        notes.insert(0, _NO_DETECTIONS)
+        notes += _notes_about(name, output, each)
+    if any("boxes" in not_compared.get(name, ()) for name in detecting):
+        notes = [_NO_DETECTIONS]
     return Measured(
         max((each.max_abs_diff for each in compared), default=None),
         max((x.error for x in compared), key=lambda error: error.value, default=None),

@@ -358,3 +358,21 @@ def test_an_exported_model_that_generates_nothing(command, tmp_path):
     export(keras.Model(features, keras.layers.Dense(2)(features)), path)
     assert command("generate", "--model", path, "--prompt", "a") == 2
     assert "with the signatures prefill and step" in " ".join(command.err.split())
+
+
+@pytest.mark.shipped
+def test_an_exported_translator_translates(command, untrained_run, tmp_path):
+    run = shutil.copytree(untrained_run, tmp_path / "run")
+    assert command("export", run, run / "dates.onnx") == 0
+    assert command("generate", "--model", run / "dates.onnx", "--prompt", "3 mar") == 0
+    (expected,) = Translator.load(run).translate(["3 mar"])
+    assert command.out == expected + "\n"
+    line = command.refuses(
+        *("generate", "--model", run / "dates.onnx", "--prompt", "3 mar"),
+        *("--max-new-tokens", 5),
+    )
+    assert "--max-new-tokens is for models that continue a text" in line
+    # Without the tokenizers of its folder.
+    moved = shutil.copytree(run / "dates.onnx", tmp_path / "dates.onnx")
+    line = command.refuses("generate", "--model", moved, "--prompt", "3 mar")
+    assert "vocab" in line or "continues a text" in line

@@ -417,3 +417,14 @@ def test_samples_of_a_keras_file(command, keras_files):
     assert "must be a valid `.npz`" in command.refuses(*int8, "--samples", broken)
     line = command.refuses(*int8, "--samples", keras_files / "samples.npz")
     assert "`sample_inputs` must have the keys" in line
+
+
+@pytest.mark.shipped
+def test_an_artefact_of_which_nothing_is_compared_does_not_agree(command, tmp_path):
+    x = keras.Input((3,), name="x")
+    model, artefact = tmp_path / "nan.keras", tmp_path / "nan.onnx"
+    keras.Model(x, keras.ops.log(-keras.ops.abs(x) - 1)).save(model)
+    assert command("export", model, artefact) == 0
+    assert "not compared" in command.out
+    assert command("verify", model, artefact) == 1
+    assert "was not compared" in command.err and "agrees" not in command.out

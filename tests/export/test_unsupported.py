@@ -233,6 +233,21 @@ def test_layers_that_keras_traces_at_known_sizes_only(case, suffix, tmp_path):
     assert verify(model, path).error is not None
 
 
+class Asserting(layers.Layer):
+    """Its assertion, which files leave out, holds a string."""
+
+    def call(self, x):
+        check = tf.debugging.assert_greater(tf.shape(x)[1], 1, message="too short")
+        with tf.control_dependencies([check] if check is not None else []):
+            return x * 2.0
+
+
+@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx"])
+def test_messages_of_assertions_are_no_strings_of_the_model(suffix, tmp_path):
+    model = model_of(Asserting(), shape=(None, 3))
+    assert export(model, tmp_path / f"m{suffix}").error == 0
+
+
 def test_random_layers_of_training_do_nothing(tmp_path):
     stack = layers.RandomFlip(), layers.RandomRotation(0.2), layers.GaussianNoise(0.1)
     model = model_of(*stack, layers.Rescaling(2.0), shape=(7, 9, 3))
