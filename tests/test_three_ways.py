@@ -46,4 +46,4 @@ def test_attention_is_counted_at_lengths_that_have_blocks(monkeypatch):
     products = 2 * 4 * (4 * 1024 * 64**2 + 2 * 1024**2 * 64)
     assert flops == pytest.approx(products, rel=0.15)
     figures = f"{flops / 1e9:.4f} +[0-9.]+ +{kept / 1e6:.1f} +{chain} "
-    assert re.search(f"self-attention +1024 +{figures}", example.__doc__)
+    assert re.search(f"self-attention +1024 +{figures}", example.__doc__ or "")

@@ -63,17 +63,17 @@ def _differentiable(compute, whole):
             gradients = tuple(compute(upstream, *inputs))
 
         def second_order(*upstreams):
-            sources = [upstream, *inputs]
+            sources, zero = [upstream, *inputs], tf.UnconnectedGradients.ZERO
             with tf.GradientTape() as outer:
                 outer.watch(sources)
                 with tf.GradientTape() as inner:
                     inner.watch(inputs)
                     outputs = whole(*inputs)
-                found = inner.gradient(
-                    outputs, inputs, upstream, unconnected_gradients="zero"
+                found: Any = inner.gradient(
+                    outputs, list(inputs), upstream, unconnected_gradients=zero
                 )
             return outer.gradient(
-                found, sources, upstreams, unconnected_gradients="zero"
+                found, sources, list(upstreams), unconnected_gradients=zero
             )
 
         return gradients, second_order

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import keras
+
 from keras_attn.kernels.blocked_attention import are_blocks_compiled, blocked_attention
 from keras_attn.kernels.cudnn_attention import cudnn_attends_to, cudnn_attention
 from keras_attn.kernels.devices import platform
@@ -47,6 +49,10 @@ _SPLASH_PAIRS = 1024**2
 # or dropout. For their memory too: there the scores of 8 heads take 512 MiB.
 _ACCELERATOR_PAIRS = 4096**2
 
+# The scope of the operations that `whole_scores` has in place of parts: `models.plan`
+# counts their products, and no memory for what parts compute again.
+SCOPE = "attended_in_parts"
+
 _local = threading.local()
 
 
@@ -76,10 +82,21 @@ def attend_by_length(tensors, in_parts, at_once, dropout=None) -> Any:
         What one of the functions returns. A graph that does not know the lengths has
         both, and runs one of them.
     """
-    whole = getattr(_local, "whole", False)
-    if whole or not (dropout is None or isinstance(dropout, RandomDropout)):
+    if not (dropout is None or isinstance(dropout, RandomDropout)):
         return at_once(dropout)
+    if getattr(_local, "whole", False):
+        return _whole(tensors, _CHUNKED_PAIRS, at_once, dropout)
     return _by_length(tensors, _CHUNKED_PAIRS, in_parts, at_once, dropout)
+
+
+def _whole(tensors, least, at_once, dropout):
+    """All scores at once, in a scope where parts would take their place."""
+    query, key, *_ = tensors
+    is_long = all(has_fixed_shape(tensor) for tensor in tensors)
+    if not is_long or query.shape[2] * key.shape[2] < least:
+        return at_once(dropout)
+    with keras.name_scope(SCOPE):
+        return at_once(dropout)
 
 
 def _by_length(tensors, least, in_parts, at_once, dropout):
@@ -151,9 +168,10 @@ def lean_attention(
     Returns:
         (B, N, T, V) in the dtype of `value`.
     """
+    tensors = (query, key, value)
     if getattr(_local, "whole", False):
-        return at_once(dropout)
-    is_known = all(has_fixed_shape(tensor) for tensor in (query, key, value))
+        return _whole(tensors, _PAIRS[True, bool(is_causal)], at_once, dropout)
+    is_known = all(has_fixed_shape(tensor) for tensor in tensors)
     kind = platform()
     is_plain = bias is None and mask is None and dropout is None
     if is_known and kind != "cpu" and is_plain and not is_tensorflow():
@@ -190,4 +208,4 @@ def lean_attention(
             seed=seed,
         )
 
-    return _by_length((query, key, value), least, in_blocks, at_once, dropout)
+    return _by_length(tensors, least, in_blocks, at_once, dropout)

@@ -9,8 +9,9 @@ every tensor has a shape and none is allocated. The graph is then read:
     gradients     one for each trainable weight, in its dtype
     optimizer     the variables of the optimizer
     activations   the tensors of the forward pass that the backward pass reads, and the
-                  outputs; nothing is recomputed to save memory, so attention keeps all
-                  its scores (in blocks, which long sequences use, it needs less)
+                  outputs; the scores of long sequences, which are attended to in
+                  parts, are computed again, and what they are made of is kept; FLOPs
+                  are those of all scores, once
     temporary     what a step that XLA compiles for a TPU stores at its peak, besides
                   weights and optimizer: `step_memory.py` has the rules
     cache         the state of a generative model between two tokens
@@ -31,6 +32,7 @@ from dataclasses import dataclass
 import keras
 
 from keras_attn.checks import check_choice, check_positive
+from keras_attn.kernels.lean_attention import SCOPE as PARTS
 from keras_attn.kernels.recompute import SCOPE
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.models.parts.registry import create
@@ -292,17 +294,43 @@ def _kept(forward, backward):
     of_forward = {operation.name for operation in forward}
     found = {}
     for operation in backward:
+        in_parts = is_in(operation, [PARTS])
         for tensor in operation.inputs:
-            while tensor.op.type in _VIEWS:
-                tensor = tensor.op.inputs[0]
-            is_kept = tensor.op.name in of_forward and tensor.op.inputs
-            # Shapes cost nothing, nor do the tensors of unknown shape that a fused
-            # norm keeps for other devices; weights are already counted, and sharded
-            # weights are gathered again.
-            is_free = tensor.op.type == "Shape" or tensor.shape.rank is None
-            if is_kept and not is_free and not _is_weight(tensor):
-                found[tensor.name] = tensor
+            tensors = _entries(tensor) if in_parts else [tensor]
+            for each in map(_without_view, tensors):
+                is_kept = each.op.name in of_forward and each.op.inputs
+                # Shapes cost nothing, nor do the tensors of unknown shape that a fused
+                # norm keeps for other devices; weights are already counted, and sharded
+                # weights are gathered again.
+                is_free = each.op.type == "Shape" or each.shape.rank is None
+                if is_kept and not is_free and not _is_weight(each):
+                    found[each.name] = each
     return list(found.values())
+
+
+def _without_view(tensor):
+    """The tensor whose memory this one shares."""
+    while tensor.op.type in _VIEWS:
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _entries(tensor):
+    """What a tensor of attention in parts is computed again from; others as they are.
+
+    The gradient reads tensors of the forward pass; its own are in the scope too.
+    """
+    entries, stack, seen = [], [tensor], set()
+    while stack:
+        each = stack.pop()
+        if each.name in seen:
+            continue
+        seen.add(each.name)
+        if is_in(each.op, [PARTS]) and each.op.inputs:
+            stack += each.op.inputs
+        else:
+            entries.append(each)
+    return entries
 
 
 def _is_weight(tensor) -> bool:

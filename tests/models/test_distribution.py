@@ -230,7 +230,7 @@ def logged(model):
             "is_last": random.integers(0, 2, shape).astype("float32"),
             "is_real": random.integers(0, 2, shape).astype("float32"),
         }
-        losses, weights, model = None, None, DeepQ(model)
+        losses, weights, model = "mse", None, DeepQ(model)
     elif has_own_loss(model) or isinstance(model, DALLE | DVAE):
         labels = truth_for(model, batch=rows) if has_own_loss(model) else None
         losses, weights = None, None
@@ -293,11 +293,8 @@ def main():
         one = new_model(case)
         with strategy.scope():
             two = new_model(case)
-            if measure == "logged":
-                logs = logged(two)
-        by_case[case] = (
-            learned(one, two) if measure == "learned" else [logged(one), logs]
-        )
+            on_two = logged(two) if measure == "logged" else {}
+        by_case[case] = [logged(one), on_two] if on_two else learned(one, two)
     print(json.dumps(by_case))
 
 

@@ -8,6 +8,7 @@ from backend import skip_module_without_tensorflow
 from model_cases import DECODERS, GRAPHS, TINY, D, first_of_families, tiny
 
 from keras_attn import models
+from keras_attn.kernels import lean_attention as lean
 from keras_attn.models import plan
 
 pytestmark = pytest.mark.compiled
@@ -167,6 +168,28 @@ def test_activations_of_attention_grow_with_the_square_of_the_length():
     per_pair = square / 6e4 / (heads * layers * 4)
     # The softmax of the scores, its dropout and so on, a float each.
     assert 2 <= per_pair <= 6
+
+
+@pytest.mark.parametrize(
+    "name, shortest", [("bert_base", 1024), ("gpt2_small", 512), ("xlnet_base", 1024)]
+)
+def test_long_sequences_are_attended_to_in_parts(name, shortest, monkeypatch):
+    """Their products are counted, and no memory for their scores."""
+    options = {**TINY[name], "max_sequence_length": 2048}
+    if name == "xlnet_base":
+        del options["max_sequence_length"]
+    lengths = (shortest, 3 * shortest // 2, 2 * shortest)
+    plans = [plan(name, sequence=length, **options) for length in lengths]
+    first, second, third = (found.activations for found in plans)
+    # Linear in the length, but for masks: with half as many pairs more at each length,
+    # at most two bytes for each, not some floats for each of 3 heads in 2 layers.
+    assert third - 2 * second + first <= 4 * (shortest / 2) ** 2
+    monkeypatch.setattr(lean, "_PAIRS", dict.fromkeys(lean._PAIRS, 10**9))
+    monkeypatch.setattr(lean, "_CHUNKED_PAIRS", 10**9)
+    at_once = plan(name, sequence=lengths[0], **options)
+    assert at_once.activations > 2 * plans[0].activations
+    assert at_once.forward_flops == plans[0].forward_flops
+    assert at_once.training_flops == plans[0].training_flops
 
 
 def test_operations_without_a_rule_are_refused():

@@ -58,10 +58,11 @@ def test_the_signature_and_the_docstring_are_those_of_the_builder():
 
 
 def test_none_is_a_value_where_the_signature_has_it():
-    sizes = {"num_layers": 2, "hidden_dim": 6, "num_heads": 3, "mlp_dim": 5}
-    model = models.build_gpt("gpt3_small", vocabulary_size=7, **sizes, window=None)
+    sizes: dict[str, Any] = {"num_layers": 2, "hidden_dim": 6, "num_heads": 3}
+    sizes |= {"mlp_dim": 5, "vocabulary_size": 7}
+    model = models.build_gpt("gpt3_small", **sizes, window=None)
     assert model.get_layer("block_1").window is None
-    model = models.build_gpt("gpt3_small", vocabulary_size=7, **sizes)
+    model = models.build_gpt("gpt3_small", **sizes)
     assert model.get_layer("block_1").window == 256
     with pytest.raises(
         ValueError, match="`num_layers` must .*Received: num_layers=None"
