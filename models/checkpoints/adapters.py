@@ -184,9 +184,14 @@ def _assigned(file, modules, config):
         elif key in by_key:
             weight, keys = by_key[key]
             whole[id(weight)] = (weight, keys)
-            name = key.rpartition(".")[0]
-            others = [x for x in by_key if x.rpartition(".")[0] == name]
-            unknown += [x for x in {*keys, *others} if x not in file]
+            others = [x for x in by_key if _module(x) == _module(key)]
+            unknown += [x for x in others if x not in file]
+            if not all(x in file for x in keys):
+                raise config.refuse(
+                    "modules_to_save",
+                    f"must name all of {', '.join(map(_module, keys))}, or none: they "
+                    f"are one weight here. {MERGE}",
+                )
         else:
             unknown.append(file.name(key))
     for key in unknown:

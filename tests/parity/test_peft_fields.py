@@ -197,6 +197,19 @@ def test_an_output_layer_as_a_whole_is_refused_by_name(tmp_path):
         load_lora(base_of("gpt2_causal_lm"), folder)
 
 
+def test_a_part_of_a_kernel_as_a_whole_is_refused_by_name(tmp_path, bert):
+    start = "base_model.model.bert.encoder.layer.0.attention.self.key."
+    added = {
+        f"{start}weight": np.ones((12, 12), "float32"),
+        f"{start}bias": np.ones(12, "float32"),
+    }
+    fields = {"modules_to_save": ["key"]}
+    folder = altered(tmp_path / "other", CASE, fields, lambda x: {**x, **added})
+    message = r"`modules_to_save` in .*\.query, .*\.key, .*\.value, or none"
+    with pytest.raises(ValueError, match=message):
+        load_lora(bert, folder)
+
+
 # Options of PEFT for the committed checkpoints.
 LIVE = {
     "ranks": (CASE, {"rank_pattern": {"query": 3}, "alpha_pattern": {"query$": 7}}),
