@@ -175,7 +175,7 @@ def test_file_is_missing_or_not_a_regular_file(copy, time_limit, name, file, kin
     with time_limit(SECONDS):
         error = load_error(path)
     # Not needed to load.
-    optional = file in ("fingerprint.pb", "assets.extra/keras_attn.json")
+    optional = file == "fingerprint.pb" or file.startswith("assets.extra/")
     assert error is not None or (optional and kind != "fifo")
 
 
