@@ -8,7 +8,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from data.image_sets import write_image, write_mask
+from data.image_sets import write_image, write_mask, write_voc
+from data.test_yolo import write_yaml, write_yolo
 from model_cases import build
 from PIL import Image
 
@@ -249,6 +250,7 @@ def test_masks(tmp_path):
     found = evaluate_model(
         network, Settings("model", tmp_path, tmp_path), count=1, min_score=0.5
     )
+    assert found.what == f"2 images with masks in {tmp_path / 'images'}"
     # One pixel of sky is called road; one is ignored.
     assert found.confusion is not None
     assert found.confusion.tolist() == [[22, 0], [1, 24]]
@@ -293,3 +295,38 @@ def test_boxes(tmp_path):
     assert Path(worst["file"]).name == "1.png" and worst["missed_or_wrong"] == 1
     (draw,) = found.pictures.values()
     assert draw().axes
+
+
+def test_the_part_to_validate_on_is_scored(tmp_path):
+    """Of data with splits, as `keras-attn finetune` takes them."""
+    pytest.importorskip("pycocotools", reason="the extra `eval` is not installed")
+    write_yaml(write_yolo(tmp_path / "yolo"))
+    voc = write_voc(tmp_path / "voc")
+    (voc / "ImageSets" / "Main" / "val.txt").write_text("zwei\n")
+
+    def detect(inputs):
+        boxes, scores = np.zeros((1, 1, 4), "float32"), np.zeros((1, 1), "float32")
+        classes = np.full((1, 1), -1, "int32")
+        return {"boxes": boxes, "scores": scores, "classes": classes}
+
+    for data, names, what in (
+        (tmp_path / "yolo", ["red cell", "platelet"], "images/val"),
+        (voc, ["cat", "dog"], "1 images with boxes of val.txt"),
+    ):
+        result = Result("detection", names, image_size=[20, 20], normalize="unit")
+        network = Network(detect, {"images": (None, 20, 20, 3)}, result, None, True)
+        settings = Settings("model", data, tmp_path)
+        found = evaluate_model(network, settings, count=1, min_score=0.5)
+        assert what in found.what
+    for number, split in enumerate(("train", "val")):
+        write_image(tmp_path / "roads" / split / "a.png", (4, 6), seed=number)
+        mask = np.maximum(number, np.arange(24).reshape(4, 6) % 2)
+        write_mask(tmp_path / "roads" / f"{split}annot" / "a.png", mask)
+    logits = np.zeros((1, 4, 6, 2), "float32")
+    logits[..., 1] = 1
+    result = Result("segmentation", ["road", "sky"])
+    shapes = {"images": (None, None, None, 3)}
+    network = Network(lambda inputs: logits, shapes, result, None, is_exported=True)
+    settings = Settings("model", tmp_path / "roads", tmp_path)
+    found = evaluate_model(network, settings, count=1, min_score=0.5)
+    assert found.figures["pixel_accuracy"] == 1 and found.what.endswith("roads/val")

@@ -212,7 +212,7 @@ def test_images_are_prepared_as_the_run_says(photos, image_models, tmp_path):
     files = sorted(photos.rglob("*.png"))
     layer = image_preprocessing(fields)
     for file, image in zip(files, found, strict=True):
-        expected = layer(read_image(file, upright=True)[None])[0]
+        expected = layer(read_image(file)[None])[0]
         np.testing.assert_array_equal(image, expected)
     result = Result("segmentation", image_size=[12, 16], normalize="imagenet")
     result.save(tmp_path)

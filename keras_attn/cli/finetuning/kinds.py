@@ -118,9 +118,11 @@ def find_kind(settings: Settings, path: Path) -> Kind:
 def _check_folders(settings: Settings, kind: Kind, path: Path) -> None:
     """Raises if a folder or a file is given that such data do not have."""
     classes = settings.classes if kind.task == "segmentation" else None
-    given = {"--images": (settings.images, kind.images)}
-    given["--masks"] = (settings.masks, kind.masks)
-    given["--classes"] = (settings.classes, classes)
+    given: dict[str, tuple[Path | None, Path | None]] = {
+        "--images": (settings.images, kind.images),
+        "--masks": (settings.masks, kind.masks),
+        "--classes": (settings.classes, classes),
+    }
     if path == settings.validation:
         given["--validation-images"] = given.pop("--images")
     for option, (folder, used) in given.items():

@@ -36,7 +36,7 @@ class PixelJob(Job):
         super().__init__(settings, kind, source)
         self.class_names, self.palette = _classes(settings, kind)
         train = self._read(kind)
-        other = _validation_kind(settings, kind)
+        other = validation_kind(settings, kind)
         if other is not None:
             validation = self._read(other)
         else:
@@ -207,11 +207,15 @@ class PixelJob(Job):
         )
 
 
-def _validation_kind(settings: Settings, kind: Kind) -> Kind | None:
+def validation_kind(settings: Settings, kind: Kind) -> Kind | None:
     """Where the images to validate on are: `--validation`, or beside those of DATA.
 
     SegNet's folders are `train`, `trainannot`, `val` and `valannot`; others have
     `train` and `val` in both `images` and `masks`.
+
+    Args:
+        settings: The command line.
+        kind: The kind of DATA.
     """
     if settings.validation is not None:
         return find_other_kind(settings, kind, settings.validation)

@@ -14,7 +14,13 @@ import numpy as np
 
 from keras_attn.cli.finetuning.kinds import Kind, find_kind
 from keras_attn.cli.finetuning.label_scale import LabelScale
+from keras_attn.cli.finetuning.object_data import (
+    find_splits,
+    folder_of,
+    read_objects,
+)
 from keras_attn.cli.finetuning.pixels import _classes as classes_of_masks
+from keras_attn.cli.finetuning.pixels import validation_kind
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.prediction.inputs import TextRow
 from keras_attn.cli.prediction.network import Network
@@ -24,13 +30,11 @@ from keras_attn.cli.terminal import in_parts
 from keras_attn.data import (
     completion_dataset,
     detection_dataset,
-    read_coco,
     read_completions,
     read_image_classes,
     read_labeled_texts,
     read_preferences,
     read_segmentation,
-    read_voc,
 )
 from keras_attn.data.images.image_files import read_image
 from keras_attn.data.text.tables import column_names, is_table
@@ -289,6 +293,9 @@ def _pixels(network: Network, settings: Settings, kind: Kind, count: int) -> Eva
             f"--classes must be the classes of MODEL. Received: {named} instead of "
             f"{names}"
         )
+    if settings.images is None and settings.masks is None:
+        # Of a data set with splits, not what was trained on.
+        kind = validation_kind(settings, kind) or kind
     data = read_segmentation(kind.images, kind.masks, names, palette=palette)
     data = replace(data, channels=result.channels).check()
     confusion = np.zeros((len(names), len(names)), np.int64)
@@ -331,7 +338,7 @@ def _pixels(network: Network, settings: Settings, kind: Kind, count: int) -> Eva
         f"worst_{place}_{files[row].stem}.png": (lambda row=row: draw(int(row)))
         for place, row in enumerate(order, 1)
     }
-    what = f"{len(files):,} images with masks"
+    what = f"{len(files):,} images with masks in {kind.images}"
     return Evaluation(result.task, what, figures, names, confusion, worst, pictures)
 
 
@@ -340,10 +347,10 @@ def _objects(
 ) -> Evaluation:
     result = network.result
     has_masks = result.task == "instance_segmentation"
-    if kind.annotations is None:
-        data = read_voc(settings.data, None, result.class_names)
-    else:
-        data = read_coco(kind.annotations, kind.images, masks=has_masks)
+    # Of a data set with splits, not what was trained on.
+    _, split = find_splits(settings, kind)
+    names = None if kind.annotations is not None else result.class_names
+    data = read_objects(settings.data, kind, split, names)
     if data.class_names != result.class_names:
         raise ValueError(
             "DATA must have the categories that MODEL learned. "
@@ -410,6 +417,8 @@ def _objects(
         for place, row in enumerate(order[:count], 1)
     }
     what = f"{len(files):,} images with {'masks' if has_masks else 'boxes'}"
+    what += f" of {split}.txt" if kind.layout == "voc" and split == "val" else ""
+    what += f" in {folder_of(data)}"
     return Evaluation(
         result.task, what, figures, list(result.class_names), None, worst, drawn
     )

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class TextRow:
 
     label: str
     texts: dict[str, str]
-    fields: dict[str, Any]
+    fields: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:

@@ -202,13 +202,13 @@ def _size_of(path: Path) -> tuple[int, int]:
         )
     try:
         with Image.open(path) as image:
-            size = (image.height, image.width)
+            height, width = image.height, image.width
             is_turned = image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
     except Exception as error:  # Pillow's decoders raise errors of many types.
         raise ValueError(
             f"{path.name} must be an image. Received: {str(path)!r}: {error}"
         ) from error
-    return size[::-1] if is_turned else size
+    return (width, height) if is_turned else (height, width)
 
 
 def _lines_of(path: Path) -> list[tuple[int, list[str]]]:
