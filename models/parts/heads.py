@@ -203,6 +203,12 @@ def sentence_encoder(encoder, *, pooling, normalize, projections=(), name):
     # Distances between half-precision vectors would be too coarse.
     embedding = ops.cast(embedding, "float32")
     for number, each in enumerate(projections):
+        if not isinstance(each, tuple | list) or not 1 <= len(each) <= 3:
+            raise ValueError(
+                "`projections` must have the units of each layer, then perhaps its "
+                'activation and whether it has a bias, such as `((256, "tanh"),)`. '
+                f"Received: projections={projections!r}"
+            )
         projection = Projection(*each)
         check_positive("projections", projection.units)
         embedding = Dense(

@@ -128,6 +128,12 @@ def test_folders_of_transformers_5_load(kind, tmp_path):
     assert names == {"tokenizer.json", "tokenizer_config.json"}
     ours = load_text_tokenizer(tmp_path / "theirs")
     compare(ours, theirs)
+    if theirs.pad_token is not None:
+        batch = ours.encode_batch(TEXTS)
+        expected = theirs(TEXTS, padding=True, return_tensors="np")
+        assert (batch["token_ids"] == expected["input_ids"]).all()
+        assert (batch["padding_mask"] == expected["attention_mask"]).all()
+        assert batch["segment_ids"][0, 0] == (3 if kind == "xlnet" else 0)
     # What the plain files would say stays in the graph.
     in_graph = {"wordpiece": WordPieceTokenizer, "clip": CLIPTokenizer}
     if kind in in_graph:

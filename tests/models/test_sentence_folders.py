@@ -216,3 +216,44 @@ def test_settings_of_texts_that_are_not_supported(file, fields, match, tmp_path)
     edit(folder / file, **fields)
     with pytest.raises(ValueError, match=match):
         load_text_tokenizer(folder)
+
+
+def build(**options):
+    encoder = models.build_roberta(
+        vocabulary_size=61,
+        num_layers=1,
+        hidden_dim=12,
+        num_heads=3,
+        mlp_dim=20,
+        max_sequence_length=17,
+    )
+    return models.build_roberta_sentence_encoder(encoder, **options)
+
+
+def test_a_sentence_encoder_of_ours_is_written_and_read(tmp_path):
+    model = build(
+        pooling=("mean", "max"),
+        projections=((5,), (3, "relu", False)),
+        normalize=False,
+    )
+    models.save_checkpoint(model, tmp_path)
+    loaded = models.load_checkpoint(tmp_path, "sentence_encoder")
+    ids = np.array([[0, 5, 6, 2], [0, 7, 2, 1]], "int32")
+    inputs = {"token_ids": ids, "padding_mask": (ids != 1).astype("int32")}
+    np.testing.assert_array_equal(np.array(loaded(inputs)), np.array(model(inputs)))
+    with pytest.warns(UserWarning, match="no weights for sentence_projection_0"):
+        models.load_checkpoint(tmp_path, "sentence_encoder", projections=((7,),))
+    model = build(projections=((3, "softsign"),))
+    with pytest.raises(ValueError, match="`activation` of a projection must be one"):
+        models.save_checkpoint(model, tmp_path / "other")
+
+
+def test_wrong_arguments_are_refused():
+    for pooling in ((), ("mean", "mean")):
+        with pytest.raises(ValueError, match="`pooling` must have at least one kind"):
+            build(pooling=pooling)
+    for each in (5, (), (1, "relu", True, 2)):
+        with pytest.raises(ValueError, match="`projections` must have the units of"):
+            build(projections=(each,))
+    with pytest.raises(ValueError, match="`projections` must be a positive integer"):
+        build(projections=((0,),))

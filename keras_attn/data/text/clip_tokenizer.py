@@ -86,7 +86,7 @@ class CLIPTokenizer(GraphTokenizer):
         tokens: Mapping[str, str] = TOKENS,
     ):
         text_library("CLIP's tokenizer")
-        super().__init__(Vocabulary.of(pieces, _convention(tokens)))
+        super().__init__(Vocabulary.of(pieces, clip_convention(tokens)))
         merges = [(first, second) for first, second in merges]
         # As text: in a `tf.Module` a list would be tracked, pair by pair.
         self._merges = json.dumps(merges)
@@ -193,7 +193,7 @@ class CLIPTokenizer(GraphTokenizer):
             )
         tokens = files.named_tokens(settings, TOKENS)
         with files.errors_name(path):
-            convention = _convention(tokens).within(pieces)
+            convention = clip_convention(tokens).within(pieces)
         plain = clip_json(pieces, merges, convention)
         return path, plain, {"pieces": pieces, "merges": merges, "tokens": tokens}
 
@@ -246,7 +246,8 @@ class CLIPTokenizer(GraphTokenizer):
         return b"".join(parts).decode(errors="replace").strip()
 
 
-def _convention(tokens: Mapping[str, str]) -> Convention:
+def clip_convention(tokens: Mapping[str, str]) -> Convention:
+    """The rows of these special tokens."""
     single = (("start", 0), ("A", 0), ("end", 0))
     return Convention(dict(tokens), single, (*single, ("end", 0), ("B", 0), ("end", 0)))
 

@@ -246,7 +246,7 @@ def _rows(content, plain):
 def _says_more(path: Path, name: str, value: Any) -> FurtherSettingsError:
     return FurtherSettingsError(
         "This folder must say no more than the files of this kind of tokenizer; "
-        "`load_text_tokenizer` and `JSONTokenizer.from_folder` read all that it says. "
+        "`load_text_tokenizer` reads all that it says. "
         f"Received: {str(path)!r}, {name}={shown(value)}"
     )
 

@@ -62,7 +62,8 @@ class JSONTokenizer(TextTokenizer):
 
     Example:
         ```python
-        tokenizer = JSONTokenizer.from_folder("SmolLM2-135M")
+        content = json.loads(Path("tokenizer.json").read_text())
+        tokenizer = JSONTokenizer(content)
         tokenizer.encode_batch(["Once upon a time"])
         ```
     """
@@ -111,18 +112,6 @@ class JSONTokenizer(TextTokenizer):
         self._model = read_by_library(library, fields)
         self._model.encode_special_tokens = True
         self._may_clean_up = fields["model"]["type"] != "BPE"
-
-    @classmethod
-    def from_folder(cls, folder: str | os.PathLike) -> "JSONTokenizer":
-        """Reads a folder with `tokenizer.json`, or the files of another kind.
-
-        Args:
-            folder: A folder in the Hugging Face layout. Its `tokenizer_config.json`,
-                `special_tokens_map.json` and `added_tokens.json` are applied.
-        """
-        from keras_attn.data.text.load_text_tokenizer import load_json_tokenizer
-
-        return load_json_tokenizer(folder)
 
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:

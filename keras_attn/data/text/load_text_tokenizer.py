@@ -5,8 +5,14 @@ from typing import Any
 
 from keras_attn.data.text.byte_level_bpe import CONVENTIONS as BPE_CONVENTIONS
 from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer
-from keras_attn.data.text.clip_tokenizer import START, WORD_END, CLIPTokenizer
+from keras_attn.data.text.clip_tokenizer import (
+    START,
+    WORD_END,
+    CLIPTokenizer,
+    clip_convention,
+)
 from keras_attn.data.text.clip_tokenizer import TOKENS as CLIP_TOKENS
+from keras_attn.data.text.conventions import Convention
 from keras_attn.data.text.folder_settings import with_settings
 from keras_attn.data.text.json_tokenizer import JSONTokenizer
 from keras_attn.data.text.plain_folder import added_tokens_of, read_packed_file
@@ -25,7 +31,11 @@ from keras_attn.data.text.tokenizer_files import (
     read_settings,
 )
 from keras_attn.data.text.tokenizer_json import NOT_UNIGRAM
-from keras_attn.data.text.wordpiece import BERT_TOKENS, WordPieceTokenizer
+from keras_attn.data.text.wordpiece import (
+    BERT_TOKENS,
+    WordPieceTokenizer,
+    bert_convention,
+)
 from keras_attn.file_reading import (
     MAX_VOCABULARY_BYTES,
     get_object,
@@ -103,7 +113,12 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
     plain, roles, others = None, {}, ()
     if name in _BY_NAME:
         kind, options = _BY_NAME[name]
-        roles, others = _special_tokens(kind, options.get("convention"))
+        known = _convention_of(kind, options.get("convention"))
+        roles, others = known.tokens, known.other_tokens
+        # A class of transformers pads as its models do, if the settings are silent.
+        sides = {True: "left", False: "right"}
+        settings.setdefault("padding_side", sides[known.pad_left])
+        settings.setdefault("pad_token_type_id", known.pad_segment)
         if path is None:
             path, plain, _ = kind._read(folder, settings, **options)
             special = (each for each in plain["added_tokens"] if each["special"])
@@ -144,14 +159,13 @@ def _model_kind(path) -> str:
     return "xlnet" if b"<sep>" in model and b"<cls>" in model else "t5"
 
 
-def _special_tokens(kind, convention):
-    """The special tokens of a kind: those of its roles, and others."""
+def _convention_of(kind, name) -> Convention:
+    """The convention of a kind."""
     if kind is WordPieceTokenizer:
-        return BERT_TOKENS, ()
+        return bert_convention(BERT_TOKENS)
     if kind is CLIPTokenizer:
-        return CLIP_TOKENS, ()
-    known = BPE_CONVENTIONS if kind is ByteLevelBPETokenizer else CONVENTIONS
-    return known[convention].tokens, known[convention].other_tokens
+        return clip_convention(CLIP_TOKENS)
+    return {**CONVENTIONS, **BPE_CONVENTIONS}[name]
 
 
 def _kind_of(folder: str | os.PathLike) -> str | None:
@@ -163,12 +177,8 @@ def _kind_of(folder: str | os.PathLike) -> str | None:
     name = _configured_kind(folder)
     packed = find_file(folder, "tokenizer.json")
     models = find_file(folder, *MODEL_FILES)
-    if name in _BY_NAME:
-        is_model = _BY_NAME[name][0] is SentencePieceTokenizer
-        # transformers 5 writes `tokenizer.json` alone.
-        return name if models or not (is_model and packed) else None
     if name is not None:
-        return None if packed else name
+        return None if packed and name not in _BY_NAME else name
     if find_file(folder, "vocab.txt"):
         return "bert"
     if models:

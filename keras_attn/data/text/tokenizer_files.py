@@ -121,7 +121,7 @@ def read_settings(folder: str | os.PathLike) -> dict[str, Any]:
             check_refused(found, path, packed is not None)
             settings |= found
     if packed is not None:
-        settings = _truncation_of(packed, settings) | settings
+        settings = _lengths_of(packed, settings) | settings
     return settings | sentence_settings(folder, settings)
 
 
@@ -167,11 +167,25 @@ def check_length(fields: Mapping[str, Any], name: str, path: Path) -> None:
         )
 
 
-def _truncation_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `tokenizer.json` says of longer texts, unless the settings do."""
-    truncation = get_object(read_vocabulary_json(path), "truncation", path)
-    if not truncation or "model_max_length" in settings:
-        return {}
+def _lengths_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a `tokenizer.json` says of longer and shorter texts."""
+    content = read_vocabulary_json(path)
+    found: dict[str, Any] = {}
+    padding = get_object(content, "padding", path)
+    if padding:
+        found["padding_side"] = (
+            "left" if padding.get("direction") == "Left" else "right"
+        )
+        check_count(padding, "pad_type_id", path)
+        found["pad_token_type_id"] = padding.get("pad_type_id")
+    truncation = get_object(content, "truncation", path)
+    if not truncation:
+        return found
+    if truncation.get("direction") == "Left":
+        found["truncation_side"] = "left"
+    if "model_max_length" in settings:
+        # As in transformers, the maximum here does not count then.
+        return found
     strategy = truncation.get("strategy", "LongestFirst")
     if strategy != "LongestFirst":
         raise ValueError(
@@ -179,10 +193,7 @@ def _truncation_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
             f"Received: strategy={shown(strategy)} in {str(path)!r}"
         )
     check_length(truncation, "max_length", path)
-    found = {"model_max_length": truncation.get("max_length")}
-    if truncation.get("direction") == "Left":
-        found["truncation_side"] = "left"
-    return found
+    return {**found, "model_max_length": truncation.get("max_length")}
 
 
 def max_length_of(settings: Mapping[str, Any]) -> int | None:

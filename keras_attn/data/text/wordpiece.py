@@ -82,7 +82,7 @@ class WordPieceTokenizer(GraphTokenizer):
         tokens: Mapping[str, str] = BERT_TOKENS,
     ):
         library = text_library("WordPiece")
-        super().__init__(Vocabulary.of(pieces, _convention(tokens)))
+        super().__init__(Vocabulary.of(pieces, bert_convention(tokens)))
         self.lower_case = lower_case
         self.strip_accents = strip_accents
         keep_accents = not (lower_case if strip_accents is None else strip_accents)
@@ -224,7 +224,7 @@ class WordPieceTokenizer(GraphTokenizer):
             "strip_accents": flags.get("strip_accents"),
         }
         with files.errors_name(path):
-            convention = _convention(tokens).within(pieces)
+            convention = bert_convention(tokens).within(pieces)
         plain = wordpiece_json(convention=convention, **arguments)
         return path, plain, {**arguments, "tokens": tokens}
 
@@ -266,7 +266,8 @@ def _normalization(lower_case: bool, strip_accents: bool):
     return CharacterMap(changes), spell_piece
 
 
-def _convention(tokens: Mapping[str, str]) -> Convention:
+def bert_convention(tokens: Mapping[str, str]) -> Convention:
+    """The rows of these special tokens."""
     single = (("classify", 0), ("A", 0), ("separate", 0))
     return Convention(dict(tokens), single, (*single, ("B", 1), ("separate", 1)))
 
