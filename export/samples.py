@@ -20,7 +20,7 @@ from keras_attn.export.shapes import (
 )
 from keras_attn.export.signature_info import IMAGE_BYTES
 from keras_attn.export.signatures import PREFILL, STEP, Signature
-from keras_attn.input_checks import MASKED_INPUTS
+from keras_attn.input_checks import BOX_SHARES, MASKED_INPUTS
 from keras_attn.layers import MinimumImageSize
 
 Inputs = dict[str, np.ndarray]
@@ -384,6 +384,10 @@ def _random_array(
             real = np.maximum(shape[1] - np.arange(shape[0]), 1)
             mask = np.arange(shape[1]) < real[:, None]
         return mask.astype(dtype)
+    if name in BOX_SHARES:
+        # Left before right, top before bottom.
+        corners = np.sort(random.random((*shape[:-1], 2, 2)), axis=-2)
+        return corners.reshape(shape).astype(dtype)
     if spec.dtype.is_integer:
         # Not 0, which most vocabularies pad with: padding verifies nothing.
         return random.integers(0 if limit == 2 else 1, limit, shape).astype(dtype)

@@ -21,6 +21,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 from keras.layers import MaxPooling2D, UpSampling2D
 
@@ -304,7 +305,8 @@ class DVAE(Functional):
         images = inputs.get("images") if isinstance(inputs, dict) else inputs
         array = known_values(images) if hasattr(images, "shape") else None
         low, high = self.pixel_range
-        if (array is not None and array.size) and (
+        # What is not finite is reported as in other models.
+        if (array is not None and np.isfinite(array).all() and array.size) and (
             array.min() < low - _OVERSHOOT or array.max() > high + _OVERSHOOT
         ):
             raise ValueError(

@@ -65,11 +65,13 @@ CASES = {
             ),
             {"inputs": (B, T, S, 3)},
             stays_float32=True,
+            pixels=True,
         ),
         "squashed": Case(
             lambda: layers.ImagePreprocessing((8, 5), scale=1.0),
             {"inputs": IMAGE},
             stays_float32=True,
+            pixels=True,
         ),
     },
     "ResizeLike": {

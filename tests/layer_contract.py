@@ -51,6 +51,7 @@ class Case:
         stays_float32: Whether outputs are float32 in mixed precision too.
         ranks: Whether outputs are sorted by scores, so that the order of equal ones
             depends on rounding.
+        pixels: Whether `inputs` are images as they are in files, from 0 to 255.
     """
 
     make: Callable[[], keras.layers.Layer]
@@ -61,6 +62,7 @@ class Case:
     ids_below: int | None = None
     stays_float32: bool = False
     ranks: bool = False
+    pixels: bool = False
 
 
 def tensors(case, seed=0) -> dict[str, Any]:
@@ -100,6 +102,8 @@ def tensors(case, seed=0) -> dict[str, Any]:
         if is_ids(case, name):
             below = case.ids_below or E
             return rng.integers(0, below, shape).astype("int32")
+        if case.pixels:
+            return rng.integers(0, 256, shape).astype("float32")
         return rng.uniform(-1, 1, shape).astype("float32")
 
     return {name: draw(name, shape) for name, shape in case.inputs.items()}

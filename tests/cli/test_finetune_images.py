@@ -20,6 +20,7 @@ from keras_attn.cli.finetuning.objects import ObjectJob
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
+from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.pictures import predict_masks, predict_objects
 from keras_attn.data import detection_dataset, read_coco
@@ -35,6 +36,23 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run"),
 ]
 CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
+
+
+def test_files_that_are_no_pictures_are_counted(command, tmp_path, capsys):
+    photos = tmp_path / "photos"
+    for number in range(6):
+        shade = "dark" if number % 2 else "bright"
+        name = f"{number}.{('png', 'webp', 'gif')[number // 2]}"
+        write_image(photos / shade / name, (17, 23), seed=number)
+    (photos / "dark" / "clip.heic").write_bytes(b"")
+    write_image(photos / "cover.png", (17, 23))
+    model = CHECKPOINTS / "vit_classifier"
+    assert command("finetune", model, photos, "--plan") == 0
+    assert "5 images to train on, 1 to validate on" in command.out
+    assert "left out 2: cover.png must be in the folder of its class" in command.out
+    assert "clip.heic must be a picture" in command.out
+    assert len(list_files([str(photos)])) == 7
+    assert "clip.heic must be a picture, .jpg" in capsys.readouterr().err
 
 
 @pytest.mark.runs

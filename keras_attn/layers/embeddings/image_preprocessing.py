@@ -15,8 +15,6 @@ from keras_attn.indices import known_values
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.resampling import PASSES, RESAMPLING, resize_like_pillow
 
-# A white pixel is less after any usual normalization.
-_MOST_STANDARDIZED = 4
 _AXES = "(batch, rows, columns, channels)"
 
 
@@ -60,8 +58,8 @@ class ImagePreprocessing(BaseLayer):
     Call arguments:
         inputs: Images of one size with pixels 0 to 255, integers or floats,
             (B, h, w, C). Floats are rounded, and larger and smaller numbers clipped.
-            Fractions that are no pixels, in [0, 1] or normalized, are refused where
-            their values are known.
+            Fractions of at most 1, as of images in [0, 1] or [-1, 1], are refused
+            where their values are known.
 
     Returns:
         float32 (B, H, W, C).
@@ -236,13 +234,12 @@ class ImagePreprocessing(BaseLayer):
 
 
 def _check_pixels(inputs) -> None:
-    """Raises for fractions in [0, 1], or around 0, which would be rounded to black."""
+    """Raises for fractions of at most 1, which would be rounded to black."""
     array = known_values(inputs)
     if array is None or not array.size:
         return
     low, high = float(array.min()), float(array.max())
-    is_scaled = high <= 1 or (low < 0 and high <= _MOST_STANDARDIZED)
-    if is_scaled and (array != np.rint(array)).any():
+    if high <= 1 and (array != np.rint(array)).any():
         raise ValueError(
             "`inputs` must be pixels from 0 to 255, as they are in files: multiply "
             "images in [0, 1] by 255, and do not normalize them before. "
