@@ -101,7 +101,7 @@ def _whole(tensors, least, at_once, dropout):
 
 def _by_length(tensors, least, in_parts, at_once, dropout):
     """`in_parts` from a number of pairs of a query and a key on, else `at_once`."""
-    query, key, *_ = tensors
+    query, key, value = tensors
     if all(has_fixed_shape(tensor) for tensor in tensors):
         pairs = query.shape[2] * key.shape[2]
         if pairs < least or query.shape[0] == 0:  # Empty tensors have no maximum.
@@ -110,8 +110,11 @@ def _by_length(tensors, least, in_parts, at_once, dropout):
     # Elsewhere than in a graph of TensorFlow a length is unknown only to shapes.
     if not is_tracing() or infers_shapes():
         return at_once(dropout)
+    shape = (*query.shape[:3], value.shape[3])
     if is_compiled_by_xla():
-        return in_parts(*_drawn(dropout))
+        outputs = in_parts(*_drawn(dropout))
+        outputs.set_shape(shape)
+        return outputs
     # TensorFlow cannot differentiate twice what chooses between two gradients.
     if is_differentiated_twice(tensors):
         return at_once(dropout)
@@ -123,11 +126,13 @@ def _by_length(tensors, least, in_parts, at_once, dropout):
         return kernels_dropout(weights, rate, seed)
 
     lengths = [tf.shape(tensor, tf.int64)[2] for tensor in (query, key)]
-    return tf.cond(
+    outputs = tf.cond(
         lengths[0] * lengths[1] >= least,
         lambda: in_parts(rate, seed),
         lambda: at_once(None if seed is None else drop),
     )
+    outputs.set_shape(shape)
+    return outputs
 
 
 def _drawn(dropout):

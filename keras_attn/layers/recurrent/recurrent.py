@@ -20,6 +20,11 @@ class Recurrent(keras.layers.RNN):
         **kwargs: As for `keras.layers.RNN`.
     """
 
+    def __init__(self, cell, **kwargs):
+        super().__init__(cell, **kwargs)
+        # Keras 3.16 says that its own does not, and warns about each mask.
+        self.supports_masking = True
+
     def inner_loop(self, sequences, initial_state, mask, training=False):
         """All steps; see `keras.layers.RNN`."""
         if not (training and not self.unroll and has_fast_lstm(self.cell)):
@@ -63,3 +68,4 @@ class Bidirectional(keras.layers.Bidirectional):
         finally:
             for name, value in shared.items():
                 global_state.set_global_attribute(name, value)
+        self.supports_masking = True  # As in `Recurrent`.
