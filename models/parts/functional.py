@@ -55,6 +55,10 @@ from keras_attn.layers.adaptation.quantization import (
     quantize,
 )
 from keras_attn.models.parts.label_ranges import check_labels
+from keras_attn.models.parts.random_states import (
+    load_random_states,
+    save_random_states,
+)
 
 # Which text of a packed row a token is of, for models with `takes_documents`.
 DOCUMENTS = "document_ids"
@@ -220,6 +224,15 @@ class Functional(keras.Model):
         if training_outputs:
             model.training_outputs = training_outputs
         return model
+
+    def save_own_variables(self, store):
+        """Saves what belongs to no layer, and the random states of the layers."""
+        super().save_own_variables(store)
+        save_random_states(self, store)
+
+    def load_own_variables(self, store):
+        """Loads what `save_own_variables` saves; files of Keras have no such states."""
+        super().load_own_variables(load_random_states(self, store))
 
     def _run_through_graph(self, inputs, **functions):
         """As in Keras; `keras.models.clone_model` makes new layers by it."""
