@@ -60,6 +60,10 @@ from keras_attn.layers.adaptation.quantization import (
 from keras_attn.models.parts.known_sizes import with_known_sizes
 from keras_attn.models.parts.label_ranges import check_labels
 from keras_attn.models.parts.preprocessing_fields import steps_of
+from keras_attn.models.parts.random_states import (
+    load_random_states,
+    save_random_states,
+)
 from keras_attn.models.parts.weighted_positions import weights_of_means
 
 # Which text of a packed row a token is of, for models with `takes_documents`.
@@ -227,6 +231,15 @@ class Functional(keras.Model):
         if training_outputs:
             model.training_outputs = training_outputs
         return model
+
+    def save_own_variables(self, store):
+        """Saves what belongs to no layer, and the random states of the layers."""
+        super().save_own_variables(store)
+        save_random_states(self, store)
+
+    def load_own_variables(self, store):
+        """Loads what `save_own_variables` saves; files of Keras have no such states."""
+        super().load_own_variables(load_random_states(self, store))
 
     def _run_through_graph(self, inputs, **functions):
         """As in Keras; `keras.models.clone_model` makes new layers by it."""
