@@ -7,5 +7,7 @@
 | `texts.py`    | classes and scores of texts; continuations of prompts              |
 | `pictures.py` | classes, masks and objects of images                               |
 | `output.py`   | CSV and JSON lines                                                 |
-| `evaluation.py` | the scores of `keras-attn evaluate`, and the worst examples      |
+| `evaluation.py` | the scores of `keras-attn evaluate`: which ones               |
+| `scores.py`   | scores of classes and numbers, and what is reported                |
+| `text_scores.py`, `image_scores.py` | the scores of each kind of data              |
 """
