@@ -17,7 +17,7 @@ from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, print_json, say, working
 
 if TYPE_CHECKING:
-    from keras_attn.cli.prediction.evaluation import Evaluation
+    from keras_attn.cli.prediction.scores import Evaluation
 
 _OPTIONS, _TEXTS, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
 _MAX_CLASSES = 20  # Of a confusion matrix in the terminal.

@@ -7,6 +7,7 @@ import keras
 
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.models import save_lora
+from keras_attn.models.checkpoints.saving import can_be_saved
 from keras_attn.training.lora import LoRAReport, enable_lora, kernel_parts
 
 _USUAL = ("query", "value")
@@ -87,7 +88,15 @@ def adapt(model: Any, settings: Settings, new_layers: list[str]) -> LoRAReport:
         model: A model.
         settings: The command line, with `--lora`.
         new_layers: Names of layers that train as a whole.
+
+    Raises:
+        ValueError: If the updates are to be saved alone, and no layout has them.
     """
+    if settings.save_adapters and not can_be_saved(model):
+        raise ValueError(
+            "--save-adapters needs a model with a counterpart in transformers, whose "
+            f"names PEFT reads. Received: {settings.model!r}"
+        )
     targets: Any = _USUAL
     if settings.lora_targets is not None:
         targets = [part.strip() for part in settings.lora_targets.split(",")]

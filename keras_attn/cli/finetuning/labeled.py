@@ -219,14 +219,14 @@ class LabeledTextJob(EncodedTextJob):
         """Names the classes of the model."""
         super().prepare(model)
         model.class_names = self.class_names or None
-
-    def begin(self, model: Any, source: Source) -> Any:
-        """A model of numbers that has learned some predicts standardized ones."""
         if self.settings.save_adapters and self.scale and not holds_scale(model):
             raise ValueError(
                 "--save-adapters needs a head with a bias for numbers, which takes "
                 f"their scale. Received: {self.source.name!r}"
             )
+
+    def begin(self, model: Any, source: Source) -> Any:
+        """A model of numbers that has learned some predicts standardized ones."""
         if self.scale is None or not source.predicts_numbers:
             return model
         return self.scale.out_of(model)

@@ -369,7 +369,7 @@ def _train(job: Job, identity: dict[str, Any], before: int) -> Result:
     known = {"is_pretrained": source.is_pretrained, "figures": figures}
     known["epochs"] = settings.epochs
     result = Result(**{**vars(job.result()), **known})
-    # In every process: it changes weights that all share.
+    # In every process, as merging does: it changes weights that all share.
     model = job.finish(model)
     if settings.save_adapters and is_writer():
         with alone():
