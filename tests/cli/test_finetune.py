@@ -378,9 +378,9 @@ def test_a_missing_file_of_texts(command, bert, tmp_path, monkeypatch):
 
 def test_semicolons_are_named(command, bert, tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("text;label\ngood film;x\nbad film;y\n")
+    path.write_text("text;label\ngood film;x\nbad film\n")
     line = command.refuses("finetune", bert, path)
-    assert "not semicolons" in line and "--no-header" not in line
+    assert "as many in every line" in line and "--no-header" not in line
 
 
 def test_a_model_is_not_replaced(command, bert, reviews):

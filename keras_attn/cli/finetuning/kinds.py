@@ -244,8 +244,8 @@ def _needed(names, given, usual, path: Path, option: str) -> str:
     if found is None:
         if len(names) == 1 and ";" in names[0]:
             raise ValueError(
-                "DATA must have commas or tabs between its columns, not semicolons. "
-                f"Received: {path.name} with {shown(list(names))}"
+                "DATA with semicolons between its columns must have as many in every "
+                f"line. Received: {path.name}, whose first line is {shown(names[0])}"
             )
         raise ValueError(
             f"DATA must have a column named {', '.join(usual)}; or say which it is "
