@@ -194,3 +194,15 @@ def test_invalid_arguments_are_refused():
     for wrong in (-1, 0.5, True):
         with pytest.raises(ValueError, match="`pad_token_id` must be a token's id"):
             SmoothedCrossEntropy(pad_token_id=wrong)
+
+
+def test_a_weight_may_be_one_of_a_row():
+    """Σ w·loss / Σ w over the targets, whatever the axes of the weights."""
+    labels = np.array([[1, 2, 0], [2, 1, 1]])
+    logits = np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")
+    losses = np.asarray(SmoothedCrossEntropy(reduction="none")(labels, logits))
+    weights = np.array([1.0, 3.0], "float32")
+    expected = np.average(losses, weights=np.repeat(weights[:, None], 3, axis=1))
+    for given in (weights, weights[:, None]):
+        loss = SmoothedCrossEntropy()(labels, logits, given)
+        assert float(loss) == pytest.approx(expected, rel=1e-6)
