@@ -119,7 +119,7 @@ def test_losses_of_numbers_that_are_none(tokens, jit_compile):
         (dpo_loss, per_row),
         (lambda *x: dpo_loss(*x, kind="hinge"), per_row),
         (lambda x: whiten(x, mask), table[:1]),
-        (lambda *x: advantages.generalized_advantages(*x, mask)[0], table[:2]),
+        (lambda x, y: advantages.generalized_advantages(x, y, mask)[0], table[:2]),
     ]
     for function, arrays in functions:
         for number in range(len(arrays)):
