@@ -8,6 +8,7 @@ the descriptions of their arguments from here.
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
@@ -184,8 +185,8 @@ def sentence_encoder(encoder, *, pooling, normalize, projections=(), name):
     """
     check_boolean("normalize", normalize)
     inputs, features = encoder.input, encoder.output["sequence_output"]
-    modes: tuple = (pooling,) if isinstance(pooling, str) else tuple(pooling)
-    if not modes or len(set(modes)) < len(modes):
+    modes = (pooling,) if isinstance(pooling, str) else pooling
+    if not isinstance(modes, Sequence) or not modes or len({*modes}) < len(modes):
         raise ValueError(
             "`pooling` must have at least one kind of pooling, each once. "
             f"Received: pooling={pooling!r}"
@@ -202,13 +203,15 @@ def sentence_encoder(encoder, *, pooling, normalize, projections=(), name):
         embedding = keras.layers.Concatenate(name="sentence_pooling")(pooled)
     # Distances between half-precision vectors would be too coarse.
     embedding = ops.cast(embedding, "float32")
+    if not isinstance(projections, Sequence) or not all(
+        isinstance(each, tuple | list) and 1 <= len(each) <= 3 for each in projections
+    ):
+        raise ValueError(
+            "`projections` must have the units of each layer, then perhaps its "
+            'activation and whether it has a bias, such as `((256, "tanh"),)`. '
+            f"Received: projections={projections!r}"
+        )
     for number, each in enumerate(projections):
-        if not isinstance(each, tuple | list) or not 1 <= len(each) <= 3:
-            raise ValueError(
-                "`projections` must have the units of each layer, then perhaps its "
-                'activation and whether it has a bias, such as `((256, "tanh"),)`. '
-                f"Received: projections={projections!r}"
-            )
         projection = Projection(*each)
         check_positive("projections", projection.units)
         embedding = Dense(

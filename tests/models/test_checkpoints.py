@@ -275,7 +275,7 @@ def test_overrides_go_to_the_builders_that_have_them():
     with pytest.raises(
         TypeError,
         match="`num_labels` is not an argument of `build_bert` or "
-        "`build_bert_classifier`. Received: num_labels=3",
+        "`build_bert_classifier`: did you mean .*num_classes.*Received: num_labels=3",
     ):
         load_checkpoint(CHECKPOINTS / "bert_classifier", num_labels=3)
 

@@ -16,9 +16,15 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
+from sentence_transformers.base.modules import (  # pyright: ignore[reportMissingImports]
+    Dense,
+    Normalize,
+    Transformer,
+)
+from sentence_transformers.sentence_transformer.modules import (  # pyright: ignore[reportMissingImports]
+    Pooling,
+)
 
 FOLDERS = Path(__file__).parent / "sentence_folders"
 TEXTS = [
@@ -105,7 +111,7 @@ def _make_old(folder: Path) -> None:
     limit = {"max_seq_length": 7, "do_lower_case": True}
     (folder / "sentence_bert_config.json").write_text(json.dumps(limit))
     names = "cls_token mean_tokens max_tokens mean_sqrt_len_tokens".split()
-    pooling = {f"pooling_mode_{name}": name == "mean_tokens" for name in names}
+    pooling: dict = {f"pooling_mode_{name}": name == "mean_tokens" for name in names}
     pooling["word_embedding_dimension"] = WIDTH
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     modules = json.loads((folder / "modules.json").read_text())

@@ -14,7 +14,12 @@ from parity.folders import CHECKPOINTS, TOLERANCE
 from parity.test_clip_checkpoints import agrees
 from safetensors.numpy import save_file
 
-from keras_attn.models import build_clip, load_checkpoint, save_checkpoint
+from keras_attn.models import (
+    build_clip,
+    image_preprocessing,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 CASES = folders.cases_of("openclip")
 RESNET, VIT = "openclip_resnet", "openclip_vit"
@@ -152,9 +157,11 @@ def test_other_forms_of_the_files_are_read(tmp_path):
 @pytest.mark.parametrize(
     "preprocessing", [{"resize_mode": "longest"}, {"mean": "imagenet"}]
 )
-def test_an_unknown_preprocessing_is_left_out(preprocessing, tmp_path):
+def test_an_unknown_preprocessing_is_refused_where_it_is_used(preprocessing, tmp_path):
     changes = {("preprocess_cfg", name): x for name, x in preprocessing.items()}
-    assert load_checkpoint(altered(tmp_path, VIT, changes)).preprocessing is None
+    model = load_checkpoint(altered(tmp_path, VIT, changes))
+    with pytest.raises(ValueError, match="|".join(["image_mean", *preprocessing])):
+        image_preprocessing(model.preprocessing)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def save_classes(
     if found and min(image.shape[:2]) >= _LEGEND_PIXELS:
         axes.legend(
             handles=[
-                Patch(color=tuple(colors[index]), label=drawable(names[index]))
+                Patch(color=tuple(colors[index]), label=drawable(names[int(index)]))
                 for index in found
             ],
             loc="upper right",
