@@ -8,6 +8,7 @@ import pytest
 from model_cases import (
     CASES,
     ONE_OF_EACH,
+    TEXT,
     B,
     given,
     has_own_loss,
@@ -19,37 +20,39 @@ from model_cases import (
 
 from keras_attn.layers import GumbelSoftmax
 
-every_case = pytest.mark.parametrize("case", CASES)
 # One model of each kind of inputs and of decoder: where the property is one of the
 # layers, whose contract tests it, and a case takes seconds to compile.
 FEW = ("bert_base", "rnnsearch_50", "swin_tiny", "gpt_117m", "unet")
 FEW += ("faster_rcnn_resnet50", "clip_vit_base_patch32")
 # One head of each model that has some.
 FIRST_HEADS = {made.name: case for case, made in reversed(CASES.items()) if made.head}
-# What options and further heads change is tested with `every_case`; what they hardly
-# can, only in `make test-variations`.
 
 
-def _each_case(is_variation):
-    """All cases as parameters, with those for which a function holds as variations."""
+def each_of(cases, is_variation):
+    """Cases as parameters; those for which a function of their names holds in turn."""
     return pytest.mark.parametrize(
         "case",
         [
             pytest.param(case, marks=pytest.mark.variation)
-            if is_variation(case, made)
+            if is_variation(case)
             else case
-            for case, made in CASES.items()
+            for case in cases
         ],
     )
 
 
-every_model_and_head = _each_case(
-    lambda case, made: made.options or (made.head and case not in FIRST_HEADS.values())
-)
+def _is_further(case):
+    """Whether it is an option of a model, or not the first head of it."""
+    made = CASES[case]
+    return bool(made.options or (made.head and case not in FIRST_HEADS.values()))
+
+
+every_case = each_of(CASES, _is_further)
+every_text_case = each_of(TEXT, _is_further)
 # What a head, whose layers are its encoder's and a product, hardly can change.
-every_model = _each_case(lambda case, made: made.options or made.head)
+every_model = each_of(CASES, lambda case: CASES[case].options or CASES[case].head)
 # What does not depend on the model, but for the kinds of layers that it has.
-every_family = _each_case(lambda case, made: case not in ONE_OF_EACH)
+every_family = each_of(CASES, lambda case: case not in ONE_OF_EACH)
 
 
 def few_of(cases):

@@ -1,6 +1,7 @@
 """`keras-attn generate`: the text of the model, printed at once, up to a stop."""
 
 import shutil
+import types
 from pathlib import Path
 
 import keras
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_attn import models
-from keras_attn.cli.generate import _StoppableText, _StoppedError
+from keras_attn.cli.generate import _encode, _StoppableText, _StoppedError
 from keras_attn.data import (
     ByteLevelBPETokenizer,
     CharacterTokenizer,
@@ -180,14 +181,19 @@ def test_a_tokenizer_whose_pieces_join(command, tmp_path):
     model.save(tmp_path / "model.keras")
     options = ["--model", tmp_path, "--prompt", "the", "--max-new-tokens", 7]
     assert command("generate", *options, "--seed", 2) == 0
-    ids = tokenizer.encode("the")
+    ids = tokenizer.encode_prompt("the")
+    assert tokenizer.tokens(ids) == ["[CLS]", "the"]
     inputs = {"token_ids": np.array([ids])}
     answer = generate(model, inputs, 7, strategy=Sample(seed=2)).token_ids[0]
     whole = tokenizer.decode([*ids, *answer.tolist()])
     assert "the" + command.out == whole + "\n"
-    # There is no start token.
-    line = command.refuses("generate", "--model", tmp_path, "--prompt", "")
-    assert "--prompt must have at least one token. Received: --prompt ''" in line
+
+
+def test_a_prompt_without_tokens():
+    """Of a tokenizer whose rows have no start token."""
+    nothing = types.SimpleNamespace(encode_prompt=lambda text: [])
+    with pytest.raises(ValueError, match="--prompt must have at least one token. .*''"):
+        _encode(nothing, "")
 
 
 # Mistakes.
@@ -288,7 +294,8 @@ def test_help_has_an_example_and_every_option(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert command("generate", "--help") == 0
     assert (
-        'Example: keras-attn generate --model gpt2 --prompt "Once upon' in command.out
+        'Example: keras-attn generate --model checkpoints/gpt2 --prompt "Once'
+        in command.out
     )
     names = "model prompt task max-new-tokens stop temperature top-k top-p seed beam"
     for name in names.split():

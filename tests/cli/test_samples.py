@@ -167,6 +167,7 @@ def test_a_preprocessing_that_cannot_be_followed(photos, described):
         read_samples(photos, opened, {}, 19, None, None)
 
 
+@pytest.mark.shipped
 def test_an_int8_file_from_a_folder_of_images(command, photos, image_models):
     model, artefact = image_models / "fixed.keras", image_models / "m.tflite"
     options = ["--samples", photos, "--pixels", "signed"]

@@ -42,6 +42,7 @@ def test_help_needs_no_tensorflow():
     assert not (commands | heavy) & set(modules.split())
 
 
+@pytest.mark.runs
 def test_a_mistake_is_one_line_in_a_process_of_its_own(tmp_path):
     # TensorFlow prints a lot when it is first imported.
     (tmp_path / "text.keras").write_text("no model")

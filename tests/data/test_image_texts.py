@@ -267,6 +267,7 @@ def test_batches(folder, tokenizer):
             np.testing.assert_array_equal(batch[name][number % 2], packed[name][0])
 
 
+@pytest.mark.compiled
 def test_texts_are_drawn_anew_in_each_epoch_and_follow_the_seed(folder, tokenizer):
     table = folder / "many.tsv"
     table.write_text("".join(f"{n}\t{i}\n" for n in ("sun", "sea") for i in range(10)))

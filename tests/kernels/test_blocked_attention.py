@@ -131,6 +131,7 @@ def test_masks_and_groups_in_every_way(groups, way):
 @pytest.mark.parametrize(
     "shape", [(B, N, 19, 21), (1, N, 19, 21), (1, 1, 19, 1), (B, N, 1, 21)]
 )
+@pytest.mark.compiled
 def test_the_gradient_of_a_bias(shape, way):
     inputs = [*inputs_of(19, 21, 3), ops.convert_to_tensor(normal(*shape, seed=5))]
     check(inputs, way, is_causal=True)

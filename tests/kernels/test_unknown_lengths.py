@@ -19,6 +19,7 @@ if keras.backend.backend() != "tensorflow":
 
 import tensorflow as tf
 
+pytestmark = pytest.mark.compiled
 B, N, G, H, V, C = 2, 6, 3, 5, 7, 8
 # On both sides of the number of pairs from which there are blocks.
 LENGTHS = [(5, 7), (19, 21)]

@@ -305,11 +305,7 @@ def test_an_index_out_of_range_is_an_error(case, name):
 
 
 # TensorFlow has no gradient through a cache write, and training uses no cache.
-@pytest.mark.parametrize(
-    "case",
-    [case for _, case in ALL if "cache" not in case.inputs],
-    ids=[name for name, case in ALL if "cache" not in case.inputs],
-)
+@of_each_layer([(name, case) for name, case in ALL if "cache" not in case.inputs])
 def test_every_weight_gets_a_gradient(case):
     layer = built(case)
     found = gradients(layer, **tensors(case), **case.static)

@@ -135,6 +135,7 @@ def test_keras_masks_are_padding_masks(make, call, policy):
 
 
 @every_case
+@pytest.mark.compiled
 def test_keras_masks_in_a_compiled_model(make, call):
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
     ids, other_ids = keras.Input((5,), dtype="int32"), keras.Input((3,), dtype="int32")

@@ -390,6 +390,7 @@ print(json.dumps([held, max(peak, *seen) - before]))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="measured there")
+@pytest.mark.runs
 def test_peak_memory(tmp_path):
     encoder = models.build_bert("small", vocabulary_size=20_011, num_layers=6)
     save_checkpoint(encoder, tmp_path)

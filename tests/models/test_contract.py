@@ -25,9 +25,7 @@ from model_cases import (
     GRAPH_OF,
     GRAPHS,
     KINDS_OF_MODELS,
-    ONE_OF_EACH,
     POSITIONS,
-    TEXT,
     TINY,
     B,
     C,
@@ -45,12 +43,13 @@ from model_cases import (
     tiny,
 )
 from model_contract import (
+    FEW,
     calls_of,
     close,
     every_case,
     every_family,
     every_model,
-    every_model_and_head,
+    every_text_case,
 )
 
 from keras_attn import models
@@ -134,6 +133,7 @@ def test_a_head_shares_the_weights_of_its_encoder(case):
     assert shared > 0.7 * min(len(known), len(model.weights))
 
 
+@pytest.mark.runs
 def test_one_seed_gives_the_same_weights_in_another_process():
     script = (
         "import json, model_cases as m; "
@@ -153,7 +153,7 @@ def test_one_seed_gives_the_same_weights_in_another_process():
     assert json.loads(printed.splitlines()[-1]) == here
 
 
-@every_model_and_head
+@every_case
 def test_symbolic_shapes_match_the_values(case):
     symbolic = tiny(case).output
     if not isinstance(symbolic, dict):
@@ -244,7 +244,7 @@ def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
         assert ours.prompt == theirs.prompt
         given = inputs_for(ours.prefill)
         close(numpy(theirs.prefill(given)), numpy(ours.prefill(given)), 0)
-    if case in ONE_OF_EACH and case not in REFUSED_MODELS:
+    if case in FEW and case not in REFUSED_MODELS:
         expected, path = expected_outputs(case), tmp_path / "adapted.keras"
         assert_takes_updates_and_integers(loaded, inputs, expected, path)
 
@@ -334,7 +334,7 @@ def test_numbers_whose_sum_overflows_are_finite():
         check_finite("features", np.where(np.arange(7) == 1, np.nan, values))
 
 
-@pytest.mark.parametrize("case", TEXT)
+@every_text_case
 def test_an_error_names_the_row_of_padding_alone(case):
     model = tiny(case)
     inputs = inputs_for(model)

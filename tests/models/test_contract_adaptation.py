@@ -1,7 +1,7 @@
 """Every model with low-rank updates, kernels of integers, and both.
 
 These tests run in `make test-variations`; where a model is loaded,
-`test_contract.py` gives the first model of each family updates and integers, and
+`test_contract.py` gives a few models updates and integers, and
 `test_adaptation.py` tests both in every layer. What takes neither is listed in
 `adaptation_cases.py`.
 """

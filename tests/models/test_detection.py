@@ -303,6 +303,7 @@ def test_the_number_of_boxes_must_be_known():
 
 
 @every_detector
+@pytest.mark.compiled
 def test_images_without_objects_have_finite_losses_and_gradients(case):
     model = create(case)
     truth = {name: 0 * value for name, value in truth_for(model).items()}

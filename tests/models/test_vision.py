@@ -148,6 +148,7 @@ def test_maps_of_each_stage(name):
         assert maps["sequence_output"].shape == (2, 35, widths[1])
 
 
+@pytest.mark.compiled
 def test_a_model_of_any_image_size_equals_the_one_of_each_size():
     """In its outputs, compiled outputs and a training step."""
     options = {"include_top": False, "layer_scale": None}

@@ -58,6 +58,7 @@ def test_only_the_new_terms_are_new():
     assert all(not numpy(w).any() for n in NEW for w in model.get_layer(n).weights)
 
 
+@pytest.mark.compiled
 def test_the_new_terms_learn():
     """Zero is no point where their gradients vanish."""
     model = randomize(build("vln_bert_scorer"))

@@ -115,6 +115,7 @@ def test_nothing_but_minus_infinity_and_nan_have_places_in_the_map():
 
 @pytest.mark.skipif(not TENSORFLOW, reason="gradients of the TensorFlow backend")
 @pytest.mark.parametrize("known, jit_compile", [(False, False), (False, True), (1, 1)])
+@pytest.mark.compiled
 def test_gradients_go_to_the_places_of_the_maxima(known, jit_compile):
     import tensorflow as tf
 

@@ -158,6 +158,7 @@ def test_a_box_that_is_not_a_number_gives_finite_features(pool):
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="uses tapes")
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("pool", [roi_align, roi_pool])
+@pytest.mark.compiled
 def test_gradients_are_those_of_the_definition(pool, jit_compile):
     """The output is linear in the map, at least nearby."""
     import tensorflow as tf

@@ -177,6 +177,7 @@ def evaluate(model, *data, **options):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.compiled
 def test_models_are_evaluated_with_them(jit_compile):
     true, found = numbers(ties=True)
     weights = np.random.default_rng(4).integers(0, 3, N)

@@ -176,6 +176,7 @@ def test_a_norm_that_trains_as_a_whole_has_statistics_of_its_own():
         np.testing.assert_array_equal(now[path], learned[path])
 
 
+@pytest.mark.compiled
 def test_a_run_goes_on_from_a_file(tmp_path):
     whole, half = classifier(), classifier()
     half.set_weights(whole.get_weights())
@@ -331,6 +332,7 @@ def test_a_model_with_updates_is_exported_as_it_is(name, tmp_path):
     np.testing.assert_allclose(list(found.values())[0], expected, atol=1e-5)
 
 
+@pytest.mark.compiled
 def test_several_updates_are_switched():
     model = classifier()
     inputs, _ = batch()

@@ -231,6 +231,7 @@ def test_a_seed_repeats_and_calls_differ():
         {"max_predictions": 7, "continuation_token_ids": [50, 51], "rate": 0.25},
     ],
 )
+@pytest.mark.compiled
 def test_it_is_saved_and_compiled_in_any_precision(options, tmp_path, compile_masking):
     layer = masking(**options, dtype="mixed_float16")
     config = layer.get_config()

@@ -183,6 +183,7 @@ def test_layers_and_plain_models():
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.compiled
 def test_a_file_keeps_the_integers(mode, tmp_path):
     model = classifier()
     plain = outputs(model)
@@ -265,6 +266,7 @@ def test_updates_and_integers_in_either_order():
     assert {*trained[0]} == {*updates, "classifier/kernel", "classifier/bias"}
 
 
+@pytest.mark.compiled
 def test_updates_train_on_integers_that_stay(tmp_path):
     model = classifier()
     model.quantize("int4", block_size=32)

@@ -67,6 +67,7 @@ def test_other_ignored_labels_and_weights():
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.compiled
 def test_in_compile(jit_compile):
     keras.utils.set_random_seed(0)
     names = ["sky", "road", "car", "tree", "void"]
