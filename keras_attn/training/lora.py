@@ -9,6 +9,7 @@ from typing import NamedTuple
 import keras
 
 from keras_attn.checks import check_fraction, check_positive
+from keras_attn.indices import known_values
 from keras_attn.layers.adaptation.adaptable import (
     Adaptable,
     adaptable_layers,
@@ -218,12 +219,14 @@ def _zero_factors(model, inside):
 
 
 def _is_zero(variable):
-    # Few have a first number of 0; the others are read no further.
+    """Whether all numbers are 0; False in a plan, where weights have no values."""
     value = keras.ops.convert_to_tensor(variable)
-    first = keras.ops.reshape(value, (-1,))[:1]
-    return not any(
-        bool(keras.ops.convert_to_numpy(keras.ops.any(x))) for x in (first, value)
-    )
+    # Few have a first number of 0; the others are read no further.
+    for part in (keras.ops.reshape(value, (-1,))[:1], value):
+        found = known_values(keras.ops.any(part))
+        if found is None or found:
+            return False
+    return True
 
 
 def train_only_updates(
