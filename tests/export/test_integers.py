@@ -72,7 +72,8 @@ def test_products_and_tables(tmp_path, suffix, mode, block_size):
         # Floats of int8 kernels are computed when the file is loaded.
         products = {None: 0, 32: 2, 6: 0}[block_size]
         assert shipped.operators.get("MatMulNBits", 0) == products
-        assert shipped.bytes < report.bytes_after + 25_000 < float_bytes
+        # The graph, and the digest that ends the file.
+        assert shipped.bytes < report.bytes_after + 25_200 < float_bytes
     # The model is what it was.
     after = values(model)
     assert [*after] == [*before]

@@ -48,7 +48,12 @@ class KeptWeights(keras.layers.Layer):
 
     def has(self, adapter: str) -> bool:
         """Whether the layer's own variables have an adapter's values now."""
-        return bool(ops.convert_to_numpy(self.is_on[adapter]))
+        is_on = self.is_on[adapter]
+        # In the graph of a plan a variable that is made there has no value but its
+        # first one; TensorFlow's error would be that of any graph.
+        if getattr(is_on._value, "_in_graph_mode", False):
+            return False
+        return bool(ops.convert_to_numpy(is_on))
 
     def _add(self, name, shape, dtype):
         return self.add_weight(
