@@ -40,8 +40,9 @@ test: $(VENV)/.test  ## the test suite, on TensorFlow
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) -m "$(SUITE)"
 
 test-variations: VARIATIONS := $(VARIATIONS:none=all)
-test-variations: $(VENV)/.test  ## cases that `make test` leaves out, or a third: VARIATIONS=2
-	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) -m "variation and $(SUITE)"
+test-variations: $(VENV)/.dev  ## cases that `make test` leaves out, or a third: VARIATIONS=2
+	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) \
+		-m "(variation or extra) and $(SUITE)"
 
 test-all:  ## everything: all suites with all variations, lint, the demo
 	$(MAKE) install

@@ -84,6 +84,7 @@ from keras_attn import decoding, layers, models, ops
 
 
 @NEEDS_JAX
+@pytest.mark.extra
 def test_models_need_no_tensorflow_on_jax():
     environment = {**os.environ, "KERAS_BACKEND": "jax"}
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW]

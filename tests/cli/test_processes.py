@@ -294,6 +294,7 @@ def test_options_that_do_not_fit_are_refused(
 
 
 @NEEDS_JAX
+@pytest.mark.extra
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="needs another backend")
 def test_another_backend_is_refused(command, corpus, tmp_path):
     line = command.refuses(

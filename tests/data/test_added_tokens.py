@@ -65,6 +65,7 @@ def compare(ours, theirs):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parity
 def test_tokens_that_transformers_added_are_found(kind, tmp_path):
     transformers = pytest.importorskip("transformers", reason="writes the folders")
     make(kind).save(tmp_path / "plain")
@@ -82,6 +83,7 @@ def test_tokens_that_transformers_added_are_found(kind, tmp_path):
 
 @pytest.mark.parametrize("form", ["added_tokens.json", "added_tokens_decoder"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parity
 def test_added_tokens_beside_plain_files(kind, form, tmp_path):
     transformers = pytest.importorskip("transformers", reason="reads the folders")
     plain = make(kind)
@@ -118,6 +120,7 @@ def test_added_tokens_beside_plain_files(kind, form, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "siglip"])
+@pytest.mark.parity
 def test_folders_of_transformers_5_load(kind, tmp_path):
     """They have `tokenizer.json` and `tokenizer_config.json` alone."""
     transformers = pytest.importorskip("transformers", reason="writes the folders")
@@ -155,6 +158,7 @@ def check_known(settings, content):
 
 
 @pytest.mark.parametrize("name", [*CLASSES.values(), "TokenizersBackend"])
+@pytest.mark.parity
 def test_every_argument_of_transformers_is_known(name):
     transformers = pytest.importorskip("transformers", reason="has the classes")
     arguments = inspect.signature(getattr(transformers, name).__init__).parameters

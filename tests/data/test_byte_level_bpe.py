@@ -116,6 +116,7 @@ def test_ids_in_random_order_decode_as_in_the_library(gpt2):
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parity
 def test_transformers_reads_a_saved_folder(tmp_path, convention):
     transformers = pytest.importorskip("transformers")
     ours = ByteLevelBPETokenizer.train(iter(CASES), 701, convention)

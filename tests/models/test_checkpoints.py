@@ -420,6 +420,7 @@ def embeddings_of(model, arrays):
     return outputs_of(model, inputs)["logits"]
 
 
+@pytest.mark.parity
 def test_all_minilm_l6_v2(minilm):
     with np.load(MINILM) as file:
         arrays = dict(file)

