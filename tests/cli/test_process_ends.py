@@ -34,7 +34,10 @@ time.sleep(600)
 """
 # `python child.py -m keras_attn.cli …`: so the program that is started can be replaced.
 LAUNCHER = """
+import signal
 import sys
+# A shell starts what `nohup` runs, such as this test, with it ignored.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from keras_attn.cli import processes
 processes.sys.executable = sys.argv[1]
 sys.exit(processes._start_all(2, ["train", *sys.argv[2:]]))
