@@ -133,13 +133,17 @@ def run_both(folder, killed_epoch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
+    # Where this file finds what it imports, as pytest does.
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    changes = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    changes |= {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     started = [
         subprocess.Popen(
             [sys.executable, __file__, folder, port, str(number), str(killed_epoch)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+            env={**os.environ, **changes},
         )
         for number in range(2)
     ]
