@@ -9,7 +9,7 @@ Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -185,7 +185,7 @@ def sentence_encoder(encoder, *, pooling, normalize, projections=(), name):
     """
     check_boolean("normalize", normalize)
     inputs, features = encoder.input, encoder.output["sequence_output"]
-    modes = (pooling,) if isinstance(pooling, str) else pooling
+    modes: Any = (pooling,) if isinstance(pooling, str) else pooling
     if not isinstance(modes, Sequence) or not modes or len({*modes}) < len(modes):
         raise ValueError(
             "`pooling` must have at least one kind of pooling, each once. "
