@@ -122,7 +122,9 @@ AVERAGED = {"alignment_loss", "score_loss"}
     "cases",
     [
         pytest.param(OWN_LOSSES, id="own"),
-        pytest.param(MORE_OWN_LOSSES, marks=pytest.mark.runs, id="more"),
+        pytest.param(
+            MORE_OWN_LOSSES, marks=[pytest.mark.runs, pytest.mark.variation], id="more"
+        ),
     ],
 )
 def test_two_devices_log_what_one_does(cases):
