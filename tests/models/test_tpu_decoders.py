@@ -44,9 +44,11 @@ def test_prompt_and_step_are_local(case, dtype_policy):
 @pytest.mark.parametrize("case", few_of_families(WRITERS))
 def test_devices_that_generate_only_say_when_they_end(case, strategy):
     model = model_of(case)
+    with without_allocating():
+        prefill = model.incremental().prefill
     program = tpu.compile_generate(
         model,
-        inputs_for(model, batch=ROWS),
+        inputs_for(prefill, batch=ROWS, target=1),
         5,
         strategy=STRATEGIES[strategy],
         end_token_id=2,
