@@ -41,14 +41,14 @@ def each_of(cases, is_variation):
     )
 
 
-def _is_further(case):
+def is_further(case):
     """Whether it is an option of a model, or not the first head of it."""
     made = CASES[case]
     return bool(made.options or (made.head and case not in FIRST_HEADS.values()))
 
 
-every_case = each_of(CASES, _is_further)
-every_text_case = each_of(TEXT, _is_further)
+every_case = each_of(CASES, is_further)
+every_text_case = each_of(TEXT, is_further)
 # What a head, whose layers are its encoder's and a product, hardly can change.
 every_model = each_of(CASES, lambda case: CASES[case].options or CASES[case].head)
 # What does not depend on the model, but for the kinds of layers that it has.

@@ -95,6 +95,7 @@ def load(name):
 """
 
 
+@pytest.mark.runs
 def test_every_registered_name_is_found_after_the_import_alone(files):
     folder, outputs = files
     # Other libraries look for Keras before it is imported.
@@ -128,6 +129,7 @@ print(json.dumps([outputs, named, registered("keras_attn>Nothing")]))
 
 # In a process each: what the first needs is imported when the second is loaded.
 @pytest.mark.parametrize("names", [["bilinear", "sinusoids"], ["compiled"]])
+@pytest.mark.runs
 def test_a_model_of_keras_with_objects_of_ours_loads_after_the_import_alone(
     files, names
 ):

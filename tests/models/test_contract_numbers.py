@@ -32,8 +32,10 @@ from model_cases import (
 from model_contract import (
     FIRST_HEADS,
     close,
+    each_of,
     every_model,
     every_text_case,
+    is_further,
     is_idle,
     labels_for,
     train,
@@ -281,8 +283,8 @@ def test_left_padding_changes_no_output(case):
 
 
 # A causal model reads no padding that comes after the text.
-@pytest.mark.parametrize(
-    "case", [case for case in TEXT if CASES[case].card.task != "language model"]
+@each_of(
+    [case for case in TEXT if CASES[case].card.task != "language model"], is_further
 )
 def test_without_a_mask_padding_changes_the_output(case):
     model = tiny(case)
