@@ -96,9 +96,9 @@ def runs(number):
 @pytest.mark.parametrize("name, code", [("TERM", 143), ("HUP", 129), ("KILL", -9)])
 def test_children_end_with_a_command_that_is_killed(launch, how, name, code):
     if how in ("stubborn", "computes") and name == "HUP":
-        pytest.skip("as TERM")
+        pytest.skip("SIGHUP takes the path of SIGTERM, which these test")
     if how == "computes" and sys.platform != "linux":
-        pytest.skip("prctl is of Linux")
+        pytest.skip("only Linux has prctl")
     process, ids = launch(how)
     process.send_signal(getattr(signal, f"SIG{name}"))
     _, errors = process.communicate(timeout=30)
