@@ -19,6 +19,8 @@ NO_FUSION := --xla_cpu_use_fusion_emitters=false
 # (1, 2 or 3), or all. `.ci/run` takes another third each day.
 VARIATIONS ?= none
 PYTEST = $(BIN)/python -m pytest $(WORKERS) --variations $(VARIATIONS)
+# The files with a mark: to collect all the others takes a process a quarter of a minute.
+MARKED = $$(grep -rl --include='test_*.py' 'mark\.$(1)\b' tests)
 SUITE := not parity and not runs and not shipped and not compiled and not tpu
 # Quiet TensorFlow's start-up notes; its errors still show.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -51,13 +53,15 @@ test-all:  ## everything: all suites with all variations, lint, the demo
 
 test-compiled: $(VENV)/.test  ## what takes compilation: fits, decoding, plans, layers in XLA
 	$(ONE_THREAD) $(call XLA_LEVEL,0 $(NO_FUSION)) $(PYTEST) \
-		-m "compiled and not parity and not runs and not shipped"
+		-m "compiled and not parity and not runs and not shipped" \
+		$(call MARKED,compiled)
 
 test-export: $(VENV)/.test  ## every kind of model in every format, in its runtime
-	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "shipped and not parity"
+	$(ONE_THREAD) $(call XLA_LEVEL,1) $(PYTEST) -m "shipped and not parity" \
+		$(call MARKED,shipped)
 
 test-runs: $(VENV)/.test  ## whole runs: README, examples, demo, what was killed goes on
-	$(PYTEST) --dist worksteal -m "runs and not parity"
+	$(PYTEST) --dist worksteal -m "runs and not parity" $(call MARKED,runs)
 
 # Masks, precisions, seeds, files and configurations are handled above the backend, fits
 # have gradients, and few models are fitted inside a `RematScope`, which is Keras' own.
@@ -93,7 +97,7 @@ test-tpu: $(VENV)/.dev $(VENV)/.libtpu  ## every model's programs, compiled for 
 	$(TPU_COMPILER) $(ONE_THREAD) $(PYTEST) -m "tpu" tests/models/test_tpu*.py
 
 test-parity: $(VENV)/.torchvision  ## rebuild the references live (PyTorch) and compare
-	$(ONE_THREAD) $(PYTEST) -m parity
+	$(ONE_THREAD) $(PYTEST) -m parity $(call MARKED,parity)
 
 test-wheel: $(VENV)/.test  ## build the wheel, look inside, use it from elsewhere
 	$(BIN)/python tests/check_wheel.py

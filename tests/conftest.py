@@ -39,8 +39,29 @@ def third_of(item):
     return str(zlib.crc32(name.encode()) % 3 + 1)
 
 
+# What the Makefile finds the files of a suite by.
+MARKS_OF_SUITES = ("compiled", "shipped", "runs", "parity")
+
+
+def check_marks(items):
+    """If a mark of a suite is not written in the test's file, `make` leaves it out."""
+    marked = {
+        (item.path, mark.name)
+        for item in items
+        for mark in item.iter_markers()
+        if mark.name in MARKS_OF_SUITES
+    }
+    for path, name in marked:
+        if f"mark.{name}" not in path.read_text():
+            raise pytest.UsageError(
+                f"tests of {path} have the mark `{name}` from another file: "
+                f"write `pytest.mark.{name}` in this one"
+            )
+
+
 def pytest_collection_modifyitems(config, items):
     """Leaves out the variations that `--variations` does not name."""
+    check_marks(items)
     wanted = config.getoption("--variations")
     if wanted == "all":
         return

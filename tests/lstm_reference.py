@@ -3,7 +3,6 @@
 import functools
 
 import numpy as np
-import pytest
 
 
 def sigmoid(x):
@@ -40,7 +39,3 @@ def torch_step(weights, x, h, c):
             *[torch.tensor(x)[None]], (torch.tensor(h)[None], torch.tensor(c)[None])
         )
     return h[0].numpy(), c[0].numpy()
-
-
-# Parameters of a test: PyTorch only in `make test-parity`.
-STEPS = [numpy_step, pytest.param(torch_step, marks=pytest.mark.parity)]

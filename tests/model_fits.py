@@ -43,7 +43,7 @@ ONE_OF_EACH_BLOCK = {
 
 
 def fits_of(cases):
-    """The two tests of fits, for these cases.
+    """The two tests of fits, for these cases, in a file that is marked `compiled`.
 
     Few models are fitted inside a scope: the contract of layers tests every layer
     inside one.
@@ -54,12 +54,10 @@ def fits_of(cases):
     scoped = cases if ON_TENSORFLOW else [case for case in cases if case in TRACED]
 
     # New functions for each call: a mark changes the function that it is put on.
-    @pytest.mark.compiled
     @pytest.mark.parametrize("case", few_of(cases))
     def with_xla(case):
         _check_fit_with_xla(case)
 
-    @pytest.mark.compiled
     @pytest.mark.parametrize("case", few_of(scoped))
     def in_scope(case):
         _check_fit_in_scope(case)

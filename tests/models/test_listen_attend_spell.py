@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from lstm_reference import STEPS
+from lstm_reference import numpy_step, torch_step
 from model_cases import (
     CASES,
     TINY,
@@ -70,7 +70,9 @@ def spell(step, weights, h, tokens):
     return np.array(logits), np.array(alignments)
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", [numpy_step, pytest.param(torch_step, marks=pytest.mark.parity)]
+)
 def test_the_model_follows_chan_et_al(step):
     model = create(CASE, return_attention_scores=True)
     inputs = inputs_for(model, length=FRAMES)
