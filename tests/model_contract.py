@@ -49,10 +49,10 @@ def is_further(case):
 
 every_case = each_of(CASES, is_further)
 every_text_case = each_of(TEXT, is_further)
-# What a head, whose layers are its encoder's and a product, hardly can change.
-every_model = each_of(CASES, lambda case: CASES[case].options or CASES[case].head)
 # What does not depend on the model, but for the kinds of layers that it has.
 every_family = each_of(CASES, lambda case: case not in ONE_OF_EACH)
+# What the contract of layers tests as well.
+every_kind = each_of(CASES, lambda case: case not in FEW)
 
 
 def few_of(cases):

@@ -74,7 +74,18 @@ every_case = pytest.mark.parametrize(
         for name, case in ADAPTABLE
     ],
 )
-each_layer = pytest.mark.parametrize("case", FIRST.values(), ids=FIRST.keys())
+# One of each kind of kernel: of a product, of filters, of a table, of several products,
+# and of a layer that is called in a loop.
+KINDS = ("Dense", "Conv2D", "Embedding", "MultiHeadAttention", "AttentionRNN")
+each_layer = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case, id=name, marks=() if name in KINDS else pytest.mark.variation
+        )
+        for name, case in FIRST.items()
+    ],
+)
 
 
 def test_every_weight_is_of_a_kernel_or_listed_with_a_reason():

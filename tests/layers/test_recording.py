@@ -35,9 +35,13 @@ SCORES_OF = {
 }
 MHA_CASE = CASES["MultiHeadAttention"]["causal"]
 CASES = [
-    pytest.param(name, case, id=f"{name}-{variant}")
+    pytest.param(
+        *(name, case),
+        id=f"{name}-{variant}",
+        marks=pytest.mark.variation if number else (),
+    )
     for name in ATTENDING
-    for variant, case in CASES[name].items()
+    for number, (variant, case) in enumerate(CASES[name].items())
     if "cache" not in case.inputs
 ]
 

@@ -25,6 +25,7 @@ from model_cases import (
     GRAPH_OF,
     GRAPHS,
     KINDS_OF_MODELS,
+    ONE_OF_EACH,
     POSITIONS,
     TINY,
     B,
@@ -46,10 +47,12 @@ from model_contract import (
     FEW,
     calls_of,
     close,
+    each_of,
     every_case,
     every_family,
-    every_model,
+    every_kind,
     every_text_case,
+    few_of,
 )
 
 from keras_attn import models
@@ -108,7 +111,7 @@ def test_weight_paths_are_unique(case):
     assert len({weight.path for weight in model.weights}) == len(model.weights)
 
 
-@every_family
+@every_kind
 def test_a_model_has_the_given_name_and_random_weights_by_the_seed(case):
     drawn = initial_weights(case)
     computed = GRAPHS[CASES[case].name].tables
@@ -229,7 +232,7 @@ def plain(config):
     return json.loads(json.dumps(config))
 
 
-@every_model
+@every_family
 def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
     model = tiny(case)
     inputs = inputs_for(model)
@@ -249,7 +252,7 @@ def test_a_saved_model_loads_with_the_same_outputs(case, tmp_path):
         assert_takes_updates_and_integers(loaded, inputs, expected, path)
 
 
-@every_family
+@every_kind
 def test_a_clone_is_the_same_model(case):
     """A model from a configuration alone is tested with those from files."""
     model = tiny(case)
@@ -270,7 +273,7 @@ POSITIONED = [
     if {"max_sequence_length", "max_question_length"} & set(TINY[made.name])
     and not case.endswith("image_encoder")
 ]
-every_positioned = pytest.mark.parametrize("case", POSITIONED)
+every_positioned = each_of(POSITIONED, lambda case: case not in ONE_OF_EACH)
 
 
 @every_positioned
@@ -349,7 +352,7 @@ def test_an_error_names_the_row_of_padding_alone(case):
         model(given(model, inputs))
 
 
-@pytest.mark.parametrize("case", DECODERS)
+@pytest.mark.parametrize("case", few_of(DECODERS))
 def test_decoding_names_the_input_that_it_has_no_answer_to(case):
     model = tiny(case)
     inputs = inputs_for(model.incremental().prefill, target=1)

@@ -30,10 +30,11 @@ from model_cases import (
     unpools,
 )
 from model_contract import (
+    FEW,
     FIRST_HEADS,
     close,
     each_of,
-    every_model,
+    every_family,
     every_text_case,
     is_further,
     is_idle,
@@ -112,7 +113,7 @@ def gradients(model, inputs):
 
 # On JAX the fits tell: a step of SGD changes a weight by its gradient.
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="uses TensorFlow's tape")
-@every_model
+@every_family
 def test_every_weight_has_a_finite_gradient(case):
     model = tiny(case)
     for weight, gradient in zip(
@@ -146,9 +147,9 @@ def check_state(pair):
     [
         pytest.param(
             *(case, policy),
-            # A family's layers are the same in all its models and heads.
+            # The contract of layers tests each of them in half precision.
             marks=pytest.mark.variation
-            if case not in ONE_OF_EACH or policy == "mixed_float16"
+            if case not in FEW or policy == "mixed_float16"
             else (),
         )
         for case in CASES
@@ -317,7 +318,7 @@ def predicted_logits(model, inputs):
     return outputs["logits" if "logits" in outputs else "text_logits"]
 
 
-@pytest.mark.parametrize("case", DECODERS)
+@each_of(DECODERS, lambda case: case not in ONE_OF_EACH)
 def test_a_decoder_does_not_attend_to_the_future(case):
     model = tiny(case)
     inputs = inputs_for(model, target=S, padded=False)

@@ -34,6 +34,7 @@ from model_cases import (
     make_inputs,
     tiny,
 )
+from model_contract import each_of
 from model_family import dense, gate
 
 from keras_attn import models
@@ -265,7 +266,9 @@ def test_recurrent_models_have_the_parameters_of_their_formula(case):
     assert tiny(case).count_params() == RECURRENT_FORMULAS[case]
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not CASES[case].head])
+@each_of(
+    [case for case in CASES if not CASES[case].head], lambda case: CASES[case].options
+)
 def test_counting_equals_building(case):
     name, options = CASES[case].name, CASES[case].options
     counted = models.count_parameters(name, **{**TINY[name], **options})
