@@ -18,6 +18,10 @@ NO_FUSION := --xla_cpu_use_fusion_emitters=false
 # Further cases of what another test holds as well: none of them, one third by its number
 # (1, 2 or 3), or all. `.ci/run` takes another third each day.
 VARIATIONS ?= none
+# Suites of which all is held by another as well, such as `make test` on TensorFlow. They
+# are whole if no third is asked for.
+IN_TURN := test-variations test-jax test-tpu test-parity
+$(IN_TURN): VARIATIONS := $(VARIATIONS:none=all)
 PYTEST = $(BIN)/python -m pytest $(WORKERS) --variations $(VARIATIONS)
 # The files with a mark: to collect all the others takes a process a quarter of a minute.
 MARKED = $$(grep -rl --include='test_*.py' 'mark\.$(1)\b' tests)
@@ -41,7 +45,6 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 test: $(VENV)/.test  ## the test suite, on TensorFlow
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) -m "$(SUITE)"
 
-test-variations: VARIATIONS := $(VARIATIONS:none=all)
 test-variations: $(VENV)/.dev  ## cases that `make test` leaves out, or a third: VARIATIONS=2
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) \
 		-m "(variation or extra) and $(SUITE)"
@@ -77,7 +80,7 @@ HELD := test_a_large_weight_of_the_kl_holds_the_policy
 
 test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
 	KERAS_BACKEND=jax $(ONE_THREAD) $(call XLA_LEVEL,0 $(FOUR_DEVICES)) $(PYTEST) \
-		-k "$(JAX_TESTS)" -m "not parity" \
+		-k "$(JAX_TESTS)" -m "not parity" --all-in-turn \
 		tests/layers/test_contract.py tests/models/test_contract_numbers.py \
 		tests/models/test_contract_fit_*.py tests/models/test_layout*.py \
 		tests/kernels/test_blocked_attention.py::test_masks_and_groups_in_every_way \
@@ -94,10 +97,12 @@ TPU_COMPILER := KERAS_BACKEND=jax JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 \
 	XLA_FLAGS=--xla_force_host_platform_device_count=2
 
 test-tpu: $(VENV)/.dev $(VENV)/.libtpu  ## every model's programs, compiled for TPUs
-	$(TPU_COMPILER) $(ONE_THREAD) $(PYTEST) -m "tpu" tests/models/test_tpu*.py
+	$(TPU_COMPILER) $(ONE_THREAD) $(PYTEST) -m "tpu" --all-in-turn \
+		tests/models/test_tpu*.py
 
 test-parity: $(VENV)/.torchvision  ## rebuild the references live (PyTorch) and compare
-	$(ONE_THREAD) $(PYTEST) -m parity $(call MARKED,parity)
+	$(ONE_THREAD) $(PYTEST) -m parity --all-in-turn \
+		$(call MARKED,parity)
 
 test-wheel: $(VENV)/.test  ## build the wheel, look inside, use it from elsewhere
 	$(BIN)/python tests/check_wheel.py

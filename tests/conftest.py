@@ -26,6 +26,11 @@ def pytest_addoption(parser):
         default="all",
         help="which tests marked `variation` run: a third by number, all or none",
     )
+    parser.addoption(
+        "--all-in-turn",
+        action="store_true",
+        help="every test counts as a variation: `--variations` takes a third of all",
+    )
 
 
 def third_of(item):
@@ -59,16 +64,33 @@ def check_marks(items):
             )
 
 
+def mark_further_combinations(items):
+    """Of a test marked `each_value`, each value of each parameter runs always, once.
+
+    Further combinations of the same values are variations.
+    """
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("each_value"):
+            test = item.nodeid.partition("[")[0]
+            values = {(test, key, id(x)) for key, x in item.callspec.params.items()}
+            if values <= seen:
+                item.add_marker("variation")
+            seen |= values
+
+
 def pytest_collection_modifyitems(config, items):
     """Leaves out the variations that `--variations` does not name."""
     check_marks(items)
-    wanted = config.getoption("--variations")
+    mark_further_combinations(items)
+    wanted, all_in_turn = map(config.getoption, ("--variations", "--all-in-turn"))
     if wanted == "all":
         return
     left_out = [
         item
         for item in items
-        if item.get_closest_marker("variation") and third_of(item) != wanted
+        if (all_in_turn or item.get_closest_marker("variation"))
+        and third_of(item) != wanted
     ]
     config.hook.pytest_deselected(items=left_out)
     without = {*left_out}

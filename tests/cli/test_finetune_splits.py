@@ -16,6 +16,7 @@ from data.image_sets import (
     write_xml,
 )
 from data.test_yolo import write_yaml, write_yolo
+from variations import in_turn
 
 from keras_attn.cli.finetuning.coco_images import image_folder_of
 from keras_attn.cli.finetuning.settings import Settings
@@ -75,7 +76,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("kind", in_turn(LAYOUTS, 2))
 def test_each_coco_file_has_the_folder_of_its_name(planned, tmp_path, kind):
     """The same names in both folders, and other pictures."""
     train, ours, val, theirs = (tmp_path / name for name in LAYOUTS[kind])
@@ -176,6 +177,7 @@ def test_voc_lists_are_the_splits(command, planned, tmp_path):
     assert "3 images with 3 boxes to train on, 2 images to validate" in out
 
 
+@pytest.mark.runs
 def test_yolo_folders_are_learned(command, planned, tmp_path):
     path = write_yaml(write_yolo(tmp_path, splits=("train", "val", "test")))
     path.write_text(path.read_text() + "test: images/test\n")

@@ -166,6 +166,7 @@ def test_boxes_that_are_mostly_cut_off_are_dropped():
     assert 0 < sum(1 in classes for classes in kept[0.5]) < 40
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("size", [(31, 43), (17, 43), (62, 86), (23, 19), (97, 89)])
 @pytest.mark.parametrize("keep", [True, False])
 def test_resizing(size, keep):

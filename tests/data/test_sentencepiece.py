@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from data.tokenizer_cases import CASES, REFERENCES, read_ids
+from variations import in_turn
 
 from keras_attn.data.text.sentencepiece import SentencePieceTokenizer
 
@@ -176,7 +177,9 @@ def test_transformers_reads_a_saved_folder_and_packs_the_same(
     )
 
 
-@pytest.mark.parametrize("convention", ["t5", "xlnet", "xlm_roberta", "siglip"])
+@pytest.mark.parametrize(
+    "convention", in_turn(["t5", "xlnet", "xlm_roberta", "siglip"])
+)
 def test_the_graph_and_a_saved_model_match_the_host(tmp_path, convention):
     class Server(tf.Module):
         def __init__(self):

@@ -30,6 +30,7 @@ def texts():
     return [" ".join(rng.choice(words, count)) for count in counts]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_truncated_to_the_length_of_the_folder(kind, side, tmp_path):

@@ -114,6 +114,7 @@ def test_blocks_are_no_larger_than_needed(queries, keys, monkeypatch):
     check(inputs_of(queries, keys, 2), block_size=None, is_causal=True)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("groups", [N, 2, 1])
 def test_masks_and_groups_in_every_way(groups, way):

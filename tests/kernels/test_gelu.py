@@ -38,6 +38,7 @@ FORMULAS = {
 }
 
 
+@pytest.mark.each_value
 @only_tensorflow
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("dtype", ROUNDING)

@@ -124,6 +124,7 @@ def test_other_options_use_keras_own(options):
     not LayerNormalization().use_fused, reason="for TensorFlow with oneDNN on a CPU"
 )
 class TestInAGraph:
+    @pytest.mark.each_value
     @pytest.mark.parametrize("jit_compile", [False, True])
     @pytest.mark.parametrize("training", [False, True])
     @pytest.mark.parametrize("shape", [(None, None, D), (3, 5, D), (None, 5, D)])

@@ -116,6 +116,7 @@ class ReturnsMask(keras.layers.Layer):
         return mask
 
 
+@pytest.mark.each_value
 @every_case
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"], indirect=True)
 def test_keras_masks_are_padding_masks(make, call, policy):

@@ -31,6 +31,7 @@ from keras_attn.layers import MultiHeadAttention, SinusoidalPositionEmbedding
 HEADS, KEY_DIM, VALUE_DIM, OUTPUT_DIM = 6, 3, 19, 23
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("groups", [None, 3, 1])
 @pytest.mark.parametrize("value_dim", [None, VALUE_DIM])

@@ -18,6 +18,7 @@ from model_cases import (
     tiny,
     truth_for,
 )
+from variations import in_turn
 
 from keras_attn import data, models, training
 from keras_attn.models.parts.detection.detector_truth import mask_targets
@@ -324,7 +325,7 @@ def test_images_without_objects_have_finite_losses_and_gradients(case):
     )
 
 
-@pytest.mark.parametrize("bounding_box_format", ["yxyx", "rel_xywh"])
+@pytest.mark.parametrize("bounding_box_format", in_turn(["rel_xywh", "yxyx"]))
 def test_boxes_have_the_format_of_the_model(bounding_box_format):
     model = create("mask_rcnn_resnet50")
     other = create("mask_rcnn_resnet50", bounding_box_format=bounding_box_format)

@@ -84,6 +84,7 @@ def prompts(side):
     return rows, token_ids, mask
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("case", [*CASES, *TRANSFORMERS])
 def test_logits_of_steps_equal_those_of_the_whole_sequence(case, side):

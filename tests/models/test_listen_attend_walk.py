@@ -250,6 +250,7 @@ def different():
     return [first, second]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("ensemble", [False, True])
 @pytest.mark.parametrize("strategy", [Greedy(), Sample(seed=5), Beam(3, 0.0)])
 def test_scores_are_those_of_the_whole_path(strategy, ensemble):

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from model_cases import create
 from PIL import Image
+from variations import in_turn
 
 from keras_attn import models
 from keras_attn.data import decode_images
@@ -267,7 +268,7 @@ def test_bytes_are_decoded_as_by_pillow(kind):
     np.testing.assert_allclose(found[0], expected, atol=tolerance)
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "MPO"])
+@pytest.mark.parametrize("form", in_turn(["JPEG", "PNG", "WEBP", "MPO"]))
 def test_photos_are_upright_as_files_are_read(tmp_path, form):
     """All eight orientations, in both orders of bytes, and damaged blocks."""
     # One graph for all: the preprocessing makes images of one size.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from variations import in_turn
 
 from keras_attn import models
 from keras_attn.data import JSONTokenizer, WordPieceTokenizer, load_text_tokenizer
@@ -41,7 +42,7 @@ def test_every_folder_is_committed():
     assert sum(path.stat().st_size for path in files) < 60_000
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", in_turn(NAMES, 3))
 def test_vectors_are_those_of_the_library(name, tmp_path):
     folder = complete(name, tmp_path / "theirs")
     model, vectors = vectors_of(folder)

@@ -261,6 +261,7 @@ def full_passes(model, inputs, count):
     return tokens[:, 1:]
 
 
+@pytest.mark.compiled
 def test_it_reads_step_by_step_what_it_reads_at_once(words):
     model = create("show_attend_read")
     inputs = {name: words[name] for name in ("images", "widths")}

@@ -160,6 +160,7 @@ def test_an_image_or_path_without_a_region_is_named():
                 call(inputs)
 
 
+@pytest.mark.compiled
 def test_an_image_without_a_region_may_fill_up_a_batch():
     features = np.full((1, 3, 5), 7, "float32")
     boxes, mask = np.ones((1, 3, 4), "float32"), np.zeros((1, 3), bool)

@@ -19,6 +19,7 @@ from parity.folders import (
     tensors_of,
 )
 from parity.torchvision_shim import is_installed
+from variations import in_turn
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.models.parts.keras_file import load_keras_file
@@ -59,7 +60,7 @@ def test_every_case_is_committed():
     assert bytes_of(CASES) < 800_000
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", in_turn(CASES, 3))
 def test_a_folder_is_read_written_and_read(case, tmp_path):
     folder = CHECKPOINTS / case
     model: Any = load_checkpoint(folder)

@@ -22,6 +22,7 @@ from parity.folders import (
     tensors_of,
 )
 from parity.minilm_references import model_folder
+from variations import in_turn
 
 from keras_attn import models
 from keras_attn.models import load_checkpoint, save_checkpoint
@@ -62,7 +63,7 @@ def test_the_cases_are_small():
     assert bytes_of(CASES) < 350_000
 
 
-@pytest.mark.parametrize("task", ALL_TASKS)
+@pytest.mark.parametrize("task", in_turn(ALL_TASKS, 2))
 def test_the_tasks_of_the_authors_class(task):
     _, inputs, expected, found = run(CHECKPOINTS / TASKS, task)
     check(found, expected, inputs)
@@ -300,6 +301,7 @@ def test_a_model_without_a_block_of_words_is_not_written(tmp_path):
     assert not (tmp_path / "folder").exists()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("case", ["bert_encoder", "bert_pretrainer"])
 @pytest.mark.parametrize("task", ["vilbert", "vilbert_pretrainer"])
 def test_the_words_start_from_a_bert(case, task):

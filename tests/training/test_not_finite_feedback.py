@@ -37,6 +37,7 @@ def in_graph(function, *arrays, jit_compile):
     return np.array(compiled(*tensors))
 
 
+@pytest.mark.each_value
 @COMPILED
 @WRONG
 @pytest.mark.parametrize("size", [2, 4, 9])
@@ -98,6 +99,7 @@ def test_the_accuracy_of_scores_that_are_not_finite():
     assert accuracy([1.0, 0.0, 1.0, 1.0], [0.3, 0.1, np.nan, 0.4]) == 1
 
 
+@pytest.mark.each_value
 @COMPILED
 @pytest.mark.parametrize("tokens", [2, 9])
 def test_losses_of_numbers_that_are_none(tokens, jit_compile):

@@ -121,6 +121,7 @@ def test_the_values_of_ppo(way, clip_range):
     assert (slopes[1] == 0).all() and (slopes[2] == 0).all()
 
 
+@pytest.mark.each_value
 @every_way
 @ranges
 @pytest.mark.parametrize("average", ["sequence", "token"])

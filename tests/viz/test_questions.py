@@ -119,6 +119,7 @@ def small_answerer():
     return model, inputs
 
 
+@pytest.mark.compiled
 def test_glimpses_in_tensorboard(tmp_path):
     def fit(callbacks):
         model, inputs = small_answerer()
