@@ -171,24 +171,32 @@ def test_a_killed_process_ends_the_other_and_training_resumes(tmp_path):
 @VARIATION
 @NEEDS_JAX
 @pytest.mark.skipif(sys.platform != "linux", reason="children are read from /proc")
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_command_of_which_a_process_was_killed_resumes(corpus, tmp_path, number):
+def test_a_command_of_which_processes_were_killed_resumes(corpus, tmp_path):
     folder, whole = tmp_path / "run", tmp_path / "whole"
-    process = start(corpus, folder, 2, "--processes", 2)
-    kill_one_when(process, number, (folder / "backup/training.backup").exists)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 2, out
-    assert "Epoch 1/2" in out and "held-out pairs" not in out
-    (before,) = history(folder)
-    out = finish(start(corpus, folder, 2, "--processes", 2))
-    assert "Resuming the interrupted run" in out and "Epoch 1/2" not in out
+
+    def has_saved(epochs):
+        file = folder / "history.csv"
+        return (folder / "backup/training.backup").exists() and (
+            file.read_text().count("\n") > epochs
+        )
+
+    for number in (0, 1):
+        process = start(corpus, folder, 3, "--processes", 2)
+        kill_one_when(process, number, lambda: has_saved(number + 1))  # noqa: B023
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 2, out
+        assert f"Epoch {number + 1}/3" in out and "held-out pairs" not in out
+    before = history(folder)
+    assert len(before) == 2
+    out = finish(start(corpus, folder, 3, "--processes", 2))
+    assert "Resuming the interrupted run" in out and "Epoch 1/3" not in out
     # Printed by one process.
     assert out.count("exact match") == 1
-    assert len(list((folder / "logs/train").iterdir())) == 2
+    assert len(list((folder / "logs/train").iterdir())) == 3
     rows = history(folder)
-    assert rows[0] == before and [row["epoch"] for row in rows] == [0, 1]
+    assert rows[:2] == before and [row["epoch"] for row in rows] == [0, 1, 2]
     assert not (folder / "backup").exists() and (folder / "translator.json").exists()
-    finish(start(corpus, whole, 2, "--processes", 2))
+    finish(start(corpus, whole, 3, "--processes", 2))
     assert history(whole) == rows
 
 
@@ -196,20 +204,19 @@ def test_a_command_of_which_a_process_was_killed_resumes(corpus, tmp_path, numbe
 @VARIATION
 @NEEDS_JAX
 def test_losses_are_those_of_one_process(corpus, tmp_path):
-    """With a last batch that two and four processes cannot share.
+    """With a last batch that four processes cannot share.
 
     Without dropout, whose masks in that batch are those of more rows.
     """
-    found = {}
-    for count in (1, 2, 4):
+
+    def rows_of(count):
         folder = tmp_path / str(count)
-        assert "27 pairs" in finish(
-            start(corpus, folder, 2, "--processes", count, "--dropout", 0)
-        )
-        found[count] = history(folder)
-    for count in (2, 4):
-        for row, expected in zip(found[count], found[1], strict=True):
-            assert row == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        options = ["--processes", count, "--dropout", 0]
+        assert "27 pairs" in finish(start(corpus, folder, 2, *options))
+        return history(folder)
+
+    for row, expected in zip(rows_of(4), rows_of(1), strict=True):
+        assert row == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.runs
