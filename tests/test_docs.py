@@ -37,6 +37,7 @@ def run_recipes(name, heading="", until=None):
 # A recipe loads a checkpoint under a new head.
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
 @pytest.mark.runs
+@pytest.mark.variation
 def test_images(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Two epochs on random images: the accuracy of an int8 export depends on the seed.
@@ -359,9 +360,8 @@ def losses_of(script, count, axis):
 
 @pytest.mark.runs
 @NEEDS_JAX
-@pytest.mark.parametrize(
-    "axis", ["model", pytest.param("batch", marks=pytest.mark.variation)]
-)
+@pytest.mark.variation
+@pytest.mark.parametrize("axis", ["model", "batch"])
 def test_two_processes_train_like_one(axis, tmp_path):
     text = (DOCS / "many_devices.md").read_text("utf-8")
     (recipe,) = re.findall(r"```python\n(.*?)```", text, re.S)

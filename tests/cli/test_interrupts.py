@@ -232,9 +232,9 @@ def test_a_process_that_ignores_interruptions_continues_to():
     [
         ("train", 0.0, 1),
         ("train", 2.5, 2),
-        ("train", 14.0, 2),
+        pytest.param("train", 14.0, 2, marks=pytest.mark.variation),
         ("demo", 1.0, 1),
-        ("demo", 9.0, 2),
+        pytest.param("demo", 9.0, 2, marks=pytest.mark.variation),
         # While TensorFlow is imported, which takes longer.
         ("describe", 1.0, 1),
     ],
