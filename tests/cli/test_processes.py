@@ -220,6 +220,7 @@ def test_losses_are_those_of_one_process(corpus, tmp_path):
 
 
 @pytest.mark.runs
+@VARIATION
 @pytest.mark.skipif(sys.platform != "linux", reason="children are read from /proc")
 def test_a_run_folder_has_one_owner_until_its_processes_have_ended(corpus, tmp_path):
     folder = tmp_path / "run"
