@@ -39,26 +39,9 @@ FIRST = {f"{layer}-{[*cases][0]}" for layer, cases in CASES.items()}
 ON_JAX = keras.backend.backend() == "jax"
 
 
-# Their gradients take seconds to compile, and hold nothing that those of smaller layers
-# do not hold.
-LARGE_GRADIENTS = {
-    "AttentionPooling",
-    "AttentionSpeller",
-    "CaptionEmbedding",
-    "FeaturePyramid",
-    "FrameAttentionRNN",
-    "LogMelSpectrogram",
-    "ProbePooling",
-    "PyramidalBLSTM",
-    "ROIAlign",
-    "ROIPool",
-    "RegionProposal",
-    "SelectDetections",
-}
-
-
-# On JAX, which compiles each operation of a call by itself, a case takes a second.
-ON_EACH_BACKEND = {
+# One of each kind. The others are variations in what takes compilation, such as a
+# call on JAX, which compiles every operation by itself.
+KINDS = {
     "AdditiveAttention",
     "AttentionRNN",
     "MultiHeadAttention",
@@ -83,7 +66,7 @@ def of_each_layer(cases, variations=()):
 
     def is_variation(name):
         layer = name.split("-")[0]
-        is_elsewhere = ON_JAX and layer not in ON_EACH_BACKEND
+        is_elsewhere = ON_JAX and layer not in KINDS
         return name not in FIRST or layer in variations or is_elsewhere
 
     return pytest.mark.parametrize(
@@ -104,6 +87,7 @@ def _own_arguments(name):
 
 
 every_layer = of_each_layer(ALL)
+OTHERS = {name.split("-")[0] for name, _ in ALL} - KINDS
 every_case = (
     every_layer
     if ON_JAX
@@ -319,7 +303,7 @@ def test_every_weight_gets_a_gradient(case):
 
 
 @pytest.mark.compiled
-@every_layer
+@of_each_layer(ALL, variations=OTHERS)
 def test_compiled_outputs_match_eager_ones(case):
     layer = case.make()
     model = functional(case, layer)
@@ -385,7 +369,7 @@ def test_half_precision(case, policy):
 # Caches are for inference only.
 @of_each_layer(
     [(name, case) for name, case in ALL if "cache" not in case.inputs],
-    variations=LARGE_GRADIENTS,
+    variations=OTHERS,
 )
 def test_rematerialized_gradients_are_the_same(case):
     """`keras.RematScope` keeps the dropout, masks and state of the forward pass."""

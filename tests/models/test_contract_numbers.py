@@ -31,7 +31,6 @@ from model_cases import (
 )
 from model_contract import (
     FEW,
-    FIRST_HEADS,
     close,
     each_of,
     every_family,
@@ -70,17 +69,9 @@ def test_outputs_are_those_of_the_equations(case):
 # words, which its regions do not depend on.
 @pytest.mark.filterwarnings("ignore:.*do not exist for variables .'co_attention_1/text")
 @pytest.mark.compiled
+@pytest.mark.variation
 @pytest.mark.parametrize(
-    "case",
-    [
-        # On TensorFlow the gradients of heads are tested as well; on JAX a fit takes
-        # seven seconds.
-        pytest.param(case, marks=pytest.mark.variation)
-        if made.head and (BACKEND == "tensorflow" or case not in FIRST_HEADS.values())
-        else case
-        for case, made in CASES.items()
-        if made.head or made.options
-    ],
+    "case", [case for case, made in CASES.items() if made.head or made.options]
 )
 def test_every_option_and_head_fits(case):
     # Compiled fits are tested with the models without options. On JAX, where an eager

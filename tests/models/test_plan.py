@@ -5,7 +5,8 @@ import math
 import keras
 import pytest
 from backend import skip_module_without_tensorflow
-from model_cases import DECODERS, GRAPHS, TINY, D, first_of_families, tiny
+from model_cases import DECODERS, GRAPHS, TINY, D, tiny
+from model_contract import few_of
 
 from keras_attn import models
 from keras_attn.kernels import lean_attention as lean
@@ -34,7 +35,7 @@ def extrapolated(name, layers, field, **options):
     return two + (layers - 2) * (three - two)
 
 
-@pytest.mark.parametrize("name", first_of_families(GRAPHS))
+@pytest.mark.parametrize("name", few_of(GRAPHS))
 def test_every_model_has_a_plan(name):
     model = tiny(name)
     has_sequence = any(tensor.shape[1:2] == (None,) for tensor in model.inputs)

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 import pytest
 from backend import skip_module_without_tensorflow
-from model_cases import CASES, build, create, first_of_families, inputs_for
+from model_cases import CASES, build, create, inputs_for
+from model_contract import few_of
 
 skip_module_without_tensorflow("tf.data is TensorFlow's")
 
@@ -49,7 +50,7 @@ def test_models_of_a_fixed_size_take_unknown_ones(case):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("case", first_of_families(OF_IMAGES))
+@pytest.mark.parametrize("case", few_of(OF_IMAGES))
 def test_every_model_of_images_takes_unknown_sizes(case):
     check_outputs(case)
 
