@@ -7,9 +7,16 @@ from typing import Any, ClassVar
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_attn.cli.finetuning import images
-from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
+from keras_attn.cli.finetuning.job import (
+    Batches,
+    Job,
+    hold_out,
+    shortened_names,
+    weights_of,
+)
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
@@ -31,6 +38,8 @@ class PixelJob(Job):
 
     head: str = "segmenter"
     rate: ClassVar[float] = 1e-4
+    weighed: ClassVar[str] = "pixels"
+    weighs_batches: ClassVar[bool] = True
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
         super().__init__(settings, kind, source)
@@ -55,6 +64,7 @@ class PixelJob(Job):
         self.size: tuple[int, int] | None = None
         self.normalize: str | None = None
         self.output_names: tuple[str, ...] = ()  # Of a model with several.
+        self._weights: dict[int, float] | None = None
 
     def _read(self, kind: Kind) -> SegmentationData:
         return read_segmentation(
@@ -153,14 +163,32 @@ class PixelJob(Job):
             ),
             segmentation_dataset(validation, **options),
         )
-        names = self.output_names
-        if not names:
-            return both
-        first, second = (
-            each.map(lambda x, labels: (x, dict.fromkeys(names, labels)))
-            for each in both
-        )
-        return first, second
+        # The label that is ignored, as every other number, weighs nothing.
+        table = np.zeros(IGNORED_LABEL + 1, np.float32)
+        is_weighed = self.settings.class_weights is not None
+        if is_weighed:
+            table[: len(self.class_names)] = list(self.class_weights().values())
+
+        def for_outputs(values):
+            names = self.output_names
+            return dict.fromkeys(names, values) if names else values
+
+        def with_labels(x, labels):
+            return x, for_outputs(labels)
+
+        def with_weights(x, labels):
+            return *with_labels(x, labels), for_outputs(tf.gather(table, labels))
+
+        first, second = both
+        first = first.map(with_weights if is_weighed else with_labels)
+        return first, second.map(with_labels)
+
+    def class_weights(self) -> dict[int, float]:
+        """The weights with which all classes weigh the same, by their pixels."""
+        if self._weights is None:
+            with working("Counting the pixels of each class"):
+                self._weights = weights_of(self.parts[0].count_pixels())
+        return self._weights
 
     def _have_one_size(self) -> bool:
         with working("Reading the sizes of the images"):

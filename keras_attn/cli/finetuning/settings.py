@@ -39,7 +39,7 @@ class Settings:
         learning_rate: The largest one; None = the task's.
         patience: Epochs without improvement before training stops; None = never.
         precision: Keras' dtype policy.
-        class_weights: "balanced" weighs each class the same.
+        class_weights: "balanced" weighs each class the same, also of pixels.
         lora: Rank of the low-rank updates; None = everything trains.
         lora_targets: Kernels that get updates.
         quantize: Kind of integers of the fixed kernels.

@@ -15,13 +15,16 @@ from PIL import Image
 from keras_attn.data.images.instance_masks import decode_mask
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.panels import class_colors
-from keras_attn.viz.drawing.plots import figure_to_array
+from keras_attn.viz.drawing.plots import TEXT_COLOR, figure_to_array, new_figure
 
 _OPACITY = 0.45
 _DOTS_PER_INCH = 100
 # Lines and letters grow with the image: in an image of 640 pixels, 2 and 12 pixels.
 _USUAL_PIXELS, _LINE_PIXELS, _FONT_PIXELS = 640, 2.0, 12.0
 _LEGEND_PIXELS = 96  # A legend would cover a smaller image.
+# A grid of small images, and how many letters fit above one.
+_GRID_COLUMNS, _GRID_INCHES, _GRID_LINE_INCHES = 4, 2.0, 0.14
+_GRID_PIXELS, _GRID_LETTERS = 320, 36
 
 
 def targets_in(folder: Path, files: Sequence[Path], option: str) -> list[Path]:
@@ -132,6 +135,41 @@ def save_classes(
             prop={"family": font_families(), "size": _points(_FONT_PIXELS * unit)},
         )
     Image.fromarray(figure_to_array(figure)).save(path)
+
+
+def draw_grid(
+    images: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
+) -> Figure:
+    """Images in rows of four, each under its caption.
+
+    Args:
+        images: (h, w, C) in 0 to 255, of any sizes; each keeps its aspect ratio.
+        captions: The lines of each caption, as many for each image.
+    """
+    columns = min(len(images), _GRID_COLUMNS)
+    rows = -(-len(images) // columns)
+    height = _GRID_INCHES + _GRID_LINE_INCHES * len(captions[0])
+    figure = new_figure(columns * _GRID_INCHES, rows * height, "constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes:
+        axis.set_axis_off()
+    for axis, image, lines in zip(axes, images, captions, strict=False):
+        small = Image.fromarray(image.squeeze(-1) if image.shape[-1] == 1 else image)
+        small.thumbnail((_GRID_PIXELS, _GRID_PIXELS))
+        axis.imshow(_as_color(np.atleast_3d(np.asarray(small))))
+        axis.set_title(
+            "\n".join(drawable(_shortened(line)) for line in lines),
+            fontsize=7,
+            family=font_families(),
+            color=TEXT_COLOR,
+            parse_math=False,
+        )
+    return figure
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _GRID_LETTERS else f"{text[: _GRID_LETTERS - 1]}…"
 
 
 def _as_color(image: np.ndarray) -> np.ndarray:

@@ -58,20 +58,19 @@ def score_pictures(network: Network, settings: Settings, count: int) -> Evaluati
 
 
 def _draw_wrong(worst: Sequence[Row]) -> Any:
-    from PIL import Image
+    from keras_attn.cli.prediction.drawn import draw_grid
 
-    from keras_attn.viz import plot_generated_images
-
-    images = []
-    for row in worst:
-        picture = Image.fromarray(read_image(Path(row["file"])))
-        images.append(np.asarray(picture.resize((160, 160))))
-    captions = [
-        f"{Path(row['file']).name}: {row['label']}, predicted {row['predicted']} "
-        f"({row['score']:.2f})"
-        for row in worst
-    ]
-    return plot_generated_images(np.stack(images)[:, None], captions)
+    return draw_grid(
+        [read_image(Path(row["file"])) for row in worst],
+        [
+            [
+                Path(row["file"]).name,
+                row["label"],
+                f"predicted {row['score']:.2f} {row['predicted']}",
+            ]
+            for row in worst
+        ],
+    )
 
 
 def score_pixels(
