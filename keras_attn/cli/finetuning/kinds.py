@@ -8,7 +8,7 @@ from pathlib import Path
 from keras_attn.checks import check_choice
 from keras_attn.cli.finetuning.coco_images import image_folder_of
 from keras_attn.cli.finetuning.settings import Settings
-from keras_attn.data.images.image_files import is_picture
+from keras_attn.data.images.image_files import is_hidden, is_picture
 from keras_attn.data.images.split_names import SPLITS, split_of
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, YoloLayout, find_yolo
 from keras_attn.data.text.tables import (
@@ -284,9 +284,7 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
             f"--validation. Received: {str(path)!r} with {names}"
         )
     folders = [
-        each
-        for each in path.iterdir()
-        if each.is_dir() and not each.name.startswith(".")
+        each for each in path.iterdir() if each.is_dir() and not is_hidden(each.name)
     ]
     if _are_splits(folders):
         raise ValueError(

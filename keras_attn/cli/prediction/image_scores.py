@@ -24,6 +24,7 @@ from keras_attn.cli.prediction.scores import (
     confusion_of,
     score_classes,
 )
+from keras_attn.cli.terminal import note
 from keras_attn.data import (
     detection_dataset,
     read_image_classes,
@@ -40,6 +41,8 @@ def score_pictures(network: Network, settings: Settings, count: int) -> Evaluati
     """The scores of images with a class each."""
     data = read_image_classes(settings.data, network.result.class_names or None)
     data.check()
+    for line in [*data.notes, *data.skipped.values()]:
+        note(line)
     outputs = np.stack(
         [x for _, x in class_outputs(network, data.paths, settings.batch_size)]
     ).reshape(len(data), -1)
@@ -90,6 +93,8 @@ def score_pixels(
         kind = validation_kind(settings, kind) or kind
     data = read_segmentation(kind.images, kind.masks, names, palette=palette)
     data = replace(data, channels=result.channels).check()
+    for line in data.notes:
+        note(line)
     confusion = np.zeros((len(names), len(names)), np.int64)
     shares = []
     files = [image for image, _ in data.pairs]
@@ -142,14 +147,9 @@ def score_objects(
     has_masks = result.task == "instance_segmentation"
     # Of a data set with splits, not what was trained on.
     _, split = find_splits(settings, kind)
-    names = None if kind.annotations is not None else result.class_names
-    data = read_objects(settings.data, kind, split, names)
-    if data.class_names != result.class_names:
-        raise ValueError(
-            "DATA must have the categories that MODEL learned. "
-            f"Received: {data.class_names} instead of {result.class_names}"
-        )
-    data = data.check()
+    data = read_objects(settings.data, kind, split, result.class_names).check()
+    for line in data.notes:
+        note(line)
     scores = {"": DetectionScores(result.class_names)}
     if has_masks:
         scores["mask_"] = DetectionScores(
@@ -165,6 +165,7 @@ def score_objects(
             batch_size=rows,
             normalize=result.normalize,
             masks=has_masks,
+            crowds=True,  # mAP does not count what is found in them.
         ):
             arrays = {name: np.asarray(value) for name, value in truth.items()}
             yield np.asarray(pictures), arrays

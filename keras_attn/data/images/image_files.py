@@ -32,6 +32,8 @@ _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF")
 _STACKS = ("TIFF",)
 # What file managers leave behind, besides names that begin with a dot.
 _LITTER = ("thumbs.db", "desktop.ini")
+# Of archives that macOS packed, of Synology's disks, of Windows and of Linux.
+_SYSTEM_FOLDERS = ("__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found")
 _MAX_BYTES = 512 * MIB
 # Below the limit above which Pillow itself warns. A PNG of a few kB can claim any size.
 _MAX_PIXELS = 80_000_000
@@ -250,8 +252,7 @@ class FoundFiles(NamedTuple):
 def find_pictures(name: str, source: str | os.PathLike) -> FoundFiles:
     """The images in a folder and its subfolders, or in a ZIP archive, and what is none.
 
-    Names that begin with a dot, what is in folders with such names, and what file
-    managers leave behind, are neither.
+    Hidden files (`is_hidden`), and what file managers leave behind, are neither.
 
     Args:
         name: Name of the argument, for messages.
@@ -320,12 +321,26 @@ def is_picture(name: str) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file, or a folder that it is in, has a name that begins with a dot.
+    """Whether a file, or a folder that it is in, is hidden, as by a dot.
+
+    So are folders in which systems keep copies and small versions of pictures.
 
     Args:
         name: Path in the folder that is searched, with "/" between its parts.
     """
-    return any(x.startswith(".") and x not in (".", "..") for x in name.split("/"))
+    return any(
+        x in _SYSTEM_FOLDERS or (x.startswith(".") and x not in (".", ".."))
+        for x in name.split("/")
+    )
+
+
+def from_windows(path: str) -> str:
+    r"""A path with "/", as Windows' `images\a.jpg` is written elsewhere.
+
+    Args:
+        path: The path.
+    """
+    return path.replace("\\", "/")
 
 
 def no_picture(name: str) -> str:

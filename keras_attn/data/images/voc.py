@@ -14,6 +14,7 @@ from keras_attn.data.images.detection import (
     DetectionData,
     DetectionExample,
     check_boxes,
+    is_line,
 )
 from keras_attn.data.images.image_files import (
     IMAGE_SUFFIXES,
@@ -64,7 +65,8 @@ def read_voc(
             image. A warning counts them, `data.skipped` lists them.
 
     Returns:
-        The data set. Boxes are clipped to their image.
+        The data set. Boxes are clipped to their image; those without width or height
+        are left out, a warning counts them, `data.skipped` lists them.
 
     Raises:
         FileNotFoundError: If the split has no file.
@@ -116,10 +118,16 @@ def read_voc(
                 skipped.add(label, error)
                 continue
             try:
-                boxes.append(_box(element, size, one_based, label))
+                box = _box(element, size, one_based, label)
             except ValueError as error:
                 classes.pop()
                 skipped.add(label, error)
+                continue
+            if box is None:
+                classes.pop()
+                skipped.leave_out(label, f"{label} has no width or no height")
+            else:
+                boxes.append(box)
         examples.append(
             DetectionExample(
                 name=name,
@@ -291,13 +299,16 @@ def _class_of(element: Element, numbers: dict[str, int], label: str) -> int:
     return numbers[name]
 
 
-def _box(element: Element, size, one_based: bool, label: str) -> np.ndarray:
+def _box(element: Element, size, one_based: bool, label: str) -> np.ndarray | None:
+    """The corners of an object; None without width or height."""
     found = element.find("bndbox")
     if found is None:
         raise ValueError(f"{label} must have a <bndbox>. Received: none")
     box = np.array([_number(found, side, label) for side in _SIDES])
     if one_based:
         box[:2] -= 1
+    if is_line(box):
+        return None
     try:
         return check_boxes(box, size)[0]
     except ValueError as error:
