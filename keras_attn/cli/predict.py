@@ -159,6 +159,13 @@ def predict(
 
     network = open_network(model, finetuned)
     sources = inputs or ["-"]
+    if output is not None and any(
+        output.resolve() == Path(each).resolve() for each in sources if each != "-"
+    ):
+        raise ValueError(
+            "--output must be another file than INPUT, which would be replaced. "
+            f"Received: --output {output}"
+        )
     task, kind = network.result.task, format_of(format, output)
     is_image = task in _OF_IMAGES
     useless = {

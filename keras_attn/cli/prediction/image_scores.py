@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from keras_attn.cli.finetuning.kinds import Kind
+from keras_attn.cli.finetuning.mask_classes import (
+    classes_file,
+    mask_classes,
+    reordered,
+)
 from keras_attn.cli.finetuning.object_data import (
     find_splits,
     folder_of,
     read_objects,
 )
-from keras_attn.cli.finetuning.pixels import _classes as classes_of_masks
 from keras_attn.cli.finetuning.pixels import validation_kind
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.prediction.network import Network
@@ -82,12 +86,15 @@ def score_pixels(
     """The scores of masks, in the size of their files."""
     result = network.result
     names = result.class_names
-    named, palette = classes_of_masks(settings, kind)
-    if settings.classes is not None and named != names:
-        raise ValueError(
-            f"--classes must be the classes of MODEL. Received: {named} instead of "
-            f"{names}"
-        )
+    if classes_file(settings) is None and result.mask_values is not None:
+        palette: Any = {
+            tuple(value) if isinstance(value, list) else value: label
+            for value, label in result.mask_values
+        }
+    else:
+        named, palette = mask_classes(settings, kind)
+        if classes_file(settings) is not None:
+            palette = reordered(named, palette, names)
     if settings.images is None and settings.masks is None:
         # Of a data set with splits, not what was trained on.
         kind = validation_kind(settings, kind) or kind

@@ -12,7 +12,12 @@ import numpy as np
 from PIL import Image
 
 from keras_attn.cli.finetuning.result import Result
-from keras_attn.cli.prediction.drawn import save_classes, save_objects, targets_in
+from keras_attn.cli.prediction.drawn import (
+    save_classes,
+    save_objects,
+    save_png,
+    targets_in,
+)
 from keras_attn.cli.prediction.image_inputs import Outputs, Tiling, predict_images
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
@@ -100,11 +105,9 @@ def predict_masks(
     for number, (path, image, labels) in enumerate(label_maps(network, files, tiling)):
         row: dict[str, Any] = {"file": str(path)}
         if targets:
-            targets[number].parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(labels).save(targets[number])
+            save_png(targets[number], labels)
             row["mask"] = str(targets[number])
         if pictures:
-            pictures[number].parent.mkdir(parents=True, exist_ok=True)
             save_classes(pictures[number], image, labels, names)
         counts = np.bincount(labels.reshape(-1), minlength=len(names)) / labels.size
         pairs = zip(names, counts, strict=True)
@@ -181,7 +184,6 @@ def predict_objects(
     for number, each in enumerate(predict_images(network, files, tiling)):
         objects, has_masks = _objects(result, each, min_score)
         if pictures:
-            pictures[number].parent.mkdir(parents=True, exist_ok=True)
             save_objects(pictures[number], each.image, objects, result.class_names)
         if as_lists:
             yield {"file": str(each.path), "objects": objects}

@@ -153,7 +153,9 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
     if as_colors:
         if "transparency" in image.info:
             image = image.convert("RGBA")
-        return np.asarray(_converted(image, "RGB", path))
+        colors = np.asarray(_converted(image, "RGB", path))
+        _check_transparency(image, colors, path)
+        return colors
     if image.mode not in _MODES_OF_LABELS:
         raise ValueError(
             f"{path.name} must have one number per pixel, as a gray or palette image "
@@ -162,6 +164,25 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
             f"Received: {str(path)!r} of mode {image.mode!r}"
         )
     return np.asarray(image).astype(np.int32)
+
+
+def _check_transparency(image: Image.Image, colors: np.ndarray, path: Path) -> None:
+    """Raises if labels are in the transparency, which is not read.
+
+    Raises:
+        ValueError: If transparent and opaque pixels have a color in common.
+    """
+    if "A" not in image.getbands():
+        return
+    is_opaque = np.asarray(image.getchannel("A")) > 127
+    numbers = colors.astype(np.int64) @ [65536, 256, 1]
+    if np.intersect1d(numbers[is_opaque], numbers[~is_opaque]).size:
+        raise ValueError(
+            f"{path.name} must say by its colors which class a pixel has; "
+            "transparency is not read. Save it as gray, such as its alpha channel "
+            f"alone. Received: {str(path)!r}, where transparent and opaque pixels have "
+            "the same color"
+        )
 
 
 def list_images(name: str, folder: str | os.PathLike) -> dict[str, Path]:

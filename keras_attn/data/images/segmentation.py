@@ -152,7 +152,9 @@ class SegmentationData:
                 unknown = [(x >> 16, (x >> 8) & 255, x & 255) for x in unknown]
             raise ValueError(
                 f"{path.name} must consist of the {'colors' if is_color else 'values'} "
-                f"in `palette` and `void`. Received: {str(path)!r} with {unknown}"
+                "in `palette` and `void`, or on the command line in --classes, where "
+                "`ignored 255` is what does not count. "
+                f"Received: {str(path)!r} with {unknown}"
             )
         return labels[place]
 
