@@ -218,3 +218,32 @@ def test_crowds_are_neither_learned_nor_counted(tmp_path, capsys, monkeypatch):
     )
     job.batches(None)
     assert crowds == [False, True]  # To train on, and to validate on.
+
+
+@pytest.mark.parametrize("names", [("annotations", "images"), ("", "")])
+def test_other_folders_of_voc_files(tmp_path, names):
+    """Kaggle's annotations/ and images/; Roboflow's files side by side, per split."""
+    root = write_voc(tmp_path / "train", names=names)
+    other = write_voc(tmp_path / "valid", names=names)
+    for number, path in enumerate(sorted(other.rglob("*.jpg"))):
+        write_image(path, SIZE, seed=20 + number)
+    (root / names[1] / "new.heic").write_bytes(b"x")
+    job = job_of(root, validation=other)
+    assert job.kind.layout == "voc" and list(map(len, job.parts)) == [3, 3]
+    assert f"not used in {root / names[1]}: 1 file of another kind (.heic 1)" in (
+        job.notes
+    )
+    assert list(map(len, job_of(root).parts)) == [2, 1]
+
+
+def test_voc_files_that_count_from_zero(tmp_path):
+    """As CVAT writes them: where a box begins at pixel 0, none is moved by a pixel."""
+    root = write_voc(tmp_path / "a", voc_object("cat", ("0.00", 5, 17, 19)))
+    job = job_of(root)
+    found = {x.name: x.boxes.tolist() for part in job.parts for x in part.examples}
+    assert found["0"] == [[0, 5, 17, 19]] and found["1"] == [[3, 5, 17, 19]]
+    assert any("boxes are counted from pixel 0, at which" in note for note in job.notes)
+    root = write_voc(tmp_path / "b", voc_object("cat", (10, 1, 17, 19)))
+    job = job_of(root)
+    found = {x.name: x.boxes.tolist() for part in job.parts for x in part.examples}
+    assert found["0"] == [[9, 0, 17, 19]] and not any("pixel 0" in x for x in job.notes)

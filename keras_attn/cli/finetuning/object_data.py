@@ -17,6 +17,7 @@ from keras_attn.data.images.detection import DetectionExample
 from keras_attn.data.images.image_files import read_names
 from keras_attn.data.images.split_names import split_of
 from keras_attn.data.images.unused_files import unused_files
+from keras_attn.data.images.voc import begins_at_zero, voc_folders
 from keras_attn.data.images.yolo_layout import find_yolo
 from keras_attn.data.pipelines.bad_files import first_reasons
 from keras_attn.extras import requires_extra
@@ -96,7 +97,13 @@ def _read(
     if kind.layout == "yolo":
         return read_yolo(path, None if split is None else str(split), names)
     if kind.annotations is None:
-        return read_voc(path, split, names)
+        if not begins_at_zero(_voc_folders(path)[0]):
+            return read_voc(path, split, names)
+        data = read_voc(path, split, names, one_based=False)
+        note = (
+            "boxes are counted from pixel 0, at which one begins, not from 1 as VOC's"
+        )
+        return replace(data, notes=[*data.notes, note])
     has_masks = kind.task == MASKS
     try:
         data = read_coco(kind.annotations, kind.images, names, masks=has_masks)
@@ -182,7 +189,11 @@ def _lists(folder: Path) -> dict[str, Path]:
 
 
 def _annotated(folder: Path) -> set[str]:
-    return {path.stem for path in (folder / "Annotations").glob("*.xml")}
+    return {path.stem for path in _voc_folders(folder)[0].glob("*.xml")}
+
+
+def _voc_folders(folder: Path) -> tuple[Path, Path]:
+    return voc_folders(folder) or (folder / "Annotations", folder / "JPEGImages")
 
 
 def unused(
@@ -219,7 +230,8 @@ def unused(
                 f"{lists or 'a split'}"
             )
         annotated = _annotated(settings.data)
-        folder = settings.data / "JPEGImages"
+        labels, folder = _voc_folders(settings.data)
+        used += labels.glob("*.xml")
         used += [x for x in folder.iterdir() if x.stem in annotated]
         return [*notes, *unused_files(folder, used)]
     if kind.annotations is not None:
