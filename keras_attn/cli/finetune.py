@@ -220,8 +220,9 @@ def finetune(
     class_weights: Annotated[
         Literal["balanced"] | None,
         _TRAINING.option(
-            "balanced: each class of texts or images weighs the same in the loss, "
-            "however often it occurs. Default: each example does."
+            "balanced: each class of texts, images or, in masks, of pixels weighs the "
+            "same in the loss, however often it occurs. Default: each example or pixel "
+            "does."
         ),
     ] = None,
     seed: Annotated[

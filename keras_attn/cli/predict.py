@@ -60,7 +60,10 @@ def predict(
         ),
     ] = None,
     batch_size: Annotated[
-        int, _OPTIONS.count("Texts or images per step; images with masks or boxes: 1.")
+        int,
+        _OPTIONS.count(
+            "Texts, images or tiles per step; whole images with masks or boxes: 1."
+        ),
     ] = 16,
     all_scores: Annotated[
         bool,
@@ -105,23 +108,46 @@ def predict(
     min_score: Annotated[
         float, _IMAGES.number("Smallest score of an object.", min=0.0, max=1.0)
     ] = 0.5,
+    tiles: Annotated[
+        str | None,
+        _IMAGES.option(
+            "For masks and boxes: cut larger images into overlapping tiles of these "
+            "rows and columns, such as 512 or 480x640, instead of shrinking them; "
+            "model: those of the model's input. A tile is resized as an image is. "
+            "Logits are averaged where tiles overlap; an object that several tiles "
+            "have is written once.",
+            metavar="SIZE",
+        ),
+    ] = None,
+    tile_overlap: Annotated[
+        float | None,
+        _IMAGES.number(
+            "Smallest share of a tile's side that it has in common with the next one. "
+            "An object larger than that may be found in parts. Default: 0.25.",
+            min=0.0,
+            max=0.9,
+        ),
+    ] = None,
 ) -> None:
     """Classify, score, segment, detect or continue what is in files.
 
     Writes a line per text or image, or per object in CSV: what was read, and the label
     and its probability; a score; a continuation; the share of each class of pixels; or
     the box of an object in pixels of the image, left, top, right, bottom, and of a Mask
-    R-CNN its pixels, the run lengths of COCO's results. All columns of a table are
-    written, one that is called label as input_label; a line without a text has no
-    prediction.
+    R-CNN its pixels, the run lengths of COCO's results. An image without objects has a
+    line with its file alone. All columns of a table are written, one that is called
+    label as input_label; a line without a text has no prediction.
 
     Example: keras-attn predict runs/reviews new.csv --output labels.csv
 
     Example: keras-attn predict runs/reviews/model.onnx < new.txt
 
     Example: keras-attn predict runs/cells photos/ --save-images found
+
+    Example: keras-attn predict runs/cells slide.png --tiles model --batch-size 4
     """
     with importing_tensorflow():
+        from keras_attn.cli.prediction.image_inputs import tiling_of
         from keras_attn.cli.prediction.network import open_network
         from keras_attn.cli.prediction.output import format_of, writing
         from keras_attn.cli.prediction.pictures import (
@@ -133,11 +159,20 @@ def predict(
 
     network = open_network(model, finetuned)
     sources = inputs or ["-"]
+    if output is not None and any(
+        output.resolve() == Path(each).resolve() for each in sources if each != "-"
+    ):
+        raise ValueError(
+            "--output must be another file than INPUT, which would be replaced. "
+            f"Received: --output {output}"
+        )
     task, kind = network.result.task, format_of(format, output)
     is_image = task in _OF_IMAGES
     useless = {
         "--masks": None if task == "segmentation" else masks,
         "--save-images": save_images if task not in _DRAWN else None,
+        "--tiles": tiles if task not in _DRAWN else None,
+        "--tile-overlap": tile_overlap if task not in _DRAWN else None,
         "--columns": columns if is_image else None,
         "--max-new-tokens": max_new_tokens if is_image else None,
         "--no-header": "" if is_image and not header else None,
@@ -148,12 +183,15 @@ def predict(
                 f"{option} has no meaning for a model of {task}. "
                 f"Received: {option} {value}"
             )
+    tiling = tiling_of(network, tiles, tile_overlap, batch_size)
     if task == "image_classification":
         rows = predict_classes(
             network, sources, batch_size=batch_size, all_scores=all_scores
         )
     elif task == "segmentation":
-        rows = predict_masks(network, sources, folder=masks, drawn=save_images)
+        rows = predict_masks(
+            network, sources, folder=masks, drawn=save_images, tiling=tiling
+        )
     elif task in ("detection", "instance_segmentation"):
         rows = predict_objects(
             network,
@@ -161,6 +199,7 @@ def predict(
             min_score=min_score,
             as_lists=kind == "jsonl",
             drawn=save_images,
+            tiling=tiling,
         )
     else:
         rows = predict_texts(

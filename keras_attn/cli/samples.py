@@ -245,7 +245,7 @@ def _fitting(
     """What a run that learned from pixels or boxes does with an image."""
     from dataclasses import replace
 
-    from keras_attn.cli.prediction.pictures import fitted_image
+    from keras_attn.cli.prediction.image_inputs import fitted_image
 
     if height is not None and width is not None:
         result = replace(result, image_size=[height, width])

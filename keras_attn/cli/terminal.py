@@ -94,7 +94,7 @@ def in_parts(items: Sequence, size: int, description: str) -> Iterable[Sequence]
 
 
 @contextlib.contextmanager
-def counting(description: str) -> Iterator[Callable[[int, int], None]]:
+def counting(description: str) -> Iterator[Callable[[float, int], None]]:
     """Shows a progress bar that disappears at the end.
 
     Args:

@@ -18,6 +18,7 @@ from keras_attn.cli.finetuning.images import preprocessing_fields
 from keras_attn.cli.finetuning.label_scale import LabelScale
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.cli.prediction.drawn import draw_grid
 from keras_attn.cli.prediction.evaluation import evaluate_model
 from keras_attn.cli.prediction.network import Network
 
@@ -232,6 +233,21 @@ def test_classes_of_images(command, tmp_path):
     assert len(found["worst"]) == 6 - sum(right)
     picture = np.asarray(Image.open(report / "worst.png").convert("RGB"))
     assert picture.std() > 0
+
+
+def test_worst_images_are_in_rows_of_four():
+    """Each with its aspect ratio, small."""
+    sizes = [(400, 200, 3), (20, 60, 1), *[(8, 8, 3)] * 5]
+    images = [np.full(size, 51, "uint8") for size in sizes]
+    captions = [[f"{'$long' * 9}.jpg", "cat\n", "predicted 0.91 dog"]] * 7
+    figure = draw_grid(images, captions)
+    axes: list = figure.axes
+    assert axes[0].get_subplotspec().get_gridspec().get_geometry() == (2, 4)
+    shown = [axis.get_images()[0].get_array() for axis in axes[:7]]
+    assert [x.shape for x in shown[:3]] == [(320, 160, 3), (20, 60, 3), (8, 8, 3)]
+    assert all(np.allclose(x, 0.2) for x in shown) and not axes[7].get_images()
+    assert axes[0].get_title() == f"{('$long' * 9)[:35]}…\ncat\npredicted 0.91 dog"
+    assert draw_grid(images[:2], captions[:2]).axes[1].get_images()
 
 
 def test_masks(tmp_path):

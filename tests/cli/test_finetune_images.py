@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from data.image_sets import truncate, write_image, write_mask, write_voc
+from data.test_yolo import write_yaml, write_yolo
 from PIL import Image
 
 from keras_attn import models
 from keras_attn.cli.finetuning.kinds import find_kind
 from keras_attn.cli.finetuning.objects import ObjectJob
+from keras_attn.cli.finetuning.pixels import PixelJob
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
-from keras_attn.cli.finetuning.source import Source
+from keras_attn.cli.finetuning.source import Source, find_source
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.pictures import predict_masks, predict_objects
@@ -283,6 +285,61 @@ def test_masks_are_those_of_the_logits(tmp_path, names):
     # The first class, a background, is the image itself.
     assert found.shape == (3, 5, 3)
     np.testing.assert_allclose(found[:, :3], image[:, :3], atol=1)
+
+
+def test_classes_of_pixels_weigh_the_same(command, tmp_path):
+    """A U-Net on masks with ignored pixels, and a class that occurs once."""
+    cells = tmp_path / "cells"
+    for number in range(2):
+        write_image(cells / "images" / f"{number}.png", (16, 16), seed=number)
+        labels = np.zeros((16, 16), int)
+        labels[:4], labels[4, :2], labels[8:] = 1, 2 * (1 - number), 255
+        write_mask(cells / "masks" / f"{number}.png", labels)
+    names = cells / "classes.txt"
+    names.write_text("road\nsky\nsign\nrail\n")
+    options = ["--validation", cells, "--class-weights", "balanced"]
+    unet = ["--override", "padding=same", "--override", "hidden_dims=[2, 3]"]
+    assert command("finetune", "unet", cells, *options, *unet, "--plan") == 0
+    # Of 256 pixels in 4 classes: 126, 128 and 2.
+    expected = [64 / 126, 64 / 128, 64 / 2, 0]
+    assert (
+        "weights of the classes in the loss: 0.508, 0.5, 32, 0 (balanced: the mean "
+        "number of pixels of a class, divided by its own)" in command.out
+    )
+    overrides = {"padding": "same", "hidden_dims": [2, 3]}
+    settings = Settings(
+        "unet", cells, tmp_path, validation=cells, class_weights="balanced"
+    )
+    job = PixelJob(settings, find_kind(settings, cells), find_source("unet", overrides))
+    model = job.source.load(job.head, job.options())
+    job.prepare(model)
+    train, validation = job.batches(None)
+    (x, labels, weights), (_, plain) = next(iter(train)), next(iter(validation))
+    np.testing.assert_allclose(
+        weights, np.append(expected, np.zeros(252))[labels], rtol=1e-6
+    )
+    sums = [weights.numpy()[labels == each].sum() for each in (*range(4), 255)]
+    assert sums == pytest.approx([64, 64, 64, 0, 0]) and plain.shape == labels.shape
+    # The mean over what is not ignored, and the same of each class.
+    job.compile(model, optimizer="sgd")
+    logits = model(x).numpy()
+    logs = logits - np.logaddexp.reduce(logits, -1, keepdims=True)
+    losses = -np.take_along_axis(logs, labels.numpy().clip(0, 3)[..., None], -1)[..., 0]
+    means = [losses[labels == each].mean() for each in range(3)]
+    found = model.test_on_batch(x, labels, weights, return_dict=True)
+    assert found["loss"] == pytest.approx(np.mean(means), rel=1e-5)
+    # Several outputs, as an FCN's in training.
+    job.output_names = ("auxiliary_logits", "logits")
+    for place in (1, 2):
+        assert set(next(iter(job.batches(None)[0]))[place]) == set(job.output_names)
+
+
+def test_boxes_have_no_class_weights(command, tmp_path):
+    yaml = write_yaml(write_yolo(tmp_path))
+    options = ["--class-weights", "balanced", "--plan"]
+    line = command.refuses("finetune", "faster_rcnn_resnet50", yaml, *options)
+    assert "--class-weights is for texts or images with a class each, and for" in line
+    assert "Received: data for detection" in line
 
 
 def test_folders_that_are_refused(command, tmp_path):

@@ -11,8 +11,8 @@ from PIL import Image
 
 from keras_attn.cli.finetuning.job import hold_out
 from keras_attn.cli.finetuning.kinds import find_kind, find_other_kind
+from keras_attn.cli.finetuning.mask_classes import mask_classes
 from keras_attn.cli.finetuning.object_data import find_splits
-from keras_attn.cli.finetuning.pixels import _classes
 from keras_attn.cli.finetuning.result import NAME, Result, read_result
 from keras_attn.cli.finetuning.settings import Settings
 
@@ -128,33 +128,36 @@ def test_masks_and_their_classes(tmp_path):
     kind = kind_of(tmp_path)
     assert kind.task == "segmentation" and kind.masks == tmp_path / "masks"
     settings = settings_for(tmp_path)
-    assert _classes(settings, kind) == (["background", "foreground"], {0: 0, 255: 1})
+    assert mask_classes(settings, kind) == (
+        ["background", "foreground"],
+        {0: 0, 255: 1},
+    )
     names = tmp_path / "classes.txt"
     names.write_text("sky\ncell\n")
-    assert _classes(settings, kind) == (["sky", "cell"], {0: 0, 255: 1})
+    assert mask_classes(settings, kind) == (["sky", "cell"], {0: 0, 255: 1})
     names.unlink()
     write_mask(tmp_path / "masks" / "a.png", [[0, 3, 0], [255, 1, 0]])
-    assert _classes(settings, kind) == (["0", "1", "2", "3"], None)
+    assert mask_classes(settings, kind) == (["0", "1", "2", "3"], None)
     # The same as colors: red, green and blue are equal.
     ignored = {(255,) * 3: 255}
     gray = {(number,) * 3: number for number in range(4)}
     write_gray(tmp_path / "masks" / "a.png", [[0, 3, 0], [255, 1, 0]])
-    assert _classes(settings, kind) == (["0", "1", "2", "3"], gray | ignored)
+    assert mask_classes(settings, kind) == (["0", "1", "2", "3"], gray | ignored)
     write_gray(tmp_path / "masks" / "a.png", [[0, 255, 0], [255, 255, 0]])
     binary = {(0,) * 3: 0, (255,) * 3: 1}
-    assert _classes(settings, kind) == (["background", "foreground"], binary)
+    assert mask_classes(settings, kind) == (["background", "foreground"], binary)
     names.write_text("sky\ncell\n")
-    assert _classes(settings, kind) == (["sky", "cell"], binary)
+    assert mask_classes(settings, kind) == (["sky", "cell"], binary)
     names.write_text("sky\ncell\nroad\n")
     gray.pop((3,) * 3)
-    assert _classes(settings, kind) == (["sky", "cell", "road"], gray | ignored)
+    assert mask_classes(settings, kind) == (["sky", "cell", "road"], gray | ignored)
     names.unlink()
     write_mask(tmp_path / "masks" / "a.png", [[0, 90, 0], [200, 1, 0]])
     with pytest.raises(ValueError, match=r"--classes.*\[0, 1, 90, 200\]"):
-        _classes(settings, kind)
+        mask_classes(settings, kind)
     write_mask(tmp_path / "masks" / "a.png", [[7, 7, 7], [7, 7, 7]])
     with pytest.raises(ValueError, match="two classes at least.*only \\[7\\]"):
-        _classes(settings, kind)
+        mask_classes(settings, kind)
     for text, expected in (
         ("road\nblue sky\n", (["road", "blue sky"], None)),
         ("road 7\nblue sky 9\n", (["road", "blue sky"], {7: 0, 9: 1})),
@@ -164,13 +167,13 @@ def test_masks_and_their_classes(tmp_path):
         ),
     ):
         names.write_text(text)
-        assert _classes(settings, kind) == expected
+        assert mask_classes(settings, kind) == expected
     names.write_text("road 1 2\nsky\n")
     with pytest.raises(ValueError, match="A line of --classes must be a name"):
-        _classes(settings, kind)
+        mask_classes(settings, kind)
     names.write_text("road 1\nsky\n")
     with pytest.raises(ValueError, match="2 classes and 1 values"):
-        _classes(settings, kind)
+        mask_classes(settings, kind)
 
 
 def test_a_damaged_mask_is_not_one_of_colors(tmp_path):
@@ -179,10 +182,10 @@ def test_a_damaged_mask_is_not_one_of_colors(tmp_path):
     write_image(mask, (20, 30))
     settings, kind = settings_for(tmp_path), kind_of(tmp_path)
     with pytest.raises(ValueError, match="--classes.*must be given for masks of color"):
-        _classes(settings, kind)
+        mask_classes(settings, kind)
     truncate(mask)
     with pytest.raises(ValueError, match="^a.png must be a complete JPEG, PNG"):
-        _classes(settings, kind)
+        mask_classes(settings, kind)
 
 
 def test_each_class_is_held_out_in_proportion():

@@ -64,7 +64,7 @@ def history(folder):
 
 def test_balanced_weights():
     weights = balanced_weights(np.array([0, 0, 0, 2]), 3)
-    assert weights == {0: pytest.approx(4 / 9), 1: 4 / 3, 2: 4 / 3}
+    assert weights == {0: pytest.approx(4 / 9), 1: 0, 2: 4 / 3}
     equal = balanced_weights(np.array([0, 1, 1, 0]), 2)
     assert equal == {0: 1.0, 1: 1.0}
 
@@ -88,7 +88,8 @@ def test_classes_weigh_the_same(command, bert, reviews, tmp_path):
     line = command.refuses(
         "finetune", bert, scores, "--class-weights", "balanced", "--plan"
     )
-    assert "--class-weights is for texts or images with a class each" in line
+    assert "--class-weights is for texts or images with a class each, and for" in line
+    assert "Received: data for text_regression" in line
 
 
 @pytest.mark.runs

@@ -8,7 +8,7 @@ from PIL import Image
 from keras_attn.cli import samples
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.opened_model import OpenedModel
-from keras_attn.cli.prediction.pictures import fitted_image
+from keras_attn.cli.prediction.image_inputs import fitted_image
 from keras_attn.cli.samples import read_samples
 from keras_attn.data.images.image_files import read_image
 from keras_attn.models import image_preprocessing

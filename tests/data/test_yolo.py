@@ -141,7 +141,7 @@ BAD_LINES = {
     "cat 0.5 0.5 0.1 0.1": "consist of numbers",
     "0 40 20 10 10": "fractions of the image's width",
     "0 0.5 nan 0.1 0.1": "fractions of the image's width",
-    "0 0.5 0.5 0 0.1": "left < right",
+    "0 0.5 0.5 -0.01 0.1": "left < right",
 }
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from keras_attn.data.images.image_files import from_windows
 from keras_attn.data.images.split_names import SPLITS, split_of
 
 _CHUNK = 2**20
@@ -43,7 +44,7 @@ def image_folder_of(annotations: Path, other: Path | None = None) -> Path:
     places = [place for place in dict.fromkeys(places) if place.is_dir()]
     names = _file_names(annotations)
     for place in places:
-        if any(_is_file(place / name) for name in names):
+        if any(_is_file(place / x) for name in names for x in _ways(name)):
             return place
     return places[0]
 
@@ -93,6 +94,10 @@ def _file_names(path: Path) -> list[str]:
             # A name may be cut in two.
             rest = content[max(end, len(content) - 4096) :]
     return found
+
+
+def _ways(name: str) -> set[str]:
+    return {name, from_windows(name)}
 
 
 def _is_file(path: Path) -> bool:

@@ -35,6 +35,8 @@ class Job(abc.ABC):
         rate: The largest learning rate when all weights of a pre-trained model train.
         lora_rate: The same for low-rank updates.
         rows: Rows of a batch per example.
+        weighed: What `class_weights` counts.
+        weighs_batches: Whether `batches` have the weights, not `fit`.
         tokenizer: The tokenizer; None for images.
         notes: What was found in the data and is not used, or not apart, for the user.
     """
@@ -43,6 +45,8 @@ class Job(abc.ABC):
     rate: ClassVar[float] = 5e-5
     lora_rate: ClassVar[float] = 5e-4
     rows: ClassVar[int] = 1
+    weighed: ClassVar[str] = "examples"
+    weighs_batches: ClassVar[bool] = False
     tokenizer: Any = None
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
@@ -122,7 +126,7 @@ class Job(abc.ABC):
             ValueError: If examples have no classes.
         """
         raise ValueError(
-            "--class-weights is for texts or images with a class each. "
+            "--class-weights is for texts or images with a class each, and for masks. "
             f"Received: data for {self.kind.task}"
         )
 
@@ -224,9 +228,17 @@ def balanced_weights(classes: np.ndarray, count: int) -> dict[int, float]:
         classes: The class of each example, (N,).
         count: Number of classes.
     """
-    numbers = np.maximum(np.bincount(classes, minlength=count), 1)
+    return weights_of(np.bincount(classes, minlength=count))
+
+
+def weights_of(numbers: np.ndarray) -> dict[int, float]:
+    """Weights of classes: the mean of some numbers divided by that of the class.
+
+    Args:
+        numbers: How often each class occurs, (C,). One that does not has the weight 0.
+    """
     return {
-        index: float(len(classes) / (count * number))
+        index: float(numbers.mean() / number) if number else 0.0
         for index, number in enumerate(numbers)
     }
 

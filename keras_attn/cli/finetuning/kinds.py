@@ -8,8 +8,9 @@ from pathlib import Path
 from keras_attn.checks import check_choice
 from keras_attn.cli.finetuning.coco_images import image_folder_of
 from keras_attn.cli.finetuning.settings import Settings
-from keras_attn.data.images.image_files import is_picture
+from keras_attn.data.images.image_files import is_hidden, is_picture
 from keras_attn.data.images.split_names import SPLITS, split_of
+from keras_attn.data.images.voc import voc_folders
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, YoloLayout, find_yolo
 from keras_attn.data.text.tables import (
     TABLE_SUFFIXES,
@@ -257,10 +258,11 @@ def _needed(names, given, usual, path: Path, option: str) -> str:
 
 def _of_folder(settings: Settings, path: Path) -> Kind:
     inside = {each.name for each in path.iterdir()}
-    if {"Annotations", "JPEGImages"} <= inside:
-        return Kind(
-            "detection", "it has Annotations and JPEGImages, as VOC", layout="voc"
-        )
+    voc = voc_folders(path)
+    if voc is not None:
+        places = " and ".join(each.name for each in dict.fromkeys(voc))
+        what = "XML files beside images" if path in voc else places
+        return Kind("detection", f"it has {what}, as VOC", layout="voc")
     yolo = find_yolo(path)
     if yolo is not None:
         return _yolo(yolo)
@@ -284,9 +286,7 @@ def _of_folder(settings: Settings, path: Path) -> Kind:
             f"--validation. Received: {str(path)!r} with {names}"
         )
     folders = [
-        each
-        for each in path.iterdir()
-        if each.is_dir() and not each.name.startswith(".")
+        each for each in path.iterdir() if each.is_dir() and not is_hidden(each.name)
     ]
     if _are_splits(folders):
         raise ValueError(

@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from keras_attn.cli.finetuning.kinds import Kind
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.data import DetectionData, read_coco, read_voc, read_yolo
 from keras_attn.data.images.coco import MAX_COCO_BYTES, MAX_COCO_ENTRIES, entries_of
+from keras_attn.data.images.detection import DetectionExample
 from keras_attn.data.images.image_files import read_names
+from keras_attn.data.images.split_names import split_of
 from keras_attn.data.images.unused_files import unused_files
+from keras_attn.data.images.voc import begins_at_zero, voc_folders
 from keras_attn.data.images.yolo_layout import find_yolo
+from keras_attn.data.pipelines.bad_files import first_reasons
 from keras_attn.extras import requires_extra
 from keras_attn.file_reading import read_json
 
@@ -63,15 +69,44 @@ def read_objects(
         ImportError: If there are polygons, and what fills them is not installed.
         ValueError: If the data are bad.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # It becomes a note.
+        data = _read(path, kind, split, names)
+    notes = list(data.notes)
+    if data.skipped:
+        reasons = first_reasons(data.skipped.values())
+        notes.append(f"left out: {len(data.skipped):,} objects: {reasons}")
+    repeated = sum(map(_count_repeated, data.examples))
+    if repeated:
+        notes.append(f"{repeated:,} boxes are repeated: same image, place and class")
+    crowds = sum(int(each.is_crowd.sum()) for each in data.examples)
+    if crowds:
+        notes.append(f"{crowds:,} boxes of crowds: nothing is learned or counted there")
+    return replace(data, notes=notes)
+
+
+def _count_repeated(example: DetectionExample) -> int:
+    """The boxes of an image that are another one of the same class."""
+    rows = np.column_stack([example.boxes, example.classes])[~example.is_crowd]
+    return len(rows) - len(np.unique(rows, axis=0))
+
+
+def _read(
+    path: Path, kind: Kind, split: Split, names: Sequence[str] | None
+) -> DetectionData:
     if kind.layout == "yolo":
         return read_yolo(path, None if split is None else str(split), names)
     if kind.annotations is None:
-        return read_voc(path, split, names)
+        if not begins_at_zero(_voc_folders(path)[0]):
+            return read_voc(path, split, names)
+        data = read_voc(path, split, names, one_based=False)
+        note = (
+            "boxes are counted from pixel 0, at which one begins, not from 1 as VOC's"
+        )
+        return replace(data, notes=[*data.notes, note])
     has_masks = kind.task == MASKS
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # It becomes a note.
-            data = read_coco(kind.annotations, kind.images, masks=has_masks)
+        data = read_coco(kind.annotations, kind.images, names, masks=has_masks)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"{error}. --images and --validation-images name other folders"
@@ -81,19 +116,10 @@ def read_objects(
             hint = "`--task detection` learns from boxes alone."
             raise ValueError(f"{error}. {hint}") from error
         raise
-    if data.skipped:
-        count, first = len(data.skipped), next(iter(data.skipped))
-        note = f"left out: {count:,} objects without a mask, the first: {first}"
-        data = replace(data, notes=[*data.notes, note])
     shapes = [each for x in data.examples for each in x.segmentations or ()]
     if any(isinstance(each, list) for each in shapes):
         with requires_extra("vision", "Filling polygons"):
             import pycocotools.mask  # noqa: F401
-    if names is not None and data.class_names != names:
-        raise ValueError(
-            "--validation must have the categories of DATA. "
-            f"Received: {data.class_names} instead of {names}"
-        )
     return data
 
 
@@ -163,7 +189,11 @@ def _lists(folder: Path) -> dict[str, Path]:
 
 
 def _annotated(folder: Path) -> set[str]:
-    return {path.stem for path in (folder / "Annotations").glob("*.xml")}
+    return {path.stem for path in _voc_folders(folder)[0].glob("*.xml")}
+
+
+def _voc_folders(folder: Path) -> tuple[Path, Path]:
+    return voc_folders(folder) or (folder / "Annotations", folder / "JPEGImages")
 
 
 def unused(
@@ -181,8 +211,15 @@ def unused(
     notes = []
     if kind.layout == "yolo":
         layout = find_yolo(settings.data)
-        names = [] if layout is None else [x for x in layout.splits if x == "test"]
-        notes += [f"not used: the split {name}" for name in names]
+        splits_of = {} if layout is None else layout.splits
+        notes += [f"not used: the split {name}" for name in splits_of if name == "test"]
+        named = {each.resolve() for places in splits_of.values() for each in places}
+        beside = {each for place in named for each in place.parent.iterdir()}
+        notes += [
+            f"not used: {each}, which {settings.data.name} does not name"
+            for each in sorted(beside - named)
+            if each.is_dir() and split_of(each.name)
+        ]
     if kind.layout == "voc":
         stems = {path.stem for path in used}
         rest = _annotated(settings.data) - stems
@@ -193,7 +230,8 @@ def unused(
                 f"{lists or 'a split'}"
             )
         annotated = _annotated(settings.data)
-        folder = settings.data / "JPEGImages"
+        labels, folder = _voc_folders(settings.data)
+        used += labels.glob("*.xml")
         used += [x for x in folder.iterdir() if x.stem in annotated]
         return [*notes, *unused_files(folder, used)]
     if kind.annotations is not None:

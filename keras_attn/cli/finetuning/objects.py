@@ -91,7 +91,7 @@ class ObjectJob(Job):
     def lines(self) -> list[str]:
         """The numbers of images and of boxes."""
         train, validation = self.parts
-        boxes = sum(len(example.boxes) for example in train.examples)
+        boxes = sum(int((~example.is_crowd).sum()) for example in train.examples)
         what = "masks" if self.has_masks else "boxes"
         return [
             f"{len(train):,} images with {boxes:,} {what} to train on, "
@@ -161,7 +161,8 @@ class ObjectJob(Job):
                 epoch=epoch,
                 **options,
             ),
-            detection_dataset(validation, **options),
+            # mAP does not count what is found in crowds.
+            detection_dataset(validation, crowds=True, **options),
         )
 
     def compile(self, trainer: keras.Model, **options: Any) -> None:

@@ -19,7 +19,11 @@ from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
-from keras_attn.cli.finetuning.splits import check_apart, without_examples
+from keras_attn.cli.finetuning.splits import (
+    check_apart,
+    in_two_classes,
+    without_examples,
+)
 from keras_attn.data import ImageClassData, image_class_dataset, read_image_classes
 from keras_attn.data.pipelines.bad_files import first_reasons
 from keras_attn.models import image_preprocessing
@@ -44,6 +48,7 @@ class PictureJob(Job):
         if known and set(known) == set(train.class_names):
             train = read_image_classes(settings.data, known)
         self.class_names = train.class_names
+        self.notes += in_two_classes(train.paths, train.classes.tolist())
         if len(self.class_names) < 2:
             raise ValueError(
                 "DATA must have two folders at least, a class each. "

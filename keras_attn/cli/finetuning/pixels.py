@@ -1,16 +1,28 @@
 """Images and masks: a class for each pixel."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_attn.cli.finetuning import images
-from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
+from keras_attn.cli.finetuning.job import (
+    Batches,
+    Job,
+    hold_out,
+    shortened_names,
+    weights_of,
+)
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
+from keras_attn.cli.finetuning.mask_classes import (
+    classes_file,
+    given_values,
+    mask_classes,
+    reordered,
+)
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
@@ -18,12 +30,8 @@ from keras_attn.cli.finetuning.splits import check_apart
 from keras_attn.cli.terminal import working
 from keras_attn.data import SegmentationData, read_segmentation, segmentation_dataset
 from keras_attn.data.images.geometry import IGNORED_LABEL
-from keras_attn.data.images.image_files import list_images, read_label_image
 from keras_attn.data.images.split_names import SPLITS, split_of
-from keras_attn.file_reading import read_text
 from keras_attn.training import SegmentationCrossEntropy, SegmentationScores
-
-_BLACK_AND_WHITE = {0, 255}
 
 
 class PixelJob(Job):
@@ -31,14 +39,20 @@ class PixelJob(Job):
 
     head: str = "segmenter"
     rate: ClassVar[float] = 1e-4
+    weighed: ClassVar[str] = "pixels"
+    weighs_batches: ClassVar[bool] = True
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
         super().__init__(settings, kind, source)
-        self.class_names, self.palette = _classes(settings, kind)
-        train = self._read(kind)
+        self.class_names, palette = mask_classes(settings, kind)
+        train = self._read(kind, palette)
         other = validation_kind(settings, kind)
         if other is not None:
-            validation = self._read(other)
+            if settings.validation is not None and settings.classes is None:
+                own = replace(settings, data=settings.validation)
+                if classes_file(own) is not None:
+                    palette = reordered(*mask_classes(own, other), self.class_names)
+            validation = self._read(other, palette)
         else:
             fraction, seed = settings.validation_fraction, settings.seed
             rows = hold_out(len(train), fraction, seed)
@@ -55,10 +69,11 @@ class PixelJob(Job):
         self.size: tuple[int, int] | None = None
         self.normalize: str | None = None
         self.output_names: tuple[str, ...] = ()  # Of a model with several.
+        self._weights: dict[int, float] | None = None
 
-    def _read(self, kind: Kind) -> SegmentationData:
+    def _read(self, kind: Kind, palette: Any) -> SegmentationData:
         return read_segmentation(
-            kind.images, kind.masks, self.class_names, palette=self.palette
+            kind.images, kind.masks, self.class_names, palette=palette
         )
 
     @property
@@ -153,14 +168,32 @@ class PixelJob(Job):
             ),
             segmentation_dataset(validation, **options),
         )
-        names = self.output_names
-        if not names:
-            return both
-        first, second = (
-            each.map(lambda x, labels: (x, dict.fromkeys(names, labels)))
-            for each in both
-        )
-        return first, second
+        # The label that is ignored, as every other number, weighs nothing.
+        table = np.zeros(IGNORED_LABEL + 1, np.float32)
+        is_weighed = self.settings.class_weights is not None
+        if is_weighed:
+            table[: len(self.class_names)] = list(self.class_weights().values())
+
+        def for_outputs(values):
+            names = self.output_names
+            return dict.fromkeys(names, values) if names else values
+
+        def with_labels(x, labels):
+            return x, for_outputs(labels)
+
+        def with_weights(x, labels):
+            return *with_labels(x, labels), for_outputs(tf.gather(table, labels))
+
+        first, second = both
+        first = first.map(with_weights if is_weighed else with_labels)
+        return first, second.map(with_labels)
+
+    def class_weights(self) -> dict[int, float]:
+        """The weights with which all classes weigh the same, by their pixels."""
+        if self._weights is None:
+            with working("Counting the pixels of each class"):
+                self._weights = weights_of(self.parts[0].count_pixels())
+        return self._weights
 
     def _have_one_size(self) -> bool:
         with working("Reading the sizes of the images"):
@@ -204,6 +237,7 @@ class PixelJob(Job):
             image_size=None if self.size is None else list(self.size),
             channels=self.parts[0].channels,
             normalize=self.normalize,
+            mask_values=given_values(self.settings),
         )
 
 
@@ -237,115 +271,3 @@ def _outputs(model: Any) -> dict[str, Any]:
 
 def _by_name(output: Any) -> dict[str, Any]:
     return output if isinstance(output, dict) else {"logits": output}
-
-
-def _classes(
-    settings: Settings, kind: Kind
-) -> tuple[list[str], Mapping[Any, int] | None]:
-    """The names of the classes, and what stands for each in a mask.
-
-    They are from `--classes`, from `classes.txt` in DATA, or the numbers that occur.
-    """
-    path = settings.classes or settings.data / "classes.txt"
-    if settings.classes is not None or path.is_file():
-        names, palette = _named_classes(path)
-        if palette is None:
-            # Of two classes, all masks; otherwise one says whether they have colors.
-            most = None if len(names) == 2 else 1
-            with working("Reading the masks"):
-                values, is_gray = _values_of_masks(kind.masks, most)
-            is_binary = len(names) == 2 and values == _BLACK_AND_WHITE
-            palette = _palette(len(names), is_binary, is_gray)
-        return names, palette
-    with working("Reading the masks"):
-        values, is_gray = _values_of_masks(kind.masks)
-    if values <= _BLACK_AND_WHITE and 255 in values:
-        return ["background", "foreground"], _palette(2, True, is_gray)
-    numbers = values - {IGNORED_LABEL}
-    if len(numbers) < 2:
-        raise ValueError(
-            "The masks must have two classes at least. "
-            f"Received: only {sorted(values)} in {str(kind.masks)!r}"
-        )
-    if max(numbers) >= 2 * len(numbers) + 8:
-        raise ValueError(
-            "--classes, a file with a line `name value` per class, must be given for "
-            f"masks with these values. Received: {sorted(numbers)[:20]} in "
-            f"{str(kind.masks)!r}"
-        )
-    count = max(numbers) + 1
-    names = [str(number) for number in range(count)]
-    return names, _palette(count, False, is_gray)
-
-
-def _palette(count: int, is_binary: bool, is_gray: bool) -> Mapping[Any, int] | None:
-    """What stands for each class in masks of numbers; None = the number itself.
-
-    Args:
-        count: Number of classes.
-        is_binary: Whether the numbers are 0 and 255.
-        is_gray: Whether the files have one number per pixel, not three equal ones.
-    """
-    numbers = {0: 0, 255: 1}
-    if not is_binary:
-        numbers = {number: number for number in (*range(count), IGNORED_LABEL)}
-    if is_gray:
-        return numbers if is_binary else None
-    return {(number,) * 3: label for number, label in numbers.items()}
-
-
-def _values_of_masks(folder: Path, most: int | None = None) -> tuple[set[int], bool]:
-    """The numbers in masks, and whether all files have one number per pixel.
-
-    A file of colors whose red, green and blue are equal has numbers too.
-
-    Args:
-        folder: The folder of the masks.
-        most: How many to read; None = all.
-    """
-    found: set[int] = set()
-    is_gray = True
-    for path in list(list_images("--masks", folder).values())[:most]:
-        try:
-            labels = read_label_image(path, as_colors=False)
-        except ValueError as error:
-            # Raises if the file is damaged, and has no colors either.
-            colors = read_label_image(path, as_colors=True)
-            if (colors != colors[..., :1]).any():
-                raise ValueError(
-                    "--classes, a file with a line `name red green blue` per class, "
-                    f"must be given for masks of colors. Received: {path.name} in "
-                    f"{str(folder)!r}"
-                ) from error
-            labels, is_gray = colors[..., 0], False
-        found |= set(np.unique(labels).tolist())
-    return found, is_gray
-
-
-def _named_classes(path: Path) -> tuple[list[str], Mapping[Any, int] | None]:
-    """The classes of a file: `name`, `name value` or `name red green blue`."""
-    text = read_text(path).removeprefix("\ufeff")
-    lines = [line.split() for line in text.split("\n") if line.strip()]
-    names: list[str] = []
-    palette: dict[Any, int] = {}
-    for words in lines:
-        numbers: list[int] = []
-        while len(words) > 1 and len(numbers) < 3 and words[-1].isdigit():
-            numbers.insert(0, int(words.pop()))
-        if len(numbers) == 2:
-            raise ValueError(
-                "A line of --classes must be a name, and the number or the three "
-                f"numbers of its color in the masks. Received: {' '.join(words)!r} "
-                f"with {numbers} in {path.name}"
-            )
-        if numbers:
-            key = numbers[0] if len(numbers) == 1 else tuple(numbers)
-            palette[key] = len(names)
-        names.append(" ".join(words))
-    if len(names) < 2 or (palette and len(palette) != len(names)):
-        raise ValueError(
-            "--classes must have two classes at least, and all of them or none with "
-            f"their values. Received: {len(names)} classes and {len(palette)} values "
-            f"in {str(path)!r}"
-        )
-    return names, palette or None

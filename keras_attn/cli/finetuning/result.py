@@ -29,6 +29,8 @@ class Result:
         normalize: Normalization of `segmentation_dataset` and `detection_dataset`.
         aligned_masks: How masks of objects are pasted; see `ops.paste_masks`.
         preprocessing: Fields of transformers' `preprocessor_config.json`.
+        mask_values: Pairs of what stands for a class in masks, a number or a color, and
+            the class, if a file says so; 255 is what is ignored.
         label_scale: `mean` and `deviation` of the numbers that it learned from, which
             training scaled to 0 and 1; its outputs are in their own unit.
         is_pretrained: Whether it had weights before it learned from these data.
@@ -45,6 +47,7 @@ class Result:
     normalize: str | None = None
     aligned_masks: bool = True
     preprocessing: dict[str, Any] | None = None
+    mask_values: list[list[Any]] | None = None
     label_scale: dict[str, float] | None = None
     is_pretrained: bool = True
     epochs: int | None = None
@@ -66,6 +69,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "normalize": (str, type(None)),
     "aligned_masks": (bool,),
     "preprocessing": (dict, type(None)),
+    "mask_values": (list, type(None)),
     "label_scale": (dict, type(None)),
     "is_pretrained": (bool,),
     "epochs": (int, type(None)),

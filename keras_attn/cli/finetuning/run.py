@@ -91,15 +91,16 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
             )
         kind = _decided(find_kind(settings, settings.data), settings, source)
         job = _JOBS[kind.task](settings, kind, source)
-        weights = None
-        if settings.class_weights is not None:
-            weights = job.class_weights()
+        weights = job.class_weights() if settings.class_weights else None
         say(f"{settings.model}: {job.kind.task}, because {kind.why}", "bold")
         for line in job.lines():
             say(f"  {line}")
         if weights is not None:
             listed = ", ".join(f"{weight:.3g}" for weight in weights.values())
-            say(f"  weights of the classes in the loss: {listed}")
+            say(
+                f"  weights of the classes in the loss: {listed} (balanced: the mean "
+                f"number of {job.weighed} of a class, divided by its own)"
+            )
         for note in job.notes:
             say(f"  {note}", "yellow")
         if not source.is_pretrained:
@@ -347,12 +348,13 @@ def _train(job: Job, identity: dict[str, Any], before: int) -> Result:
     curves = []
     if is_writer():
         curves = [keras.callbacks.TensorBoard(folder / "logs", write_graph=False)]
+    weigh = settings.class_weights is not None and not job.weighs_batches
     trainer.fit(
         split_batches(train),
         validation_data=whole_batches(validation),
         epochs=settings.epochs,
         initial_epoch=before,
-        class_weight=None if settings.class_weights is None else job.class_weights(),
+        class_weight=job.class_weights() if weigh else None,
         shuffle=False,
         verbose=fit_verbosity(),
         callbacks=[

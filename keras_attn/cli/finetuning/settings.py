@@ -39,7 +39,7 @@ class Settings:
         learning_rate: The largest one; None = the task's.
         patience: Epochs without improvement before training stops; None = never.
         precision: Keras' dtype policy.
-        class_weights: "balanced" weighs each class the same.
+        class_weights: "balanced" weighs each class the same, also of pixels.
         lora: Rank of the low-rank updates; None = everything trains.
         lora_targets: Kernels that get updates.
         quantize: Kind of integers of the fixed kernels.
@@ -106,13 +106,7 @@ class Settings:
         """
         if self.image_size is None:
             return None
-        parts = self.image_size.lower().split("x")
-        if len(parts) > 2 or not all(part.isdigit() and int(part) for part in parts):
-            raise ValueError(
-                "--image-size must be one number, or rows and columns such as 144x192. "
-                f"Received: --image-size {self.image_size!r}"
-            )
-        return int(parts[0]), int(parts[-1])
+        return sides_of("--image-size", self.image_size)
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -140,6 +134,26 @@ class Settings:
             if each.name not in ("run_dir", "save_adapters")
             and (value := getattr(self, each.name)) is not None
         }
+
+
+def sides_of(option: str, text: str) -> tuple[int, int]:
+    """Rows and columns of an option, which is "224" or "144x192".
+
+    Args:
+        option: Its name.
+        text: Its value.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    parts = text.lower().split("x")
+    is_size = all(part.isascii() and part.isdigit() and int(part) for part in parts)
+    if len(parts) > 2 or not is_size:
+        raise ValueError(
+            f"{option} must be one number, or rows and columns such as 144x192. "
+            f"Received: {option} {text!r}"
+        )
+    return int(parts[0]), int(parts[-1])
 
 
 def _value(text: str) -> Any:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
@@ -101,6 +102,30 @@ def without_examples(
     if not missing:
         return []
     return [f"no example to {purpose} on of: {shortened_names(missing)}"]
+
+
+def in_two_classes(paths: Sequence[Path], classes: Sequence[int]) -> list[str]:
+    """A note on images whose content is in two classes, as from unclear labels.
+
+    Args:
+        paths: The files.
+        classes: The class of each.
+    """
+    groups: dict[tuple[int, bytes], list[int]] = {}
+    sizes = Counter(_size(path) for path in paths)
+    for row, path in enumerate(paths):
+        if sizes[_size(path)] > 1 and path.is_file():
+            groups.setdefault(_key(path), []).append(row)
+    found: dict[bytes, list[int]] = {}
+    for rows in groups.values():
+        for row in rows if len({classes[each] for each in rows}) > 1 else []:
+            digest = hashlib.sha256(read_bytes(paths[row], _MAX_BYTES)).digest()
+            found.setdefault(digest, []).append(row)
+    double = [x for x in found.values() if len({classes[each] for each in x}) > 1]
+    if not double:
+        return []
+    first = " and ".join(str(paths[row]) for row in double[0][:2])
+    return [f"{len(double):,} images are in two classes, such as {first}"]
 
 
 def _is_same_data(settings: Settings) -> bool:

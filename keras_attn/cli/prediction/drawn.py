@@ -3,6 +3,7 @@
 Legend: h and w pixels of a file, C channels.
 """
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,23 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from keras_attn.data.images.instance_masks import decode_mask
+from keras_attn.file_writing import write_atomically
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.panels import class_colors
-from keras_attn.viz.drawing.plots import figure_to_array
+from keras_attn.viz.drawing.plots import TEXT_COLOR, figure_to_array, new_figure
 
+_SOFTWARE = "keras-attn predict"  # In each file, so that no other is replaced.
 _OPACITY = 0.45
 _DOTS_PER_INCH = 100
 # Lines and letters grow with the image: in an image of 640 pixels, 2 and 12 pixels.
 _USUAL_PIXELS, _LINE_PIXELS, _FONT_PIXELS = 640, 2.0, 12.0
 _LEGEND_PIXELS = 96  # A legend would cover a smaller image.
+# A grid of small images, and how many letters fit above one.
+_GRID_COLUMNS, _GRID_INCHES, _GRID_LINE_INCHES = 4, 2.0, 0.14
+_GRID_PIXELS, _GRID_LETTERS = 320, 36
 
 
 def targets_in(folder: Path, files: Sequence[Path], option: str) -> list[Path]:
@@ -33,7 +40,8 @@ def targets_in(folder: Path, files: Sequence[Path], option: str) -> list[Path]:
         option: The option of the command that names the folder.
 
     Raises:
-        ValueError: If two images have one name, or an image would be replaced.
+        ValueError: If two images have one name, or a file would be replaced that is an
+            image, or that `save_png` did not write.
     """
     targets = [folder / f"{path.stem}.png" for path in files]
     double = next((each for each in targets if targets.count(each) > 1), None)
@@ -49,7 +57,37 @@ def targets_in(folder: Path, files: Sequence[Path], option: str) -> list[Path]:
             f"{option} must not be the folder of the images, which would be replaced. "
             f"Received: {option} {str(folder)!r} with {replaced.name}"
         )
+    # Perhaps the true masks, painted by hand.
+    foreign = next((x for x in targets if x.exists() and not _is_ours(x)), None)
+    if foreign is not None:
+        raise ValueError(
+            f"{option} must not have other files of these names, which would be "
+            "replaced: choose a new folder. Received: "
+            f"{option} {str(folder)!r} with {foreign.name}, which `keras-attn predict` "
+            "did not write"
+        )
     return targets
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with Image.open(path) as image:
+            return image.info.get("Software") == _SOFTWARE
+    except OSError:
+        return False
+
+
+def save_png(path: Path, pixels: np.ndarray) -> None:
+    """Writes a PNG file, which is complete or as it was before, and makes its folder.
+
+    Args:
+        path: The file.
+        pixels: uint8 (h, w) or (h, w, C).
+    """
+    content, mark = io.BytesIO(), PngInfo()
+    mark.add_text("Software", _SOFTWARE)
+    Image.fromarray(pixels).save(content, "PNG", pnginfo=mark)
+    write_atomically(path, content.getvalue())
 
 
 def save_objects(
@@ -100,7 +138,7 @@ def save_objects(
             clip_on=True,
             bbox={"facecolor": color, "edgecolor": "none", "pad": line},
         )
-    Image.fromarray(figure_to_array(figure)).save(path)
+    save_png(path, figure_to_array(figure))
 
 
 def save_classes(
@@ -131,7 +169,42 @@ def save_classes(
             loc="upper right",
             prop={"family": font_families(), "size": _points(_FONT_PIXELS * unit)},
         )
-    Image.fromarray(figure_to_array(figure)).save(path)
+    save_png(path, figure_to_array(figure))
+
+
+def draw_grid(
+    images: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
+) -> Figure:
+    """Images in rows of four, each under its caption.
+
+    Args:
+        images: (h, w, C) in 0 to 255, of any sizes; each keeps its aspect ratio.
+        captions: The lines of each caption, as many for each image.
+    """
+    columns = min(len(images), _GRID_COLUMNS)
+    rows = -(-len(images) // columns)
+    height = _GRID_INCHES + _GRID_LINE_INCHES * len(captions[0])
+    figure = new_figure(columns * _GRID_INCHES, rows * height, "constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes:
+        axis.set_axis_off()
+    for axis, image, lines in zip(axes, images, captions, strict=False):
+        small = Image.fromarray(image.squeeze(-1) if image.shape[-1] == 1 else image)
+        small.thumbnail((_GRID_PIXELS, _GRID_PIXELS))
+        axis.imshow(_as_color(np.atleast_3d(np.asarray(small))))
+        axis.set_title(
+            "\n".join(drawable(_shortened(line)) for line in lines),
+            fontsize=7,
+            family=font_families(),
+            color=TEXT_COLOR,
+            parse_math=False,
+        )
+    return figure
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _GRID_LETTERS else f"{text[: _GRID_LETTERS - 1]}…"
 
 
 def _as_color(image: np.ndarray) -> np.ndarray:

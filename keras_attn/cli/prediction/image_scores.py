@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from keras_attn.cli.finetuning.kinds import Kind
+from keras_attn.cli.finetuning.mask_classes import (
+    classes_file,
+    mask_classes,
+    reordered,
+)
 from keras_attn.cli.finetuning.object_data import (
     find_splits,
     folder_of,
     read_objects,
 )
-from keras_attn.cli.finetuning.pixels import _classes as classes_of_masks
 from keras_attn.cli.finetuning.pixels import validation_kind
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.prediction.network import Network
@@ -24,6 +28,7 @@ from keras_attn.cli.prediction.scores import (
     confusion_of,
     score_classes,
 )
+from keras_attn.cli.terminal import note
 from keras_attn.data import (
     detection_dataset,
     read_image_classes,
@@ -40,6 +45,8 @@ def score_pictures(network: Network, settings: Settings, count: int) -> Evaluati
     """The scores of images with a class each."""
     data = read_image_classes(settings.data, network.result.class_names or None)
     data.check()
+    for line in [*data.notes, *data.skipped.values()]:
+        note(line)
     outputs = np.stack(
         [x for _, x in class_outputs(network, data.paths, settings.batch_size)]
     ).reshape(len(data), -1)
@@ -58,20 +65,19 @@ def score_pictures(network: Network, settings: Settings, count: int) -> Evaluati
 
 
 def _draw_wrong(worst: Sequence[Row]) -> Any:
-    from PIL import Image
+    from keras_attn.cli.prediction.drawn import draw_grid
 
-    from keras_attn.viz import plot_generated_images
-
-    images = []
-    for row in worst:
-        picture = Image.fromarray(read_image(Path(row["file"])))
-        images.append(np.asarray(picture.resize((160, 160))))
-    captions = [
-        f"{Path(row['file']).name}: {row['label']}, predicted {row['predicted']} "
-        f"({row['score']:.2f})"
-        for row in worst
-    ]
-    return plot_generated_images(np.stack(images)[:, None], captions)
+    return draw_grid(
+        [read_image(Path(row["file"])) for row in worst],
+        [
+            [
+                Path(row["file"]).name,
+                row["label"],
+                f"predicted {row['score']:.2f} {row['predicted']}",
+            ]
+            for row in worst
+        ],
+    )
 
 
 def score_pixels(
@@ -80,17 +86,22 @@ def score_pixels(
     """The scores of masks, in the size of their files."""
     result = network.result
     names = result.class_names
-    named, palette = classes_of_masks(settings, kind)
-    if settings.classes is not None and named != names:
-        raise ValueError(
-            f"--classes must be the classes of MODEL. Received: {named} instead of "
-            f"{names}"
-        )
+    if classes_file(settings) is None and result.mask_values is not None:
+        palette: Any = {
+            tuple(value) if isinstance(value, list) else value: label
+            for value, label in result.mask_values
+        }
+    else:
+        named, palette = mask_classes(settings, kind)
+        if classes_file(settings) is not None:
+            palette = reordered(named, palette, names)
     if settings.images is None and settings.masks is None:
         # Of a data set with splits, not what was trained on.
         kind = validation_kind(settings, kind) or kind
     data = read_segmentation(kind.images, kind.masks, names, palette=palette)
     data = replace(data, channels=result.channels).check()
+    for line in data.notes:
+        note(line)
     confusion = np.zeros((len(names), len(names)), np.int64)
     shares = []
     files = [image for image, _ in data.pairs]
@@ -143,14 +154,9 @@ def score_objects(
     has_masks = result.task == "instance_segmentation"
     # Of a data set with splits, not what was trained on.
     _, split = find_splits(settings, kind)
-    names = None if kind.annotations is not None else result.class_names
-    data = read_objects(settings.data, kind, split, names)
-    if data.class_names != result.class_names:
-        raise ValueError(
-            "DATA must have the categories that MODEL learned. "
-            f"Received: {data.class_names} instead of {result.class_names}"
-        )
-    data = data.check()
+    data = read_objects(settings.data, kind, split, result.class_names).check()
+    for line in data.notes:
+        note(line)
     scores = {"": DetectionScores(result.class_names)}
     if has_masks:
         scores["mask_"] = DetectionScores(
@@ -166,6 +172,7 @@ def score_objects(
             batch_size=rows,
             normalize=result.normalize,
             masks=has_masks,
+            crowds=True,  # mAP does not count what is found in them.
         ):
             arrays = {name: np.asarray(value) for name, value in truth.items()}
             yield np.asarray(pictures), arrays

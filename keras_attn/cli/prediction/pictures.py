@@ -4,7 +4,7 @@ Legend: h and w pixels of a file, H and W pixels of an input.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,23 @@ import numpy as np
 from PIL import Image
 
 from keras_attn.cli.finetuning.result import Result
-from keras_attn.cli.prediction.drawn import save_classes, save_objects, targets_in
+from keras_attn.cli.prediction.drawn import (
+    save_classes,
+    save_objects,
+    save_png,
+    targets_in,
+)
+from keras_attn.cli.prediction.image_inputs import Outputs, Tiling, predict_images
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.texts import predicted
 from keras_attn.cli.terminal import in_parts, working
-from keras_attn.data.images.geometry import fit_into, fitting_scale, normalization
 from keras_attn.data.images.image_files import read_image
 from keras_attn.data.images.instance_masks import encode_mask
 from keras_attn.export.signature_info import IMAGE_BYTES
 from keras_attn.models import image_preprocessing
 from keras_attn.ops.instance_masks import masks_in_image
+from keras_attn.ops.tiles import average_tiles, join_boxes
 
 _SIDES = ("left", "top", "right", "bottom")
 
@@ -75,6 +81,7 @@ def predict_masks(
     *,
     folder: Path | None,
     drawn: Path | None = None,
+    tiling: Tiling | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The file of each image, its mask, and the share of each class in it.
 
@@ -84,6 +91,7 @@ def predict_masks(
         folder: Where to write masks, PNG files of the size of their images whose
             numbers are the classes. None writes none.
         drawn: Where to write the images with their masks in color. None writes none.
+        tiling: How images are cut into tiles; see `label_maps`.
     """
     files = list_files(sources)
     names = network.result.class_names
@@ -94,14 +102,12 @@ def predict_masks(
         with working("Checking the images"):
             for path in files:
                 read_image(path, network.result.channels)
-    for number, (path, image, labels) in enumerate(label_maps(network, files)):
+    for number, (path, image, labels) in enumerate(label_maps(network, files, tiling)):
         row: dict[str, Any] = {"file": str(path)}
         if targets:
-            targets[number].parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(labels).save(targets[number])
+            save_png(targets[number], labels)
             row["mask"] = str(targets[number])
         if pictures:
-            pictures[number].parent.mkdir(parents=True, exist_ok=True)
             save_classes(pictures[number], image, labels, names)
         counts = np.bincount(labels.reshape(-1), minlength=len(names)) / labels.size
         pairs = zip(names, counts, strict=True)
@@ -109,24 +115,44 @@ def predict_masks(
 
 
 def label_maps(
-    network: Network, files: Sequence[Path]
+    network: Network, files: Sequence[Path], tiling: Tiling | None = None
 ) -> Iterator[tuple[Path, np.ndarray, np.ndarray]]:
-    """Each file, its image, and the class of each of its pixels, uint8 (H, W).
+    """Each file, its image, and the class of each of its pixels, uint8 (h, w).
 
     Args:
         network: The model.
         files: The images.
+        tiling: How they are cut into tiles, whose logits are averaged where they
+            overlap.
     """
-    for path, image, fitted, size in _fitted(network, files):
-        logits = network({network.image_input: fitted})
-        labels = np.asarray(logits)[0].argmax(-1).astype(np.uint8)
-        height, width = image.shape[:2]
-        if size is not None:
-            # What was padded is cut off, and the rest is as large as the image.
-            picture = Image.fromarray(labels[: size[0], : size[1]])
-            nearest = Image.Resampling.NEAREST
-            labels = np.asarray(picture.resize((width, height), nearest))
+    for path, image, tiles, outputs in predict_images(network, files, tiling):
+        if len(tiles) == 1:
+            ((logits, size),) = outputs
+            labels = logits.argmax(-1).astype(np.uint8)
+            if size is not None:
+                # What was padded is cut off, and the rest is as large as the image.
+                picture = Image.fromarray(labels[: size[0], : size[1]])
+                nearest = Image.Resampling.NEAREST
+                labels = np.asarray(picture.resize(image.shape[1::-1], nearest))
+        else:
+            height, width = tiles[0].bottom, tiles[0].right
+            scores = (_stretched(*each, (height, width)) for each in outputs)
+            rows = average_tiles(tiles, scores)
+            labels = np.concatenate([x.argmax(-1).astype(np.uint8) for x in rows])
         yield path, image, labels
+
+
+def _stretched(
+    logits: np.ndarray, size: tuple[int, int] | None, tile_size: tuple[int, int]
+) -> np.ndarray:
+    """Logits as large as their tile: each pixel has those of the nearest one."""
+    if size in (None, tile_size):
+        return logits[: tile_size[0], : tile_size[1]]
+    rows, columns = (
+        (2 * np.arange(large) + 1) * small // (2 * large)
+        for small, large in zip(size, tile_size, strict=True)
+    )
+    return logits[rows][:, columns]
 
 
 def predict_objects(
@@ -136,6 +162,7 @@ def predict_objects(
     min_score: float,
     as_lists: bool,
     drawn: Path | None = None,
+    tiling: Tiling | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The objects of each image, with boxes in pixels of the file.
 
@@ -147,99 +174,78 @@ def predict_objects(
         sources: See `list_files`.
         min_score: Smallest score of an object.
         as_lists: Whether a row is an image with a list of its objects; otherwise it is
-            an object.
+            an object, or an image without objects, with None for all but its file.
         drawn: Where to write the images with their objects. None writes none.
+        tiling: How images are cut into tiles; see `join_boxes`.
     """
     files = list_files(sources)
     pictures = targets_in(drawn, files, "--save-images") if drawn else []
-    for number, (path, image, fitted, size) in enumerate(_fitted(network, files)):
-        found = network({network.image_input: fitted})
-        objects = _objects(network.result, found, image.shape[:2], size, min_score)
+    result = network.result
+    for number, each in enumerate(predict_images(network, files, tiling)):
+        objects, has_masks = _objects(result, each, min_score)
         if pictures:
-            pictures[number].parent.mkdir(parents=True, exist_ok=True)
-            names = network.result.class_names
-            save_objects(pictures[number], image, objects, names)
+            save_objects(pictures[number], each.image, objects, result.class_names)
         if as_lists:
-            yield {"file": str(path), "objects": objects}
+            yield {"file": str(each.path), "objects": objects}
             continue
-        for each in objects:
-            if "segmentation" in each:
-                each["segmentation"] = json.dumps(each["segmentation"])
-            yield {"file": str(path), **each}
+        names = ("label", "score", *_SIDES, *(["segmentation"] if has_masks else []))
+        # An image without objects is a line, too: it was looked at.
+        for one in objects or [dict.fromkeys(names)]:
+            if one.get("segmentation") is not None:
+                one["segmentation"] = json.dumps(one["segmentation"])
+            yield {"file": str(each.path), **one}
 
 
 def _objects(
-    result: Result,
-    found: Mapping[str, np.ndarray],
-    image_size: tuple[int, int],
-    size: tuple[int, int] | None,
-    min_score: float,
-) -> list[dict[str, Any]]:
-    """The objects of an image.
+    result: Result, image: Outputs, min_score: float
+) -> tuple[list[dict[str, Any]], bool]:
+    """The objects of an image, those of several tiles once; and if there are masks.
 
     Args:
         result: What the model was fine-tuned to.
-        found: The outputs for one image.
-        image_size: h and w of the file.
-        size: h and w of the image in the input; None = the same.
+        image: What the model says of it.
         min_score: Smallest score of an object.
     """
-    height, width = image_size
-    kept = (found["classes"][0] >= 0) & (found["scores"][0] >= min_score)
-    boxes, scores, classes = (
-        np.asarray(found[name])[0][kept] for name in ("boxes", "scores", "classes")
-    )
-    scale = np.array(size or image_size) / image_size
-    boxes = boxes / np.tile(scale[::-1], 2)
+    names = ("boxes", "scores", "classes")
+    parts: list[list[np.ndarray]] = []
+    masks: list[np.ndarray] = []  # Of each object, in its tile or in its box.
+    has_masks = False
+    for tile, (found, size) in zip(image.tiles, image.outputs, strict=True):
+        kept = (found["classes"] >= 0) & (found["scores"] >= min_score)
+        boxes, scores, classes = (found[name][kept] for name in names)
+        sides = tile.bottom - tile.top, tile.right - tile.left
+        scale = np.array(size or sides) / sides
+        boxes = boxes / np.tile(scale[::-1], 2)
+        parts.append([boxes, scores, classes, np.full(len(boxes), len(parts))])
+        has_masks = "masks" in found
+        masks += list(found["masks"][kept]) if has_masks else []
+    boxes, scores, classes, numbers = map(np.concatenate, zip(*parts, strict=True))
+    tiles = np.array(image.tiles)[numbers]
+    limits = tiles[:, 2:] - tiles[:, :2]
+    shown = np.clip(boxes, 0, np.tile(limits[:, ::-1], 2))
+    shown = shown + np.tile(tiles[:, 1::-1], 2)
+    order = range(len(boxes))
+    if len(image.tiles) > 1:
+        order = join_boxes(image.tiles, shown, scores, classes, numbers)
     objects: list[dict[str, Any]] = []
-    for box, score, label in zip(boxes, scores, classes, strict=True):
-        sides = np.clip(box, 0, [width, height] * 2)
-        places = [round(float(side), 2) for side in sides]
+    for row in order:
+        places = [round(float(side), 2) for side in shown[row]]
         objects.append(
             {
-                "label": result.class_names[int(label)],
-                "score": float(f"{float(score):.6g}"),
+                "label": result.class_names[int(classes[row])],
+                "score": float(f"{float(scores[row]):.6g}"),
                 **dict(zip(_SIDES, places, strict=True)),
             }
         )
-    if "masks" in found:
-        masks = np.asarray(found["masks"])[0][kept]
-        aligned = result.aligned_masks
-        pasted = masks_in_image(masks, boxes, image_size, aligned)
-        for each, mask in zip(objects, pasted, strict=True):
-            each["segmentation"] = encode_mask(mask)
-    return objects
-
-
-def _fitted(
-    network: Network, files: Sequence[Path]
-) -> Iterator[tuple[Path, np.ndarray, np.ndarray, tuple[int, int] | None]]:
-    """Each file, its image, the input (1, H, W, C), and the image's size in it."""
-    for (path,) in in_parts(files, 1, "Predicting"):
-        image = read_image(path, network.result.channels)
-        fitted, size = fitted_image(network.result, image)
-        yield path, image, fitted[None], size
-
-
-def fitted_image(
-    result: Result, image: np.ndarray
-) -> tuple[np.ndarray, tuple[int, int] | None]:
-    """An image as an input, (H, W, C), and its own size in it.
-
-    As in training: the aspect ratio is kept, and the rest is padded.
-
-    Args:
-        result: What the model was fine-tuned to: its size and normalization.
-        image: Pixels 0 to 255, (h, w, C).
-    """
-    mean, deviation = normalization(result.normalize, result.channels)
-    example = {"image": image.astype(np.float32)}
-    size = None
-    if result.image_size is not None:
-        wanted = (result.image_size[0], result.image_size[1])
-        scale = np.asarray(fitting_scale(image.shape[:2], wanted, True))
-        height, width = np.rint(scale * image.shape[:2]).astype(int).tolist()
-        size = (height, width)
-        example = fit_into(example, wanted, True, fill=mean)
-    inputs = (np.asarray(example["image"]) - mean) / deviation
-    return np.asarray(inputs, np.float32), size
+        if has_masks:
+            top, left, bottom, right = image.tiles[numbers[row]]
+            (mask,) = masks_in_image(
+                masks[row][None],
+                boxes[row][None],
+                (bottom - top, right - left),
+                result.aligned_masks,
+            )
+            whole = np.zeros(image.image.shape[:2], bool)
+            whole[top:bottom, left:right] = mask
+            objects[-1]["segmentation"] = encode_mask(whole)
+    return objects, has_masks

@@ -1,7 +1,7 @@
 """Reads COCO's JSON of boxes, polygons and run lengths."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,13 @@ from keras_attn.data.images.detection import (
     DetectionData,
     DetectionExample,
     check_boxes,
+    is_line,
 )
-from keras_attn.data.images.image_files import check_folder, check_names
+from keras_attn.data.images.image_files import (
+    check_folder,
+    check_names,
+    from_windows,
+)
 from keras_attn.data.images.instance_masks import check_segmentation
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
@@ -26,6 +31,7 @@ MAX_COCO_ENTRIES = 200_000_000
 def read_coco(
     annotations: str | os.PathLike,
     image_folder: str | os.PathLike,
+    class_names: Sequence[str] | None = None,
     *,
     masks: bool = True,
     on_error: str = "raise",
@@ -33,14 +39,18 @@ def read_coco(
     """Reads an annotation file of COCO's format.
 
     Category numbers may have gaps; classes are numbered from 0 in the same order, and
-    `data.category_ids` maps back. Images are read later, by `detection_dataset`.
+    `data.category_ids` maps back, with -1 for a class of `class_names` that the file
+    does not have. Images are read later, by `detection_dataset`.
 
     Args:
         annotations: The JSON file, such as `instances_val2017.json`.
         image_folder: The folder with the images that the file names.
+        class_names: The classes, in the order of their numbers: categories are found by
+            their names. None takes those of the file.
         masks: Whether to keep the segmentations, for `detection_dataset(masks=True)`.
-            Objects whose segmentation is empty, `[]` or `[[]]`, are then left out; a
-            warning counts them, `data.skipped` lists them.
+            Objects whose segmentation is empty, `[]` or `[[]]`, are then left out, as
+            are boxes without width or height in any case; a warning counts them,
+            `data.skipped` lists them.
         on_error: "raise" refuses a bad file or object. "skip" leaves it out: the
             object if it has an unknown category or image, a damaged mask or no area in
             the image, otherwise the image. A warning counts them, `data.skipped` lists
@@ -63,7 +73,16 @@ def read_coco(
     folder = check_folder("image_folder", image_folder)
     content = read_json(path, MAX_COCO_BYTES, MAX_COCO_ENTRIES)
     categories = dict(_categories(content, path))
-    class_of = {number: index for index, number in enumerate(sorted(categories))}
+    if class_names is None:
+        names = [categories[number] for number in sorted(categories)]
+        class_of = {number: index for index, number in enumerate(sorted(categories))}
+    else:
+        names = list(class_names)
+        class_of = {
+            number: names.index(name)
+            for number, name in categories.items()
+            if name in names
+        }
     images = {}
     files: dict[str, int] = {}
     for index, image in enumerate(entries_of(content, "images", path)):
@@ -86,14 +105,11 @@ def read_coco(
         else:
             images[number] = checked
     objects: dict[int, list] = {number: [] for number in images}
-    known = {
-        image.get("id")
-        for image in entries_of(content, "images", path)
-        if isinstance(image.get("id"), int)
-    }
+    numbers = (_whole(image.get("id")) for image in entries_of(content, "images", path))
+    known = {number for number in numbers if type(number) is int}
     for index, entry in enumerate(entries_of(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"
-        number: Any = entry.get("image_id")
+        number: Any = _whole(entry.get("image_id"))
         is_number = type(number) is int
         if is_number and number in known and number not in images:
             continue  # The image itself was left out.
@@ -107,7 +123,10 @@ def read_coco(
         except ValueError as error:
             skipped.add(label, error)
             continue
-        if masks and _is_empty(found[3]):
+        if found is None:
+            reason = f"{label} has no width or no height: bbox={entry['bbox']}"
+            skipped.leave_out(label, reason)
+        elif masks and _is_empty(found[3]):
             reason = f"{label} has a box and no mask: segmentation={found[3]}"
             skipped.leave_out(label, reason)
         else:
@@ -122,12 +141,13 @@ def read_coco(
         _example(number, images[number], found, masks)
         for number, found in objects.items()
     ]
-    names = [categories[number] for number in class_of]
     used = sorted({number for each in examples for number in each.classes.tolist()})
     check_class_names(
         [names[number] for number in used], f"`categories` of {path.name}"
     )
-    return DetectionData(examples, names, skipped, list(class_of))
+    ids = {index: number for number, index in class_of.items()}
+    category_ids = [ids.get(index, -1) for index in range(len(names))]
+    return DetectionData(examples, names, skipped, category_ids)
 
 
 def _example(number: int, image: tuple, found: list, masks: bool) -> DetectionExample:
@@ -169,10 +189,15 @@ def entries_of(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _whole(value: Any) -> Any:
+    """A number such as 3.0, as tables of pandas have it, as an integer."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
 def _categories(content: dict, path: Path) -> Iterator[tuple[int, str]]:
     found = set()
     for category in entries_of(content, "categories", path):
-        number, name = category.get("id"), category.get("name")
+        number, name = _whole(category.get("id")), category.get("name")
         if type(number) is not int or not isinstance(name, str) or number in found:
             raise ValueError(
                 f"{path.name} must have `categories`, each with a unique integer `id` "
@@ -188,8 +213,8 @@ def _categories(content: dict, path: Path) -> Iterator[tuple[int, str]]:
 
 def check_image(image: dict, folder: Path, label: str):
     """Number, and name, file and size, of an image."""
-    number, name = image.get("id"), image.get("file_name")
-    sides = image.get("height"), image.get("width")
+    number, name = _whole(image.get("id")), image.get("file_name")
+    sides = _whole(image.get("height")), _whole(image.get("width"))
     if type(number) is not int or not isinstance(name, str):
         raise ValueError(
             f"{label} must have an integer `id` and a `file_name`. Received: "
@@ -199,6 +224,8 @@ def check_image(image: dict, folder: Path, label: str):
         raise ValueError(
             f"{label} must have a height and width in pixels. Received: {shown(image)}"
         )
+    if not _is_file(folder / name):
+        name = from_windows(name)
     check_names([name], label)
     if not _is_file(folder / name):
         raise FileNotFoundError(
@@ -209,13 +236,16 @@ def check_image(image: dict, folder: Path, label: str):
 
 
 def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
-    """Box, class, whether it is a crowd, and segmentation, of an annotation."""
-    category = entry.get("category_id")
+    """Box, class, whether it is a crowd, and segmentation, of an annotation.
+
+    None if its box has no width or no height.
+    """
+    category = _whole(entry.get("category_id"))
     box: Any = entry.get("bbox")
     if type(category) is not int or category not in class_of:
         raise ValueError(
-            f"{label} must have a `category_id` from `categories`. Received: "
-            f"category_id={shown(category)}"
+            f"{label} must have a `category_id` from `categories`, of one of the "
+            f"classes. Received: category_id={shown(category)}"
         )
     is_list = isinstance(box, list) and len(box) == 4
     if not is_list or not all(type(side) in (int, float) for side in box):
@@ -225,7 +255,10 @@ def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
         )
     left, top, width, height = box
     try:
-        box = check_boxes(np.array([left, top, left + width, top + height]), size)[0]
+        sides = np.array([left, top, left + width, top + height], np.float64)
+        if is_line(sides):
+            return None
+        box = check_boxes(sides, size)[0]
         if masks and entry.get("segmentation") is None:
             raise ValueError(
                 "`segmentation` must be given: pass `masks=False` to read boxes only. "

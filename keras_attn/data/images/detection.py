@@ -135,6 +135,18 @@ def check_boxes(boxes: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
     return clipped
 
 
+def is_line(box: np.ndarray) -> bool:
+    """Whether a box has no width or no height, as a few have in COCO's own files.
+
+    Nothing can be learned from it, whatever a reader's `on_error` says.
+
+    Args:
+        box: (4,), which need not be finite.
+    """
+    left, top, right, bottom = box
+    return bool(np.isfinite(box).all() and (left == right or top == bottom))
+
+
 def detection_dataset(
     data: DetectionData,
     *,

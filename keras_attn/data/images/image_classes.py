@@ -18,6 +18,7 @@ from keras_attn.data.images.geometry import Augmentation
 from keras_attn.data.images.image_files import (
     check_folder,
     find_pictures,
+    is_hidden,
     is_picture,
     read_image,
 )
@@ -95,10 +96,9 @@ def read_image_classes(
     """Finds the images in a folder that has a subfolder per class.
 
     Files are read later, by `image_class_dataset`. Folders inside those of the classes
-    are searched, too; names that begin with a dot are left out. Files
-    that are no images, and images beside the folders, which have no class, are listed
-    as `skipped`. `data.notes`
-    counts the files that are not used.
+    are searched, too, but for hidden ones: names that begin with a dot, `__MACOSX`,
+    `@eaDir`. Files that are no images, and images beside the folders, which have no
+    class, are listed as `skipped`. `data.notes` counts the files that are not used.
 
     Args:
         folder: The folder, such as one with `cat/1.jpg` and `dog/a.png`.
@@ -123,9 +123,7 @@ def read_image_classes(
     """
     root = check_folder("folder", folder)
     folders = sorted(
-        path
-        for path in root.iterdir()
-        if path.is_dir() and not path.name.startswith(".")
+        path for path in root.iterdir() if path.is_dir() and not is_hidden(path.name)
     )
     if not folders:
         raise ValueError(

@@ -32,6 +32,8 @@ _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF")
 _STACKS = ("TIFF",)
 # What file managers leave behind, besides names that begin with a dot.
 _LITTER = ("thumbs.db", "desktop.ini")
+# Of archives that macOS packed, of Synology's disks, of Windows and of Linux.
+_SYSTEM_FOLDERS = ("__MACOSX", "@eaDir", "$RECYCLE.BIN", "lost+found")
 _MAX_BYTES = 512 * MIB
 # Below the limit above which Pillow itself warns. A PNG of a few kB can claim any size.
 _MAX_PIXELS = 80_000_000
@@ -151,7 +153,9 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
     if as_colors:
         if "transparency" in image.info:
             image = image.convert("RGBA")
-        return np.asarray(_converted(image, "RGB", path))
+        colors = np.asarray(_converted(image, "RGB", path))
+        _check_transparency(image, colors, path)
+        return colors
     if image.mode not in _MODES_OF_LABELS:
         raise ValueError(
             f"{path.name} must have one number per pixel, as a gray or palette image "
@@ -160,6 +164,25 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
             f"Received: {str(path)!r} of mode {image.mode!r}"
         )
     return np.asarray(image).astype(np.int32)
+
+
+def _check_transparency(image: Image.Image, colors: np.ndarray, path: Path) -> None:
+    """Raises if labels are in the transparency, which is not read.
+
+    Raises:
+        ValueError: If transparent and opaque pixels have a color in common.
+    """
+    if "A" not in image.getbands():
+        return
+    is_opaque = np.asarray(image.getchannel("A")) > 127
+    numbers = colors.astype(np.int64) @ [65536, 256, 1]
+    if np.intersect1d(numbers[is_opaque], numbers[~is_opaque]).size:
+        raise ValueError(
+            f"{path.name} must say by its colors which class a pixel has; "
+            "transparency is not read. Save it as gray, such as its alpha channel "
+            f"alone. Received: {str(path)!r}, where transparent and opaque pixels have "
+            "the same color"
+        )
 
 
 def list_images(name: str, folder: str | os.PathLike) -> dict[str, Path]:
@@ -250,8 +273,7 @@ class FoundFiles(NamedTuple):
 def find_pictures(name: str, source: str | os.PathLike) -> FoundFiles:
     """The images in a folder and its subfolders, or in a ZIP archive, and what is none.
 
-    Names that begin with a dot, what is in folders with such names, and what file
-    managers leave behind, are neither.
+    Hidden files (`is_hidden`), and what file managers leave behind, are neither.
 
     Args:
         name: Name of the argument, for messages.
@@ -320,12 +342,26 @@ def is_picture(name: str) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file, or a folder that it is in, has a name that begins with a dot.
+    """Whether a file, or a folder that it is in, is hidden, as by a dot.
+
+    So are folders in which systems keep copies and small versions of pictures.
 
     Args:
         name: Path in the folder that is searched, with "/" between its parts.
     """
-    return any(x.startswith(".") and x not in (".", "..") for x in name.split("/"))
+    return any(
+        x in _SYSTEM_FOLDERS or (x.startswith(".") and x not in (".", ".."))
+        for x in name.split("/")
+    )
+
+
+def from_windows(path: str) -> str:
+    r"""A path with "/", as Windows' `images\a.jpg` is written elsewhere.
+
+    Args:
+        path: The path.
+    """
+    return path.replace("\\", "/")
 
 
 def no_picture(name: str) -> str:

@@ -103,6 +103,21 @@ class SegmentationData:
             )
         return image, labels
 
+    def count_pixels(self) -> np.ndarray:
+        """The number of pixels of each class in the masks, int64 (C,).
+
+        Ignored pixels are not counted.
+
+        Raises:
+            ValueError: If `read` refuses a mask.
+            FileNotFoundError: If a mask is missing.
+        """
+        counts = np.zeros(IGNORED_LABEL + 1, np.int64)
+        for _, path in self.pairs:
+            labels = self._read_labels(path).ravel()
+            counts += np.bincount(labels, minlength=len(counts))
+        return counts[: len(self.class_names)]
+
     def _read_labels(self, path: Path) -> np.ndarray:
         if self.values is not None:
             return self._look_up(path)
@@ -137,7 +152,9 @@ class SegmentationData:
                 unknown = [(x >> 16, (x >> 8) & 255, x & 255) for x in unknown]
             raise ValueError(
                 f"{path.name} must consist of the {'colors' if is_color else 'values'} "
-                f"in `palette` and `void`. Received: {str(path)!r} with {unknown}"
+                "in `palette` and `void`, or on the command line in --classes, where "
+                "`ignored 255` is what does not count. "
+                f"Received: {str(path)!r} with {unknown}"
             )
         return labels[place]
 

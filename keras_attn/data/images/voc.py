@@ -14,11 +14,13 @@ from keras_attn.data.images.detection import (
     DetectionData,
     DetectionExample,
     check_boxes,
+    is_line,
 )
 from keras_attn.data.images.image_files import (
     IMAGE_SUFFIXES,
     check_folder,
     check_names,
+    is_picture,
     read_names,
 )
 from keras_attn.data.pipelines.bad_files import Skipped
@@ -31,6 +33,7 @@ _DECLARATION = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)["']"
 # What tools write under the name of an older standard, as browsers read it.
 _SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "shift-jis": "cp932"}
 _SUPERSETS |= {"windows-31j": "cp932", "x-sjis": "cp932"}
+_ZERO = re.compile(rb"<[xy]min>\s*0+(\.0*)?\s*</[xy]min>")
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
@@ -46,8 +49,9 @@ def read_voc(
     """Reads the annotations of a folder like VOC's.
 
     It has `Annotations/<name>.xml`, `JPEGImages/<name>.jpg` (or another format) and
-    optionally `ImageSets/<split>.txt` or `ImageSets/Main/<split>.txt`. Images are read
-    later, by `detection_dataset`.
+    optionally `ImageSets/<split>.txt` or `ImageSets/Main/<split>.txt`; or
+    `annotations/` and `images/`, as Kaggle's; or both kinds of files themselves, as
+    Roboflow's. Images are read later, by `detection_dataset`.
 
     Args:
         folder: The folder.
@@ -57,14 +61,15 @@ def read_voc(
             occur in the split, sorted: pass them if a split may lack one.
         one_based: Whether pixels are counted from 1 and a box includes its last one,
             as VOC defines it: (1, 1, 1, 1) is one pixel. False takes the numbers as
-            they are, as tools such as labelImg write them.
+            they are, as tools such as labelImg write them; see `begins_at_zero`.
         difficult: Whether objects marked as difficult are targets too.
         on_error: "raise" refuses a bad file or object. "skip" leaves it out: the
             object if it has an unknown class or no area in the image, otherwise the
             image. A warning counts them, `data.skipped` lists them.
 
     Returns:
-        The data set. Boxes are clipped to their image.
+        The data set. Boxes are clipped to their image; those without width or height
+        are left out, a warning counts them, `data.skipped` lists them.
 
     Raises:
         FileNotFoundError: If the split has no file.
@@ -82,8 +87,10 @@ def read_voc(
     """
     skipped = Skipped(on_error)
     root = check_folder("folder", folder)
-    annotations = check_folder("folder", root / "Annotations")
-    images = check_folder("folder", root / "JPEGImages")
+    usual = root / "Annotations", root / "JPEGImages"
+    annotations, images = (
+        check_folder("folder", each) for each in voc_folders(root) or usual
+    )
     parsed = {}
     for name in _names(root, annotations, split):
         try:
@@ -116,10 +123,16 @@ def read_voc(
                 skipped.add(label, error)
                 continue
             try:
-                boxes.append(_box(element, size, one_based, label))
+                box = _box(element, size, one_based, label)
             except ValueError as error:
                 classes.pop()
                 skipped.add(label, error)
+                continue
+            if box is None:
+                classes.pop()
+                skipped.leave_out(label, f"{label} has no width or no height")
+            else:
+                boxes.append(box)
         examples.append(
             DetectionExample(
                 name=name,
@@ -138,6 +151,39 @@ def read_voc(
         )
     skipped.report(f"VOC in {str(folder)!r}")
     return DetectionData(examples, list(class_names), skipped)
+
+
+def voc_folders(root: Path) -> tuple[Path, Path] | None:
+    """The folders of the annotations and of the images; None if it is not like VOC's.
+
+    Args:
+        root: The data set.
+    """
+    folders = {each.name: each for each in root.iterdir() if each.is_dir()}
+    if {"Annotations", "JPEGImages"} <= set(folders):
+        return folders["Annotations"], folders["JPEGImages"]
+    for name in ("annotations", "Annotations"):
+        for other in ("images", "Images", "JPEGImages"):
+            if name in folders and other in folders and _has_xml(folders[name]):
+                return folders[name], folders[other]
+    if _has_xml(root) and any(is_picture(each.name) for each in root.iterdir()):
+        return root, root
+    return None
+
+
+def _has_xml(folder: Path) -> bool:
+    return next(folder.glob("*.xml"), None) is not None
+
+
+def begins_at_zero(folder: Path) -> bool:
+    """Whether a box begins at pixel 0, which VOC, counting from 1, does not have.
+
+    Then all boxes are likely to be counted from 0.
+
+    Args:
+        folder: The annotations.
+    """
+    return any(_ZERO.search(path.read_bytes()) for path in folder.glob("*.xml"))
 
 
 def _names(root: Path, annotations: Path, split) -> list[str]:
@@ -291,13 +337,16 @@ def _class_of(element: Element, numbers: dict[str, int], label: str) -> int:
     return numbers[name]
 
 
-def _box(element: Element, size, one_based: bool, label: str) -> np.ndarray:
+def _box(element: Element, size, one_based: bool, label: str) -> np.ndarray | None:
+    """The corners of an object; None without width or height."""
     found = element.find("bndbox")
     if found is None:
         raise ValueError(f"{label} must have a <bndbox>. Received: none")
     box = np.array([_number(found, side, label) for side in _SIDES])
     if one_based:
         box[:2] -= 1
+    if is_line(box):
+        return None
     try:
         return check_boxes(box, size)[0]
     except ValueError as error:

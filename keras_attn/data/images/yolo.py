@@ -13,9 +13,11 @@ from keras_attn.data.images.detection import (
     DetectionData,
     DetectionExample,
     check_boxes,
+    is_line,
 )
-from keras_attn.data.images.image_files import list_pictures
+from keras_attn.data.images.image_files import from_windows, list_pictures
 from keras_attn.data.images.split_names import SPLITS
+from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.images.yolo_layout import find_yolo, label_file_of
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
@@ -56,7 +58,9 @@ def read_yolo(
 
     Returns:
         The data set. It includes images without objects, and those without a text file,
-        which `data.notes` counts. Boxes are clipped to their image.
+        which `data.notes` counts, as it does files that are not used. Boxes are clipped
+        to their image. Those that are repeated, which Ultralytics leaves out too, and
+        those without width or height are left out and counted.
 
     Raises:
         FileNotFoundError: If a file is missing.
@@ -103,7 +107,7 @@ def read_yolo(
     check_class_names(names, f"The classes of {layout.path.name}")
     examples: list[DetectionExample] = []
     used: set[Path] = set()
-    unlabeled = 0
+    unlabeled = repeated = 0
     places = layout.splits[wanted]
     for image in _images_of(places):
         file = label_file_of(image)
@@ -121,11 +125,20 @@ def read_yolo(
             skipped.add(str(image), error)
             continue
         boxes, classes = [], []
+        known: set[tuple] = set()
         for number, fields in lines:
             label = f"{file.name}, line {number}"
             try:
                 kind, box = _object(fields, len(names), layout.has_keypoints, label)
                 sides = box * (size[::-1] * 2)
+                if is_line(box):
+                    skipped.leave_out(label, f"{label} has no width or no height")
+                    continue
+                found = (kind, *box)
+                if found in known:
+                    repeated += 1
+                    continue
+                known.add(found)
                 boxes.append(check_boxes(sides, size)[0])
             except ValueError as error:
                 text = str(error)
@@ -153,6 +166,12 @@ def read_yolo(
         )
     skipped.report(f"YOLO in {str(source)!r}")
     notes = list(_notes(unlabeled, used if all(x.is_dir() for x in places) else set()))
+    if repeated:
+        notes.append(f"left out: {repeated:,} boxes that are repeated in their file")
+    files = [each.image_path for each in examples]
+    notes += [
+        x for place in places if place.is_dir() for x in unused_files(place, files)
+    ]
     return DetectionData(examples, names, skipped, notes=notes)
 
 
@@ -182,9 +201,11 @@ def _images_of(places: Sequence[Path]) -> list[Path]:
             found += [each for each in pictures if isinstance(each, Path)]
             continue
         for line in read_text(place).removeprefix("\ufeff").splitlines():
-            if line.strip():
+            if name := line.strip():
                 # "./images/a.jpg" is beside the list; other names may be, too.
-                found.append(place.parent / line.strip())
+                path = place.parent / name
+                slashed = place.parent / from_windows(name)
+                found.append(path if path.is_file() else slashed)
     double = len(found) - len({each.resolve() for each in found})
     if double:
         raise ValueError(

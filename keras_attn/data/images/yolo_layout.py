@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from keras_attn.data.images.image_files import from_windows
 from keras_attn.data.images.split_names import SPLITS
 from keras_attn.file_reading import MIB, read_text, shown
 
@@ -129,9 +130,13 @@ def _of_yaml(path: Path) -> YoloLayout:
 
 
 def _place(given: str, bases: Sequence[Path], path: Path, split: str) -> Path:
-    """A folder or a list of images; Roboflow writes one `../` too many."""
-    shorter = given.removeprefix("../")
-    places = [base / each for each in (given, shorter) for base in bases]
+    """A folder or a list of images.
+
+    Roboflow writes one `../` too many.
+    """
+    slashed = from_windows(given)
+    ways = [given, given.removeprefix("../"), slashed, slashed.removeprefix("../")]
+    places = [base / each for each in dict.fromkeys(ways) for base in bases]
     for place in places:
         if place.exists():
             return place
