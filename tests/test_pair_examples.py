@@ -128,14 +128,12 @@ def test_words_and_near_pictures(modules):
 
 @pytest.mark.runs
 @pytest.mark.shipped
+@pytest.mark.variation
 @pytest.mark.parametrize(
     "build, tokenizer_options, options",
     [
         (models.build_clip, (CLIPTokenizer, 540), {"embedding_dim": 7}),
-        pytest.param(
-            *(models.build_siglip, (SentencePieceTokenizer, 40, "siglip"), {}),
-            marks=pytest.mark.variation,
-        ),
+        (models.build_siglip, (SentencePieceTokenizer, 40, "siglip"), {}),
     ],
     ids=["clip", "siglip"],
 )

@@ -70,12 +70,9 @@ def test_paths(example, r2r, tmp_path):
     assert (tmp_path / "paths.weights.h5").is_file()
 
 
+@pytest.mark.variation
 @pytest.mark.parametrize(
-    ("world", "start"),
-    [
-        ("ways", "none"),
-        pytest.param("pictures", "captions", marks=pytest.mark.variation),
-    ],
+    ("world", "start"), [("ways", "none"), ("pictures", "captions")]
 )
 def test_ranking(example, r2r, detector, tmp_path, world, start):
     options = ("--world", world, "--starts", start, "--data-dir", r2r)
