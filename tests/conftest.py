@@ -71,7 +71,8 @@ def mark_further_combinations(items):
     """
     seen = set()
     for item in items:
-        if item.get_closest_marker("each_value"):
+        marks = {mark.name for mark in item.iter_markers()}
+        if "each_value" in marks and "variation" not in marks:
             test = item.nodeid.partition("[")[0]
             values = {(test, key, id(x)) for key, x in item.callspec.params.items()}
             if values <= seen:

@@ -18,6 +18,7 @@ def random_images(model, batch):
     return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("suffix", [".tflite", ".onnx"])
 @pytest.mark.parametrize("name", MODELS)
 def test_any_batch_size(name, suffix, tmp_path):
@@ -37,6 +38,7 @@ def of_any_size(case):
     return convolutionize(tiny("vgg16")) if case == "convolutional" else tiny(case)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("suffix", OF_MOST_MODELS)
 @pytest.mark.parametrize(
     "case",

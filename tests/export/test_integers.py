@@ -164,6 +164,7 @@ MODELS: Any = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 @pytest.mark.parametrize("name", MODELS)
 def test_kernels_before_a_batch_norm_stay_integers_in_onnx(tmp_path, name, mode):

@@ -13,6 +13,7 @@ from keras_attn.export import ExportError, export, load_runner
 pytestmark = pytest.mark.shipped
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
 @pytest.mark.parametrize("name", ["pair", "attention_pair"])
 def test_generated_tokens_equal_keras(build, artefact, name, suffix):

@@ -222,6 +222,7 @@ def convolution_of_bytes():
 
 
 @pytest.mark.shipped
+@pytest.mark.each_value
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
 @pytest.mark.parametrize(
     "case", [table_and_product, half_precision, convolution_of_bytes]
