@@ -24,19 +24,9 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "format"),
-    [
-        pytest.param(
-            *(name, format),
-            marks=pytest.mark.variation
-            if format == "saved_model" and name != "soft"
-            else (),
-        )
-        for name in MODELS
-        for format in SUFFIXES
-    ],
-)
+@pytest.mark.each_value
+@pytest.mark.parametrize("format", SUFFIXES)
+@pytest.mark.parametrize("name", MODELS)
 def test_captions_from_a_file(name, format, tmp_path):
     model = MODELS[name]()
     features = {"features": inputs_for(model)["features"]}
