@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keras_attn.cli.exported_decoder import find_exported
+from keras_attn.cli.generation_settings import note_settings
 from keras_attn.cli.opened_model import (
     is_checkpoint,
     is_translator,
@@ -140,6 +141,7 @@ def generate(
         network = _load_decoder(model, task)
     else:
         network = exported.continuing(task)
+    note_settings(folder, text_tokenizer.end_token_id)
     prompt_ids = _encode(text_tokenizer, prompt)
     length = _count_new_tokens(network, len(prompt_ids), max_new_tokens)
     _print_continuation(

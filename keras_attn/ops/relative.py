@@ -117,6 +117,7 @@ def relative_scores(
     def biased(bias):
         return ops.add(query, ops.expand_dims(ops.cast(bias, query.dtype), 1))
 
+    position_key = _of_each_row(position_key, query)
     by_distance = dot_scores(biased(position_bias), position_key, scale)
     scores = ops.add(
         dot_scores(biased(content_bias), key, scale),
@@ -125,10 +126,22 @@ def relative_scores(
     if same_segment is None:
         return scores
     embedding = ops.cast(ops.transpose(segment_embedding, (1, 0, 2)), query.dtype)
-    by_segment = dot_scores(biased(segment_bias), ops.expand_dims(embedding, 0), scale)
+    embedding = _of_each_row(ops.expand_dims(embedding, 0), query)
+    by_segment = dot_scores(biased(segment_bias), embedding, scale)
     same, different = ops.split(by_segment, 2, axis=-1)  # (B, N, T, 1) each
     is_same = ops.expand_dims(ops.cast(same_segment, "bool"), 1)
     return ops.add(scores, ops.where(is_same, same, different))
+
+
+def _of_each_row(keys, query):
+    """Keys of all rows, (1, N, R, H), as (B, N, R, H) if N is 1.
+
+    TensorFlow 2.21 on a CPU with oneDNN multiplies (B, 1, T, H) by (1, 1, H, R) beyond
+    its memory: wrong scores, or the end of the process.
+    """
+    if query.shape[1] != 1:
+        return keys
+    return ops.broadcast_to(keys, (ops.shape(query)[0], *ops.shape(keys)[1:]))
 
 
 def relative_attention(

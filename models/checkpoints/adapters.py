@@ -23,7 +23,7 @@ from keras_attn.layers.adaptation.kept import own_weights
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.layers.adaptation.paths import check_adapter_name
 from keras_attn.models.checkpoints.adapter_config import MERGE, AdapterConfig
-from keras_attn.models.checkpoints.folder import Files, preview
+from keras_attn.models.checkpoints.folder import ADAPTER_FILES, preview
 from keras_attn.models.checkpoints.mapping import variables_of
 from keras_attn.models.checkpoints.modules import (
     SUFFIXES,
@@ -35,8 +35,9 @@ from keras_attn.models.checkpoints.tensors import TensorFile
 if TYPE_CHECKING:
     from keras_attn.training.lora import LoRAReport
 
-FILES = Files("adapter_config.json", "adapter_model.safetensors", can_be_split=False)
+FILES = ADAPTER_FILES
 PREFIX = "base_model.model."
+_PICKLED = "adapter_model.bin"
 
 
 class _Tensors:
@@ -145,6 +146,7 @@ def load_lora(
 
     check_adapter_name(name)
     path = Path(folder)
+    _check_files(path)
     config = AdapterConfig(path / FILES.config)
     modules = Modules(model)
     file = _Tensors(TensorFile(path / FILES.weights), modules)
@@ -167,6 +169,24 @@ def load_lora(
     for weight, keys in whole:
         _assign(weight, values[keys[0]])
     return report
+
+
+def _check_files(path):
+    """Raises for a folder of PEFT's whose files cannot be read, with what to do."""
+    if not (path / FILES.config).exists():
+        named = sorted(x.parent.name for x in path.glob(f"*/{FILES.config}"))
+        if named:
+            raise FileNotFoundError(
+                f"`folder` must have {FILES.config} itself; PEFT writes adapters with "
+                f"a name into folders of their own: give one of {preview(named)}. "
+                f"Received: folder={str(path)!r}"
+            )
+    elif not (path / FILES.weights).exists() and (path / _PICKLED).exists():
+        raise FileNotFoundError(
+            f"`folder` must have {FILES.weights}: {_PICKLED} can contain code and is "
+            "never opened here. If you trust it, load it with PEFT and save it again "
+            f"(`model.save_pretrained(folder)`). Received: folder={str(path)!r}"
+        )
 
 
 def _assigned(file, modules, config):
@@ -230,7 +250,15 @@ def _refuse_table(key, modules, config):
     module = _module(key)
     is_update = key.endswith(SUFFIXES)
     tied = modules.family.tied.get(modules.task, {})
-    if f"{module}.weight" in map(modules.family.module_key, tied):
+    is_output = f"{module}.weight" in map(modules.family.module_key, tied)
+    if is_output and not is_update and not config.is_saved(module):
+        raise ValueError(
+            "The folder must not have the tables of the token embedding, which PEFT "
+            "saves if tokens were added (`save_embedding_layers`): the output layer "
+            f"{module!r} is a table here. {MERGE}. Received: {key!r} in "
+            f"{str(config.path)!r}"
+        )
+    if is_output:
         raise config.refuse(
             "target_modules" if is_update else "modules_to_save",
             f"must not name {module!r}, the output layer: it is the table of the token "

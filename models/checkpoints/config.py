@@ -19,10 +19,14 @@ MAX_SIZE = 2**31 - 1
 MAX_IMAGE_SIZE = 8192
 MAX_CLASSES = 100_000
 
-# transformers' names; if a function has two names, the first is written.
+# transformers' names; if a function has several names, the first is written.
 ACTIVATIONS = {
     "gelu": keras.activations.gelu,
+    "gelu_python": keras.activations.gelu,
     "gelu_new": gelu_tanh,
+    "gelu_accurate": gelu_tanh,
+    "gelu_fast": gelu_tanh,
+    "gelu_python_tanh": gelu_tanh,
     "gelu_pytorch_tanh": gelu_tanh,
     "quick_gelu": quick_gelu,
     "relu": keras.activations.relu,

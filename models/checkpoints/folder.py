@@ -54,7 +54,16 @@ OPEN_CLIP_FILES = Files(
     "open_clip_config.json", "open_clip_model.safetensors", can_be_split=False
 )
 CONFIG, WEIGHTS, _ = FILES
+# Of PEFT, whose updates `load_lora` reads.
+ADAPTER_FILES = Files(
+    "adapter_config.json", "adapter_model.safetensors", can_be_split=False
+)
 INDEX = "model.safetensors.index.json"
+_INDEX_OF_VARIANT = "model.safetensors.index.*.json"
+_NO_BASE = (
+    "`folder` has an adapter of PEFT and no model: load its base, and then "
+    "`models.load_lora(model, folder)`."
+)
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _LONGEST_NAME = 200
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
@@ -100,14 +109,22 @@ class Folder:
         self.config = Config(fields, self.shapes, names.config)
 
     def read(self, key: str) -> np.ndarray:
-        """Reads the tensor of a key; it is not cached."""
+        """Reads the tensor of a key; it is not cached.
+
+        Raises:
+            ValueError: If a number of it is NaN or infinite.
+        """
         file, name = self._files[key]
-        return file.read(name)
+        return _finite(key, file.read(name))
 
     def read_part(self, key: str, index: Index) -> np.ndarray:
-        """Reads a part of the tensor of a key; it is not cached."""
+        """Reads a part of the tensor of a key; it is not cached.
+
+        Raises:
+            ValueError: As in `read`, of the part.
+        """
         file, name = self._files[key]
-        return file.read_part(name, index)
+        return _finite(key, file.read_part(name, index))
 
     def add_file(self, path: Path, prefix: str) -> None:
         """Adds the tensors of a further file.
@@ -131,6 +148,11 @@ class Folder:
             self.shapes[prefix + key] = shape
             self.dtypes[prefix + key] = file.dtypes[key]
 
+    @property
+    def has_adapter(self) -> bool:
+        """Whether the folder also has an adapter of PEFT."""
+        return (self.path / ADAPTER_FILES.config).is_file()
+
     def _read_config(self) -> tuple[Files, dict]:
         """The names of the files to read, and the fields of the configuration.
 
@@ -138,6 +160,9 @@ class Folder:
         image tower alone.
         """
         has_open_clip = (self.path / OPEN_CLIP_FILES.config).exists()
+        has_config = has_open_clip or (self.path / CONFIG).exists()
+        if not has_config and self.has_adapter:
+            raise FileNotFoundError(f"{_NO_BASE} Received: folder={str(self.path)!r}")
         if (self.path / CONFIG).exists() or not has_open_clip:
             fields = read_json(self.path / CONFIG)
             if "model_type" in fields or not has_open_clip:
@@ -147,14 +172,18 @@ class Folder:
     def _weight_files(self, files: Files) -> dict[str, set[str] | None]:
         """File name to its keys according to the index; to None without an index."""
         names = {file.name for file in self.path.glob("*.safetensors")}
+        names.discard(ADAPTER_FILES.weights)
         if files.weights in names:
             return {files.weights: None}
         if files is FILES:
             names.discard(OPEN_CLIP_FILES.weights)
         elif names:
             names = {name for name in names if name.startswith("open_clip")}
-        if files.can_be_split and (self.path / INDEX).exists():
-            return self._indexed_files()
+        # `save_pretrained(variant="fp16")` puts the variant into the names.
+        indices = [INDEX, *(x.name for x in self.path.glob(_INDEX_OF_VARIANT))]
+        indices = [name for name in indices if (self.path / name).exists()]
+        if files.can_be_split and (INDEX in indices or len(indices) == 1):
+            return self._indexed_files(indices[0])
         if len(names) == 1:
             return {names.pop(): None}
         if names:
@@ -165,7 +194,7 @@ class Folder:
         others = sorted(
             file.name for pattern in _PICKLED for file in self.path.glob(pattern)
         )
-        fix = ""
+        fix = f" {_NO_BASE}" if self.has_adapter else ""
         if others:
             fix = (
                 f" {preview(others)} can contain code and is never opened here: if you "
@@ -176,11 +205,11 @@ class Folder:
             f"`folder` has no *.safetensors.{fix} Received: folder={str(self.path)!r}"
         )
 
-    def _indexed_files(self):
-        weight_map = read_json(self.path / INDEX).get("weight_map")
+    def _indexed_files(self, index):
+        weight_map = read_json(self.path / index).get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise ValueError(
-                f"`{INDEX}` must have a `weight_map` from keys to file names. "
+                f"`{index}` must have a `weight_map` from keys to file names. "
                 f"Received: weight_map={shown(weight_map)}"
             )
         files: dict[str, set[str] | None] = {}
@@ -190,17 +219,26 @@ class Folder:
                 r"[\w][\w.-]*\.safetensors", name
             ):
                 raise ValueError(
-                    f"`{INDEX}` must name *.safetensors files in its own folder, not "
+                    f"`{index}` must name *.safetensors files in its own folder, not "
                     f"paths. Received: {shown(key)} in {shown(name)}"
                 )
             if not (self.path / name).exists():
                 raise FileNotFoundError(
-                    f"`{INDEX}` names a file that is missing. Received: {name!r}"
+                    f"`{index}` names a file that is missing. Received: {name!r}"
                 )
             keys = files.setdefault(name, set())
             if keys is not None:
                 keys.add(key)
         return files
+
+
+def _finite(key, array):
+    if not np.isfinite(array).all():
+        raise ValueError(
+            "The weights must be finite; the training may have diverged. "
+            f"Received: NaN or infinity in `{key}`"
+        )
+    return array
 
 
 def write_folder(

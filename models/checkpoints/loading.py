@@ -73,6 +73,9 @@ def load_checkpoint(
     the pooling, dense layers after it, and whether vectors are scaled to length 1. A
     folder without `modules.json` gets the mean, scaled.
 
+    An adapter of PEFT in the folder is not applied, and a warning says so: pass the
+    model and the folder to `load_lora`.
+
     If the folder has them, the model gets the names of its classes as `class_names`,
     and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
     `model.save` keep both.
@@ -102,9 +105,9 @@ def load_checkpoint(
     Raises:
         FileNotFoundError: If the folder, its `config.json` or its weights are missing.
         ValueError: If a model type, class or value in `config.json` is not supported; a
-            file is corrupt; a key is unknown, missing, duplicated or of a different
-            shape than `config.json` implies; or weights that our model ties differ in
-            the file.
+            file is corrupt; a weight is NaN or infinite; a key is unknown, missing,
+            duplicated or of a different shape than `config.json` implies; or weights
+            that our model ties differ in the file.
         TypeError: If an override is not an argument of the builders.
 
     Example:
@@ -119,6 +122,13 @@ def load_checkpoint(
             model, fresh = _load(opened, task, overrides)
         except (TypeError, ValueError) as error:
             raise _naming_folder(error, folder, overrides) from error
+    if opened.has_adapter:
+        warnings.warn(
+            "The folder also has an adapter of PEFT, which is not applied: "
+            "`models.load_lora(model, folder)` reads it. "
+            f"Received: folder={str(folder)!r}",
+            stacklevel=2,
+        )
     if fresh:
         warnings.warn(
             f"The checkpoint has no weights for {preview(fresh)}: they are newly "

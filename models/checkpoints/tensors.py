@@ -39,6 +39,8 @@ DTYPES = {
 FLOATS = ("F64", "F32", "F16", "BF16")
 # A part of an array: a slice of each axis.
 Index = tuple[slice, ...]
+# How a file begins that `git clone` leaves without Git LFS.
+_LFS_POINTER = b"version "
 # How much of a file is in memory while a part of a tensor is read.
 _CHUNK_BYTES = 2**23
 # The dtypes of `save_checkpoint(dtype=)`, by the format's names.
@@ -145,6 +147,11 @@ def _check_header(path, size) -> tuple[dict, int]:
         start = file.read(8)
         if len(start) < 8:
             raise _corrupt(path, size, "it has no header")
+        if start == _LFS_POINTER:
+            fix = (
+                "it is a pointer of Git LFS, which `git lfs pull` replaces by the file"
+            )
+            raise _corrupt(path, size, fix)
         (length,) = struct.unpack("<Q", start)
         if length > min(size - 8, MAX_JSON_BYTES):
             raise _corrupt(

@@ -7,10 +7,12 @@ import json
 import numpy as np
 import pytest
 from data.image_sets import write_image
+from parity.folders import altered
 
 from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.generation_settings import note_settings
 from keras_attn.cli.prediction.inputs import list_files
-from keras_attn.cli.prediction.network import Network
+from keras_attn.cli.prediction.network import Network, open_network
 from keras_attn.cli.prediction.output import writing
 from keras_attn.cli.prediction.texts import predict_texts
 
@@ -121,3 +123,45 @@ def test_files_of_a_folder_that_are_no_images_are_counted(tmp_path, capsys):
     (tmp_path / "c.heic").write_bytes(b"x")
     assert [path.name for path in list_files([str(tmp_path)])] == ["a.png", "b.JPG"]
     assert "1 file of another kind (.heic 1)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "kind, is_refused",
+    [
+        ("multi_label_classification", True),
+        ("regression", True),
+        ("single_label_classification", False),
+    ],
+)
+def test_outputs_that_are_no_scores_of_one_class(kind, is_refused, tmp_path):
+    """transformers: `BertForSequenceClassification` with a `problem_type`."""
+    folder = altered(tmp_path, "bert_classifier", {"problem_type": kind})
+    if is_refused:
+        with pytest.raises(ValueError, match=f"`problem_type` in .*='{kind}'"):
+            open_network(folder, None)
+    else:
+        assert open_network(folder, None).result.task == "text_classification"
+
+
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ({"eos_token_id": 2, "bos_token_id": 1, "max_length": 20, "top_k": 9}, []),
+        ({"num_beams": 1, "repetition_penalty": 1.0, "do_sample": False}, []),
+        (
+            {"num_beams": 4, "no_repeat_ngram_size": 3, "suppress_tokens": [7]},
+            ["num_beams=4", "no_repeat_ngram_size=3", "suppress_tokens=[7]"],
+        ),
+        ({"do_sample": True, "top_k": 9}, ["do_sample=True", "top_k=9"]),
+        ({"eos_token_id": [2, 5]}, ["eos_token_id=[2, 5]"]),
+    ],
+)
+def test_settings_of_a_generation_that_are_not_applied(fields, said, tmp_path, capsys):
+    """transformers: `generation_config.json` of `save_pretrained`."""
+    (tmp_path / "generation_config.json").write_text(json.dumps(fields))
+    note_settings(tmp_path, end_token_id=2)
+    error = capsys.readouterr().err
+    assert ("not applied" in error) == bool(said)
+    assert all(each in error for each in said)
+    note_settings(tmp_path / "nowhere", end_token_id=2)
+    assert capsys.readouterr().err == ""

@@ -337,3 +337,18 @@ def test_a_pipeline_of_transformers_truncates_by_our_folder(tmp_path):
     probabilities = np.exp(logits) / np.exp(logits).sum()
     assert found["label"] == model.class_names[probabilities.argmax()]
     np.testing.assert_allclose(found["score"], probabilities.max(), rtol=1e-4)
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", ["vit_classifier", "swin_classifier"])
+def test_transformers_writes_the_names_of_modules(case, tmp_path):
+    """transformers 5: `save_pretrained(…, save_original_format=False)`."""
+    pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch`")
+    transformers = pytest.importorskip("transformers")
+    name = config_of(CHECKPOINTS / case)["architectures"][0]
+    theirs = getattr(transformers, name).from_pretrained(CHECKPOINTS / case)
+    theirs.save_pretrained(tmp_path, save_original_format=False)
+    assert any("q_proj" in key for key in tensors_of(tmp_path))
+    inputs, expected = arrays_of(CHECKPOINTS / case)
+    check(outputs_of(load_checkpoint(tmp_path), inputs), expected, inputs)

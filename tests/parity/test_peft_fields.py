@@ -197,6 +197,20 @@ def test_an_output_layer_as_a_whole_is_refused_by_name(tmp_path):
         load_lora(base_of("gpt2_causal_lm"), folder)
 
 
+def test_tables_that_peft_saves_after_tokens_were_added_are_named(tmp_path):
+    """PEFT: `save_pretrained(folder, save_embedding_layers=True)`."""
+    start = "base_model.model."
+    tables = {
+        f"{start}lm_head.weight": np.ones((31, 12), "float32"),
+        f"{start}transformer.wte.weight": np.ones((31, 12), "float32"),
+    }
+    folder = altered(
+        tmp_path / "other", "gpt2_causal_lm", tensors=lambda x: {**x, **tables}
+    )
+    with pytest.raises(ValueError, match=r"save_embedding_layers.*'lm_head'.*[Mm]erge"):
+        load_lora(base_of("gpt2_causal_lm"), folder)
+
+
 def test_a_part_of_a_kernel_as_a_whole_is_refused_by_name(tmp_path, bert):
     start = "base_model.model.bert.encoder.layer.0.attention.self.key."
     added = {

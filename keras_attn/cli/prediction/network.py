@@ -13,6 +13,8 @@ from keras_attn.export import load_runner
 from keras_attn.export.formats import ANY_ARTEFACT, format_at
 from keras_attn.export.signature_info import IMAGE_BYTES, PREFILL
 from keras_attn.export.text import SERVE_PAIR, TEXT
+from keras_attn.file_reading import read_json
+from keras_attn.models.checkpoints.folder import CONFIG
 from keras_attn.models.parts.functional import input_structure
 
 _IMAGES = "images"
@@ -139,6 +141,25 @@ def _exported(path: Path, finetuned: Path | None) -> Network:
     return Network(runner, shapes, result, folder, is_exported=True)
 
 
+def _check_problem(path: Path, count: int) -> None:
+    """Raises if a checkpoint's outputs are not the scores of one class of each row.
+
+    Args:
+        path: The model.
+        count: Number of its outputs.
+    """
+    if not (path / CONFIG).is_file():
+        return
+    kind = read_json(path / CONFIG).get("problem_type")
+    if kind == "multi_label_classification" or (kind == "regression" and count > 1):
+        raise ValueError(
+            f"`problem_type` in {CONFIG} must be None or "
+            "'single_label_classification': each row gets one of the classes here. The "
+            "outputs of `models.load_checkpoint` are the logits, for any other use. "
+            f"Received: problem_type={kind!r}, in {str(path)!r}"
+        )
+
+
 def _guessed(model: Any, path: Path) -> Result:
     """What a model predicts that was not fine-tuned here.
 
@@ -151,6 +172,8 @@ def _guessed(model: Any, path: Path) -> Result:
     classes = list(names_of_classes)
     if hasattr(model, "incremental") and names == {"token_ids", "padding_mask"}:
         return Result("completion")
+    if len(shape) == 2:
+        _check_problem(path, shape[-1])
     if len(shape) == 2 and "token_ids" in names:
         task = "text_regression" if shape[-1] == 1 else "text_classification"
         return Result(task, class_names=classes)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_attn.cli.finetuning.kinds import TEXT_COLUMNS
+from keras_attn.cli.generation_settings import note_settings
 from keras_attn.cli.prediction.inputs import TextRow, read_rows
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.terminal import in_parts, note
@@ -199,6 +200,8 @@ def _continued(
 ) -> Iterator[dict[str, Any]]:
     """The most probable continuations of prompts."""
     tokenizer = network.tokenizer()
+    if network.folder is not None:
+        note_settings(network.folder, tokenizer.end_token_id)
     limit = getattr(network.model, "max_length", None)
     count = max_new_tokens or _MAX_NEW_TOKENS
     for part in in_parts(rows, network.rows_of(batch_size), "Generating"):

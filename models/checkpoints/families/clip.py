@@ -51,25 +51,29 @@ def _part(config, name):
     return config.nested(fields or {})
 
 
-def _shared_arguments(text, image, act, epsilon):
+def _shared_arguments(text, image, overrides, act, epsilon):
     """The arguments that both builders take.
 
     Args:
         text: Configuration of the text tower.
         image: Configuration of the image tower.
+        overrides: Arguments from the caller.
         act: transformers' default of `hidden_act`.
         epsilon: transformers' default of `layer_norm_eps`.
     """
-    for name, default in (
-        ("hidden_act", act),
-        ("layer_norm_eps", epsilon),
-        ("attention_dropout", 0.0),
+    for name, argument, default in (
+        ("hidden_act", "activation", act),
+        ("layer_norm_eps", "layer_norm_epsilon", epsilon),
+        ("attention_dropout", "attention_dropout", 0.0),
     ):
         ours, other = text.get(name, default), image.get(name, default)
-        if ours != other:
+        # A function may have two names.
+        functions = [ACTIVATIONS.get(str(x), x) for x in (ours, other)]
+        if argument not in overrides and functions[0] != functions[1]:
             raise ValueError(
                 f"`{name}` in config.json must be the same in text_config and "
-                f"vision_config. Received: {shown(ours)} and {shown(other)}"
+                "vision_config, because our model has one for both; pass the one to "
+                f"use as `{argument}`. Received: {shown(ours)} and {shown(other)}"
             )
     return {
         "image_size": image.get_image_size("image_size", 224),
@@ -89,7 +93,7 @@ def _build_clip(config, task, overrides):
     text, image = _part(config, "text"), _part(config, "vision")
     end = text.get_size("eos_token_id", 49_407, MAX_SIZE)
     arguments = {
-        **_shared_arguments(text, image, "quick_gelu", 1e-5),
+        **_shared_arguments(text, image, overrides, "quick_gelu", 1e-5),
         "patch_size": image.get_pair("patch_size", 32),
         "embedding_dim": config.get_size("projection_dim", 512),
         "vocabulary_size": text.get_size("vocab_size", 49_408),
@@ -106,7 +110,7 @@ def _build_siglip(config, task, overrides):
     text, image = _part(config, "text"), _part(config, "vision")
     image.require({"vision_use_head": (True,)})
     arguments = {
-        **_shared_arguments(text, image, "gelu_pytorch_tanh", 1e-6),
+        **_shared_arguments(text, image, overrides, "gelu_pytorch_tanh", 1e-6),
         "patch_size": image.get_pair("patch_size", 16),
         "vocabulary_size": text.get_size("vocab_size", 32_000),
         "max_sequence_length": text.get_size("max_position_embeddings", 64),

@@ -15,7 +15,7 @@ def _build(config, task, overrides):
     scale = config.get_number("layer_scale_init_value", 1e-6, most=1e3)
     arguments = {
         "image_size": config.get_image_size("image_size", 224),
-        "patch_size": config.get_size("patch_size", 4),
+        "patch_size": config.get_pair("patch_size", 4),
         "num_channels": config.get_size("num_channels", 3),
         "hidden_dims": config.get_sizes("hidden_sizes", [96, 192, 384, 768]),
         "num_blocks": config.get_depths("depths", [3, 3, 9, 3]),
@@ -47,7 +47,7 @@ def _config(model) -> dict:
     _, height, width, channels = patches.input.shape
     scale = layers.get(f"{first}_scale")
     config = {
-        "patch_size": patches.patch_size[0],
+        "patch_size": one_or_two(patches.patch_size),
         "num_channels": channels,
         "num_stages": len(stages),
         "depths": [len(blocks) for blocks in stages],

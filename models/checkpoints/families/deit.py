@@ -3,6 +3,7 @@
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.vit import (
     MODULES,
+    RENAMES,
     body_weights,
     build,
     config_of,
@@ -56,10 +57,14 @@ DEIT = Family(
         "classifier.",
         "cls_classifier.",
         "distillation_classifier.",
+        "decoder.",
     ),
     build=_build,
     task_of=_task_of,
     config=config_of,
     weights=_weights,
+    # Of masked image modeling, like the decoder.
+    buffers=(r"deit\.embeddings\.mask_token",),
+    renames=RENAMES,
     modules=MODULES,
 )

@@ -286,7 +286,10 @@ def _make_family(model_type, classes, *, tokens, positions, norm_first, **fields
         tasks=("causal_lm", *_HEADS),
         prefix="transformer.",
         # Including heads of transformers that we don't build.
-        heads=("lm_head.", "score.", "classifier.", "multiple_choice_head."),
+        heads=(
+            *("lm_head.", "score.", "classifier."),
+            *("multiple_choice_head.", "qa_outputs."),
+        ),
         task_of=lambda model: _task_of(model, norm_first),
         weights=lambda model: _weights(model, tokens, positions),
         buffers=(

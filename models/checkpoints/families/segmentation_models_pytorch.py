@@ -23,6 +23,7 @@ _SUPPORTED = {
     "encoder_name": tuple(f"resnet{variant}" for variant in VARIANTS),
     "encoder_depth": (5,),
     "decoder_use_norm": ("batchnorm", True),
+    "decoder_use_batchnorm": (True,),  # Its name before version 0.5.
     "decoder_attention_type": (None,),
     "decoder_interpolation": ("nearest",),
     "activation": (None, "identity"),
@@ -101,7 +102,7 @@ def _config(model) -> dict:
     channels = sizes.pop("num_channels")
     published = {**VARIANTS[number], "dilated_stages": (), "norm_epsilon": 1e-5}
     defaults = {name: values[0] for name, values in _SUPPORTED.items()}
-    del defaults["architecture"]
+    del defaults["architecture"], defaults["decoder_use_batchnorm"]
     return {
         **defaults,
         "encoder_name": f"resnet{number}",

@@ -23,7 +23,7 @@ def _build(config, task, overrides):
     config.require({"use_absolute_embeddings": (False,)})
     arguments = {
         "image_size": config.get_image_size("image_size", 224),
-        "patch_size": config.get_size("patch_size", 4),
+        "patch_size": config.get_pair("patch_size", 4),
         "window_size": _window_size(config),
         "num_channels": config.get_size("num_channels", 3),
         "hidden_dim": config.get_size("embed_dim", 96),
@@ -62,7 +62,7 @@ def _config(model) -> dict:
     _, height, width, channels = patches.input.shape
     config = {
         "image_size": one_or_two((height, width)),
-        "patch_size": patches.patch_size[0],
+        "patch_size": one_or_two(patches.patch_size),
         "window_size": first.window_size,
         "num_channels": channels,
         "embed_dim": patches.hidden_dim,
@@ -123,8 +123,24 @@ SWIN = tasks.image_family(
     task_of=_task_of,
     config=_config,
     weights=_weights,
-    # The index of the table's row for each pair of positions follows from the window.
-    buffers=(r"swin\..*\.relative_position_index",),
+    heads=("classifier.", "decoder."),
+    # The index of the table's row for each pair of positions follows from the window;
+    # the mask token is of masked image modeling, like the decoder.
+    buffers=(
+        r"swin\..*\.relative_position_index",
+        r"swin\.embeddings\.mask_token",
+    ),
+    # The names that `modules` makes, with `save_pretrained(save_original_format=False)`
+    # of transformers 5.
+    renames=(
+        (r"(?<=\.)attention\.q_proj\.", "attention.self.query."),
+        (r"(?<=\.)attention\.k_proj\.", "attention.self.key."),
+        (r"(?<=\.)attention\.v_proj\.", "attention.self.value."),
+        (r"(?<=\.)attention\.relative_position_bias\.", "attention.self."),
+        (r"(?<=\.)attention\.o_proj\.", "attention.output.dense."),
+        (r"(?<=\.)mlp\.fc1\.", "intermediate.dense."),
+        (r"(?<=\.)mlp\.fc2\.", "output.dense."),
+    ),
     # Files have the names that modules had in transformers 4.
     modules=(
         (r"(?<=\.)attention\.self\.query\.", "attention.q_proj."),

@@ -102,5 +102,6 @@ VISION_ENCODER_DECODER = Family(
     weights=_weights,
     buffers=tuple(gpt.BUFFERS),
     tied={"captioner": {"decoder.lm_head.weight": "decoder.transformer.wte.weight"}},
+    renames=vit.RENAMES,
     modules=vit.MODULES,
 )

@@ -24,6 +24,16 @@ MODULES: tuple[Rename, ...] = (
     (r"(?<=\.)intermediate\.dense\.", "mlp.fc1."),
     (r"(?<=\.)output\.dense\.", "mlp.fc2."),
 )
+# And those of transformers 5 with `save_pretrained(…, save_original_format=False)`.
+RENAMES: tuple[Rename, ...] = (
+    (r"(^|\.)layers\.(?=\d+\.)", r"\1encoder.layer."),
+    (r"(?<=\.)attention\.q_proj\.", "attention.attention.query."),
+    (r"(?<=\.)attention\.k_proj\.", "attention.attention.key."),
+    (r"(?<=\.)attention\.v_proj\.", "attention.attention.value."),
+    (r"(?<=\.)attention\.o_proj\.", "attention.output.dense."),
+    (r"(?<=\.)mlp\.fc1\.", "intermediate.dense."),
+    (r"(?<=\.)mlp\.fc2\.", "output.dense."),
+)
 
 
 def body_arguments(config):
@@ -193,10 +203,13 @@ VIT = tasks.image_family(
     "vit",
     "ViTModel",
     "ViTForImageClassification",
-    heads=("vit.pooler.", "classifier."),
+    heads=("vit.pooler.", "classifier.", "decoder."),
     build=build,
     task_of=_task_of,
     config=config_of,
     weights=weights_of,
+    # Of masked image modeling, like the decoder.
+    buffers=(r"vit\.embeddings\.mask_token",),
+    renames=RENAMES,
     modules=MODULES,
 )

@@ -73,6 +73,9 @@ VIT_MAE = Family(
     config=_config,
     weights=_weights,
     # Published files have the first, those that transformers 5 writes the second.
-    renames=((r"^decoder\.decoder_layers\.", "decoder.decoder_encoder.layer."),),
+    renames=(
+        (r"^decoder\.decoder_layers\.", "decoder.decoder_encoder.layer."),
+        *vit.RENAMES,
+    ),
     modules=vit.MODULES,
 )

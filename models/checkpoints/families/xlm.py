@@ -154,6 +154,8 @@ XLM = tasks.text_family(
         "classifier.",
         "qa_outputs.",
         "seq_relationship.",
+        # Of multiple choice, which we don't build.
+        "logits_proj.",
     ),
     task_of=_task_of,
     config=_config,

@@ -1,6 +1,7 @@
 """Checkpoints in timm's naming, as its `save_for_hf` writes them."""
 
 from keras_attn.models.checkpoints.config import Config
+from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.families.timm import convnext, swin, vit
 from keras_attn.models.checkpoints.families.timm.architectures import (
     match_architecture,
@@ -17,8 +18,9 @@ TIMM = tuple(family for _, family in _FAMILIES)
 
 
 def is_timm(config: Config) -> bool:
-    """Whether a `config.json` is timm's."""
-    return "model_type" not in config and isinstance(config.get("architecture"), str)
+    """Whether a `config.json` is timm's, or that of a timm model in transformers."""
+    kind = config.get("model_type", timm.WRAPPER)
+    return kind == timm.WRAPPER and isinstance(config.get("architecture"), str)
 
 
 def timm_family_of(config: Config) -> Family:

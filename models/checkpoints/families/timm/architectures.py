@@ -15,6 +15,8 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
 
+# The `model_type` of a timm model that transformers has saved.
+WRAPPER = "timm_wrapper"
 # How an entry of `model_args` is read, for every family; the others are sizes.
 _GETTERS: dict[str, Callable[..., Any]] = {
     "img_size": Config.get_image_size,
@@ -28,6 +30,16 @@ _GETTERS: dict[str, Callable[..., Any]] = {
     "mlp_ratio": Config.get_number,
     "ls_init_value": Config.get_number,
     "drop_path_rate": Config.get_probability,
+    "attn_drop_rate": Config.get_probability,
+    "proj_drop_rate": Config.get_probability,
+}
+# Arguments that change no output of a trained model at the size of its images: how it
+# starts, what is dropped while it trains at places where ours drops nothing, other
+# sizes.
+_IDLE = {
+    *("drop_rate", "pos_drop_rate", "patch_drop_rate"),
+    *("weight_init", "fix_init", "head_init_scale"),
+    *("dynamic_img_size", "dynamic_img_pad", "strict_img_size"),
 }
 
 
@@ -85,30 +97,41 @@ def check_pooling(config: Config, known: Mapping[str, str], default: str) -> str
     return pooling
 
 
-def get_model_args(config: Config, names: Mapping[str, str]) -> dict[str, Any]:
+def get_model_args(
+    config: Config,
+    names: Mapping[str, str],
+    defaults: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The arguments in `model_args` of `config.json`, by our names.
 
     Args:
         config: The checkpoint's.
         names: timm's name of each supported argument to ours.
+        defaults: What our model computes, by timm's name of each further argument.
 
     Raises:
         ValueError: If an argument is not supported.
     """
-    given = config.get("model_args") or {}
-    if not isinstance(given, dict) or not set(given) <= set(names):
-        unknown = sorted(set(given) - set(names)) if isinstance(given, dict) else given
+    found: Any = config.get("model_args") or {}
+    defaults = defaults or {}
+    if isinstance(found, dict):
+        found = {
+            name: value
+            for name, value in found.items()
+            # timm leaves out what is null, too.
+            if value is not None
+            and name not in _IDLE
+            and (name in names or value != defaults.get(name))
+        }
+    if not isinstance(found, dict) or not set(found) <= set(names):
+        unknown = sorted(set(found) - set(names)) if isinstance(found, dict) else found
+        only = "".join(f", {name}={value!r}" for name, value in defaults.items())
         raise ValueError(
-            f"`model_args` in config.json may only have {', '.join(names)}. "
+            f"`model_args` in config.json may only have {', '.join(names)}{only}. "
             f"Received: model_args={shown(unknown)}"
         )
-    given = config.nested(given)
-    return {
-        names[name]: _read_argument(given, name)
-        for name, value in given.items()
-        # null means the size of the architecture.
-        if value is not None
-    }
+    given = config.nested(found)
+    return {names[name]: _read_argument(given, name) for name in given}
 
 
 def _read_argument(given: Config, name: str) -> Any:
@@ -209,6 +232,13 @@ def fields_of(
     }
 
 
+def _default_task(config: Config) -> str:
+    """Without classes there is no head, nor in transformers' bare model."""
+    is_bare = config.get("architectures") == ["TimmWrapperModel"]
+    has_head = config.get("num_classes", 1000) and not is_bare
+    return "classifier" if has_head else "encoder"
+
+
 def make_family(
     build: Callable,
     weights: Callable,
@@ -236,9 +266,8 @@ def make_family(
         build=build,
         task_of=lambda model: tasks.image_task(model) if is_ours(model) else None,
         weights=weights,
-        # Without classes there is no head.
-        default_task=lambda config: (
-            "classifier" if config.get("num_classes", 1000) else "encoder"
-        ),
+        # In transformers the model is inside another one.
+        renames=((r"^timm_model\.", ""),),
+        default_task=_default_task,
         **fields,
     )

@@ -23,6 +23,16 @@ _ARGUMENTS = {
     "ls_init_value": "layer_scale",
     "drop_path_rate": "stochastic_depth",
 }
+# Arguments for which our model has no other value.
+_DEFAULTS = {
+    "kernel_sizes": 7,
+    "conv_mlp": False,
+    "conv_bias": True,
+    "use_grn": False,
+    "head_norm_first": False,
+    "output_stride": 32,
+    "stem_type": "patch",
+}
 _EPSILON = 1e-6
 _HALVED_AGAIN = 2  # The patch size after which timm's first stage halves the map.
 
@@ -30,7 +40,7 @@ _HALVED_AGAIN = 2  # The patch size after which timm's first stage halves the ma
 def _build(config, task, overrides):
     timm.check_pooling(config, {"avg": "mean"}, "avg")
     name = timm.match_architecture(ARCHITECTURE, config)
-    given = timm.get_model_args(config, _ARGUMENTS)
+    given = timm.get_model_args(config, _ARGUMENTS, _DEFAULTS)
     if _HALVED_AGAIN in given.get("patch_size", ()):
         raise ValueError(
             f"`patch_size` in config.json must not be {_HALVED_AGAIN}: timm then also "
@@ -95,7 +105,8 @@ def _is_ours(model) -> bool:
     layers, stages = layers_of(model), stages_of(model)
     if not stages or f"{stages[0][0]}_scale" not in layers:
         return False
-    if layers["patch_embedding"].patch_size[0] == _HALVED_AGAIN:
+    rows, columns = layers["patch_embedding"].patch_size
+    if rows == _HALVED_AGAIN or rows != columns:
         return False
     networks = [f"{name}_feed_forward" for blocks in stages for name in blocks]
     needed = {"patch_embedding", "final_norm"}

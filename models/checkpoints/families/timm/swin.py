@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_attn.models.checkpoints import mapping, tasks
+from keras_attn.models.checkpoints.config import one_or_two
 from keras_attn.models.checkpoints.families.swin import merging_weights, stages_of
 from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.mapping import Weight, layers_of
@@ -29,6 +30,8 @@ _ARGUMENTS = {
     "mlp_ratio": "mlp_ratio",
     "qkv_bias": "attention_bias",
     "drop_path_rate": "stochastic_depth",
+    "attn_drop_rate": "attention_dropout",
+    "proj_drop_rate": "dropout",
 }
 _EPSILON = 1e-5
 
@@ -41,7 +44,7 @@ def _build(config, task, overrides):
         "patch_size": int(name["patch"]),
         "window_size": int(name["window"]),
         **({"image_size": int(name["pixels"])} if name["pixels"] else {}),
-        **timm.get_model_args(config, _ARGUMENTS),
+        **timm.get_model_args(config, _ARGUMENTS, {"always_partition": False}),
         **tasks.top_arguments(config, task, timm.get_num_classes),
     }
     model = tasks.call_builders([(build_swin, arguments)], overrides)
@@ -156,7 +159,7 @@ def _config(model) -> dict[str, Any]:
     }
     arguments = {
         "img_size": list(model.inputs[0].shape[1:3]),
-        "patch_size": patches.patch_size[0],
+        "patch_size": one_or_two(patches.patch_size),
         "window_size": first.window_size,
         "embed_dim": sizes["hidden_dim"],
         "depths": list(sizes["num_blocks"]),

@@ -14,10 +14,11 @@ from keras_attn.models.vit import VARIANTS, build_deit3, build_vit, build_vit_hy
 
 ARCHITECTURE = re.compile(
     r"(?P<vit>vit_(?P<size>tiny|small|base|large|huge)_patch(?P<patch>\d{1,3}))"
-    r"(_(?P<pixels>\d{1,4}))?"
-    r"|(?P<hybrid>vit_base_r50_s16)(_(?P<hybrid_pixels>\d{1,4}))?"
+    # Older names have the training data here, newer ones in a tag.
+    r"(_(?P<pixels>\d{1,4}))?(_in21k)?"
+    r"|(?P<hybrid>vit_base_r50_s16)(_(?P<hybrid_pixels>\d{1,4}))?(_in21k)?"
     r"|deit3_(?P<deit3>small|medium|base|large|huge)_patch\d{1,3}"
-    r"(_(?P<deit3_pixels>\d{1,4}))?"
+    r"(_(?P<deit3_pixels>\d{1,4}))?(_in21ft1k)?"
     r"|deit_(?P<deit>tiny|small|base)(?P<distilled>_distilled)?_patch16"
     r"(_(?P<deit_pixels>\d{1,4}))?"
 )
@@ -32,6 +33,20 @@ _ARGUMENTS = {
     "mlp_ratio": "mlp_ratio",
     "qkv_bias": "qkv_bias",
     "drop_path_rate": "stochastic_depth",
+    "attn_drop_rate": "attention_dropout",
+    "proj_drop_rate": "dropout",
+}
+# Arguments for which our model has no other value.
+_DEFAULTS = {
+    "pos_embed": "learn",
+    "no_embed_class": False,
+    "reg_tokens": 0,
+    "pre_norm": False,
+    "final_norm": True,
+    "qk_norm": False,
+    "scale_attn_norm": False,
+    "scale_mlp_norm": False,
+    "proj_bias": True,
 }
 _POOLINGS = {"token": "token", "avg": "mean"}
 _EPSILON = 1e-6
@@ -85,7 +100,11 @@ def _model_args(config, builder, arguments) -> dict[str, Any]:
         del names["patch_size"]
     elif builder is build_vit:
         names |= {"class_token": "class_token", "fc_norm": "fc_norm"}
-    given = timm.get_model_args(config, names)
+    defaults = _DEFAULTS
+    if builder is build_deit3:
+        del names["attn_drop_rate"], names["proj_drop_rate"]
+        defaults = {**defaults, "no_embed_class": True}
+    given = timm.get_model_args(config, names, defaults)
     is_pooled = arguments["pooling"] == "mean"
     if given.pop("fc_norm", is_pooled) != is_pooled:
         raise ValueError(
