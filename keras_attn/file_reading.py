@@ -4,6 +4,7 @@ Sizes are checked before anything is parsed: a JSON file of `MAX_JSON_ENTRIES` e
 takes at most about 100 MB of memory, whatever the entries are.
 """
 
+import codecs
 import gzip
 import json
 import reprlib
@@ -227,6 +228,13 @@ def _parse(content, path, max_entries, kind, unique_keys=False) -> Any:
     return found
 
 
+def parse_json_list(
+    content: bytes, path: Path, max_entries: int, unique_keys: bool = False
+) -> list[Any]:
+    """`parse_json` for a JSON list."""
+    return _parse(content, path, max_entries, list, unique_keys)
+
+
 def get_flag(fields: dict, name: str, default, path: Path, *, allow_none=False):
     """A boolean of a JSON object.
 
@@ -328,8 +336,11 @@ def utf8(content: bytes, path: Path) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
+        # What Windows calls Unicode has a mark of its byte order.
+        is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        what = "it is UTF-16: save it as UTF-8" if is_utf16 else f"line {line} is not"
         raise ValueError(
-            f"{path.name} must be UTF-8; line {line} is not. Received: "
+            f"{path.name} must be UTF-8; {what}. Received: "
             f"{str(path)!r}, {error.reason} at byte {error.start}"
         ) from error
 

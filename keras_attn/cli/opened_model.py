@@ -3,7 +3,9 @@
 Imports are where they are used, because `keras-attn --help` needs none of them.
 """
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -190,7 +192,18 @@ def load_tokenizer_of(path: Path) -> Any:
             return load_tokenizer(ours)
         except ValueError:
             pass  # Hugging Face has a file of the same name.
-    return load_text_tokenizer(path)
+    with saying_warnings():
+        return load_text_tokenizer(path)
+
+
+@contextlib.contextmanager
+def saying_warnings() -> Iterator[None]:
+    """Says the warnings of what is loaded in the block."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for each in caught:
+        say(str(each.message), "yellow")
 
 
 def _keras_file(path: Path, task: str | None) -> Path:
@@ -228,12 +241,8 @@ def _declared(model: "keras.Model", path: Path) -> "keras.Model":
 def _load_checkpoint(path: Path, task: str | None) -> "keras.Model":
     from keras_attn import models
 
-    with working("Loading the model"), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        model = models.load_checkpoint(path, task)
-    for each in caught:
-        say(str(each.message), "yellow")
-    return model
+    with saying_warnings(), working("Loading the model"):
+        return models.load_checkpoint(path, task)
 
 
 def _translator_inputs(

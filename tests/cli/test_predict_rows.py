@@ -57,6 +57,10 @@ def test_empty_lines_have_rows(tmp_path, monkeypatch, capsys):
     assert "5 of 7 rows have no text, and no prediction; the first is a.txt" in error
     monkeypatch.setattr("sys.stdin", io.StringIO(text.replace("\n", "\r\n")))
     assert predict("-") == rows
+    latin = io.TextIOWrapper(io.BytesIO("Stra\u00dfe".encode("latin-1")), "utf-8")
+    monkeypatch.setattr("sys.stdin", latin)
+    with pytest.raises(ValueError, match="Standard input must be UTF-8"):
+        predict("-")
     with pytest.raises(ValueError, match="INPUT must have a text"):
         predict(write(path, "\n\n"))
 

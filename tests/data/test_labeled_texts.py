@@ -85,6 +85,18 @@ def test_pairs_and_scores(tmp_path):
         ("a.jsonl", '{"text": "x"}\n', r"a.jsonl, line 1 without \['label'\]"),
         ("a.jsonl", '{"text": "x", "label": null}\n', "`label` must be.*line 1"),
         ("a.csv", "text,label\nx,é\n".encode("latin-1"), "must be UTF-8; line 2"),
+        ("a.csv", "text,label\nx,y\n".encode("utf-16"), "it is UTF-16: save it as"),
+        (
+            "a.csv",
+            "text,label\nx,y\ntext,label\nz,y\n",
+            "only once; were two files joined.*a.csv, line 3",
+        ),
+        ("a.csv", "text,label\nx,0.5\nz,NaN\n", "a number in every row.*line 3"),
+        ("a.tsv", "text\tlabel\nx\tNA\nz\t1\n", "a number in every row.*line 2"),
+        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "z", "label": NaN}', "line 2"),
+        ("a.json", '[{"text": "x", "label": "y"}, ["z"]]', "JSON objects.*object 2"),
+        ("a.json", '[{"text": "x"}]', r"a.json, object 1 without \['label'\]"),
+        ("a.json", '[{"text": "x", "label": "y"}', "is the file complete"),
         ("a.txt", "text,label\nx,y\n", "must end in one of"),
         ("a.tsv.gz", "text\tlabel\nx\ty\n", "a.tsv.gz must be a complete gzip file"),
         (
@@ -104,6 +116,18 @@ def test_pairs_and_scores(tmp_path):
 def test_lines_that_are_refused(tmp_path, name, content, message):
     with pytest.raises(ValueError, match=message):
         read_labeled_texts(write(tmp_path, name, content))
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_list_of_objects(tmp_path, indent):
+    """As `DataFrame.to_json(orient="records")` and Alpaca's files."""
+    rows = [{"text": "a [b]", "label": 1}, {"label": 2, "text": "c"}]
+    path = write(tmp_path, "a.json", "\n" + json.dumps(rows, indent=indent))
+    data = read_labeled_texts(path)
+    assert (data.texts, data.labels) == (["a [b]", "c"], ["1", "2"])
+    assert data.rows == ["a.json, object 1", "a.json, object 2"]
+    assert column_names(path) == ["text", "label"] and not empty_rows(path)
+    assert [row for _, row in read_all_columns(path)] == rows
 
 
 def test_an_empty_table_has_no_columns(tmp_path):

@@ -53,6 +53,19 @@ def test_special_pieces_in_a_text_are_ordinary_text(tokenizer):
     assert not {0, 1, 2} & set(tokenizer.encode("<pad>Mann<end> <start>"))
 
 
+@pytest.mark.parametrize("text", [b"Mann", ["Mann"], None])
+def test_what_is_no_text_is_refused(tokenizer, text):
+    """The bytes of a `tf.data.Dataset` were unknown characters, one by one."""
+    with pytest.raises(TypeError, match="`text` must be text of type `str`"):
+        tokenizer.encode(text)
+    with pytest.raises(TypeError, match="`texts` must be text of type `str`"):
+        tokenizer.encode_batch(["Mann", text])
+    with pytest.raises(TypeError, match="`texts` must be text of type `str`"):
+        type(tokenizer).train([text])
+    with pytest.raises(ValueError, match="`text` must be text that UTF-8 can encode"):
+        tokenizer.encode("a\udcff")
+
+
 def test_the_empty_text(tokenizer):
     assert tokenizer.encode("") == []
     assert tokenizer.decode([]) == ""

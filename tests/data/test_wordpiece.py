@@ -182,7 +182,7 @@ def test_a_saved_model_contains_the_tokenizer(tokenizer, tmp_path):
 def test_decoding(tokenizer):
     ids = tokenizer.encode_batch(["The man's standing on a ladder."])["token_ids"][0]
     assert tokenizer.tokens(ids)[0] == "[CLS]"
-    assert tokenizer.decode(ids) == "the man ' s standing on a ladder ."
+    assert tokenizer.decode(ids) == "the man ' s standing on a ladder."
 
 
 def test_ids_of_the_roles(tokenizer):

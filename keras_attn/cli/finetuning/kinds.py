@@ -351,6 +351,8 @@ def _is_coco(path: Path) -> bool:
     """Whether a JSON file is one object with annotations, not a table of lines."""
     with path.open("rb") as file:
         start = file.read(_SNIFFED)
+    if start.lstrip().startswith(b"["):  # A table's list of objects.
+        return False
     first, newline, _ = start.partition(b"\n")
     try:
         # A line that is complete is a row, unless it is the whole file.

@@ -74,7 +74,7 @@ def read_rows(
     rows: list[TextRow] = []
     for source in sources:
         if source == STDIN:
-            rows += _lines(sys.stdin.read(), "standard input", columns)
+            rows += _lines(_read_stdin(), "standard input", columns)
         elif is_table(source):
             rows += _table(Path(source), columns, usual, header)
         else:
@@ -89,6 +89,15 @@ def read_rows(
     if all(row.is_empty for row in rows):
         raise ValueError(f"INPUT must have a text. Received: {list(sources)}")
     return rows
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Standard input must be UTF-8. Received: {shown(str(error))}"
+        ) from error
 
 
 def _lines(text: str, name: str, columns: Sequence[str]) -> Iterator[TextRow]:
@@ -150,7 +159,7 @@ def list_files(sources: Sequence[str]) -> list[Path]:
     files: list[Path] = []
     for source in sources:
         if source == STDIN:
-            lines = (line.strip() for line in sys.stdin.read().split("\n"))
+            lines = (line.strip() for line in _read_stdin().split("\n"))
             files += _images([line for line in lines if line])
         else:
             files += _images([source])

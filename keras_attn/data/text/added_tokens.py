@@ -2,8 +2,9 @@
 
 `added_tokens` of `tokenizer.json`, `added_tokens.json`, and in `tokenizer_config.json`
 (older folders: `special_tokens_map.json`) `added_tokens_decoder`,
-`additional_special_tokens`, `extra_special_tokens` and the tokens of the roles. Flags
-that one file states and another omits are kept.
+`additional_special_tokens`, `extra_special_tokens`, tokens with names of their own,
+such as `image_token`, and the tokens of the roles. Flags that one file states and
+another omits are kept.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attn.data.text import tokenizer_files as files
+from keras_attn.data.text.setting_keys import is_special_token
 from keras_attn.file_reading import (
     MAX_PIECES,
     get_flag,
@@ -21,7 +23,11 @@ from keras_attn.file_reading import (
 )
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-_LISTS = ("additional_special_tokens", "extra_special_tokens")
+_LISTS = (
+    "additional_special_tokens",
+    "extra_special_tokens",
+    "model_specific_special_tokens",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +105,9 @@ def _listed(folder, packed) -> Iterator[tuple[Path, Any, int | None, dict[str, b
             if isinstance(values, dict):  # By names of their own.
                 values = list(values.values())
             for value in _checked(path, key, values, list, "a list"):
+                yield path, value, None, special
+        for key, value in settings.items():
+            if is_special_token(key, value):
                 yield path, value, None, special
         for key in files.SETTING_OF_ROLE.values():
             if settings.get(key) is not None:

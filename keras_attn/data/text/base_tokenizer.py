@@ -131,6 +131,9 @@ class Tokenizer(TokenDecoder):
             int32 (B, T), padded with `pad_token_id` to the longest row.
         """
         check_texts(texts)
+        texts = list(texts)
+        for text in texts:
+            check_text("texts", text)
         start = [self.start_token_id] * add_start
         end = [self.end_token_id] * add_end
         room = None
@@ -184,3 +187,28 @@ def check_texts(texts: object) -> None:
             "`texts` must be a sequence of texts, such as a list; put a single text "
             f"in a list. Received: texts={texts!r}"
         )
+
+
+def check_text(name: str, text: object) -> None:
+    """Raises if an argument is no text.
+
+    Args:
+        name: Its name, for the message.
+        text: Its value.
+
+    Raises:
+        TypeError: If it is of another type, such as bytes.
+        ValueError: If it has an unpaired surrogate.
+    """
+    if not isinstance(text, str):
+        raise TypeError(
+            f"`{name}` must be text of type `str`; decode bytes with `.decode()`. "
+            f"Received: {text!r} of type {type(text).__name__}"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"`{name}` must be text that UTF-8 can encode, without unpaired "
+            f"surrogates. Received: {text!r}"
+        ) from error

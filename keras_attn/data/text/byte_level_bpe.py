@@ -48,8 +48,15 @@ CONVENTIONS = {
             "separate": "</s>",
             "mask": "<mask>",
         },
-        single=(("start", 0), ("A", 0), ("end", 0)),
-        pair=(("start", 0), ("A", 0), ("end", 0), ("end", 0), ("B", 0), ("end", 0)),
+        single=(("classify", 0), ("A", 0), ("separate", 0)),
+        pair=(
+            ("classify", 0),
+            ("A", 0),
+            ("separate", 0),
+            ("separate", 0),
+            ("B", 0),
+            ("separate", 0),
+        ),
     ),
 }
 _HUGGING_FACE = {"gpt2": "GPT2Tokenizer", "roberta": "RobertaTokenizer"}

@@ -14,7 +14,11 @@ from typing import Any
 from keras_attn.data.text.added_tokens import AddedToken
 from keras_attn.data.text.text_tokenizer import tokenizers_library
 from keras_attn.data.text.tokenizer_files import FurtherSettingsError
-from keras_attn.data.text.tokenizer_json import NOT_UNIGRAM, template_json
+from keras_attn.data.text.tokenizer_json import (
+    CLIP_DECODER,
+    NOT_UNIGRAM,
+    template_json,
+)
 from keras_attn.file_reading import shortened, shown
 
 _BERT_FLAGS = {
@@ -25,42 +29,59 @@ _BERT_FLAGS = {
 # Normalization changes no special token, so `normalized` does not matter.
 # `lstrip` is applied.
 _COMPARED_FLAGS = ("single_word", "rstrip", "special")
-# Classes of transformers whose rows do not depend on `add_bos_token`.
-_OWN_ROWS = "bert clip distilbert electra roberta siglip t5 xlmroberta xlnet".split()
+# Classes of transformers that read a `tokenizer.json` as it is.
+_GENERIC = ("pretrained", "tokenizersbackend", "openaigpt")
+# Where classes of transformers put a blank before words if not before each text.
+_WITHOUT_PREFIX = dict.fromkeys(
+    "albert barthez bigbird camembert codellama llama rembert xglm xlmroberta".split(),
+    "never",
+) | {"debertav2": "first"}
 # A sequence's field with its steps.
 _STEPS = ("normalizers", "pretokenizers", "processors", "decoders")
 
 
 def with_settings(
-    content: Mapping[str, Any], settings: Mapping[str, Any], kind: str | None
+    content: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    kind: str | None,
+    is_packed: bool = True,
 ) -> dict[str, Any]:
     """The content of a `tokenizer.json` with the settings beside it applied.
+
+    Those that transformers applies: a `tokenizer.json` has its own rows, and its
+    generic classes read all of it as it is.
 
     Args:
         content: The content.
         settings: Of `tokenizer_config.json`, and `lower_case_first`: whether text is
             lower-cased before anything else, as a sentence folder may say.
         kind: Of the tokenizer, as `load_text_tokenizer` names it; None for another.
+        is_packed: Whether the content is that of a file, not what plain files say.
 
     Raises:
         ValueError: If a token to add to each row is not in the vocabulary.
     """
     content = copy.deepcopy(dict(content))
+    name = class_name(settings) or kind
+    as_it_is = is_packed and name in _GENERIC
     for step in steps_of(content.get("normalizer")):
-        if step.get("type") == "BertNormalizer":
-            for key, name in _BERT_FLAGS.items():
+        if step.get("type") == "BertNormalizer" and not as_it_is:
+            for key, field in _BERT_FLAGS.items():
                 if key in settings:
-                    step[name] = settings[key]
+                    step[field] = settings[key]
     prefix = settings.get("add_prefix_space")
     if prefix is not None:
         for step in steps_of(content.get("pre_tokenizer")):
-            if step.get("type") == "ByteLevel":
+            if step.get("type") == "ByteLevel" and not as_it_is and name != "clip":
                 step["add_prefix_space"] = prefix
-            elif step.get("type") == "Metaspace":
-                step.pop("add_prefix_space", None)
-                scheme = step.get("prepend_scheme", "always")
-                if prefix != (scheme != "never"):
-                    step["prepend_scheme"] = "always" if prefix else "never"
+            elif step.get("type") == "Metaspace" and name in _WITHOUT_PREFIX:
+                without = _WITHOUT_PREFIX[name]
+                # Older files have a flag instead of the scheme.
+                older = step.pop("add_prefix_space", True)
+                scheme = step.get("prepend_scheme", "always" if older else "never")
+                step["prepend_scheme"] = scheme
+                if prefix != (scheme != without):
+                    step["prepend_scheme"] = "always" if prefix else without
     normalizer = content.get("normalizer")
     if settings.get("lower_case_first") and not any(
         step.get("type") == "Lowercase" or step.get("lowercase") is True
@@ -68,9 +89,17 @@ def with_settings(
     ):
         before = [{"type": "Lowercase"}, *([normalizer] if normalizer else [])]
         content["normalizer"] = {"type": "Sequence", "normalizers": before}
-    if kind not in _OWN_ROWS and {"add_bos_token", "add_eos_token"} & set(settings):
+    if name == "clip":
+        content["decoder"] = CLIP_DECODER
+    if kind == "gpt2" and not is_packed:
         content["post_processor"] = _rows_with(content, settings)
     return content
+
+
+def class_name(settings: Mapping[str, Any]) -> str:
+    """What a class of transformers is for, such as "bert" for `BertTokenizerFast`."""
+    name = (settings.get("tokenizer_class") or "").removesuffix("Fast")
+    return name.removesuffix("Tokenizer").lower()
 
 
 def _rows_with(content, settings) -> dict[str, Any]:
@@ -162,6 +191,12 @@ def check_says_no_more(
             and _but_for_blanks(theirs) == _but_for_blanks(ours)
         ):
             raise _says_more(path, name, content.get(name))
+    decoder = content.get("decoder")
+    if plain["model"]["type"] == "WordPiece" and decoder not in (
+        None,
+        plain["decoder"],
+    ):
+        raise _says_more(path, "decoder", decoder)
     if _rows(content, plain) != _rows(plain, plain):
         raise _says_more(path, "post_processor", content.get("post_processor"))
     ours, theirs = plain["model"], content.get("model") or {}

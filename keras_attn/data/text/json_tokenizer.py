@@ -1,9 +1,10 @@
 """A `tokenizer.json`, run by the library `tokenizers`, whatever it holds."""
 
+import contextlib
 import functools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -175,20 +176,30 @@ class JSONTokenizer(TextTokenizer):
         return _encoded(self._parsing, [text])[0]
 
     def _join(self, ids: list[int]) -> str:
-        return self._model.decode(ids, skip_special_tokens=False)
+        with _panics_raise(
+            "`ids` must be ids that the decoder of this tokenizer.json can decode."
+        ):
+            return self._model.decode(ids, skip_special_tokens=False) if ids else ""
 
 
 def _encoded(model: Any, texts: list[str]) -> list[list[int]]:
-    try:
+    with _panics_raise(
+        "`texts` must be texts that this tokenizer.json can encode; does its model "
+        "lack the unknown token?"
+    ):
         encoded = model.encode_batch(texts, add_special_tokens=False)
+    return [each.ids for each in encoded]
+
+
+@contextlib.contextmanager
+def _panics_raise(expected: str) -> Iterator[None]:
+    """Turns an error of the library, whose panics are no `Exception`, into ours."""
+    try:
+        yield
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # The library's panics are no `Exception`.
-        raise ValueError(
-            "`texts` must be texts that this tokenizer.json can encode; does its model "
-            f"lack the unknown token? Received: {shown(str(error))}"
-        ) from error
-    return [each.ids for each in encoded]
+    except BaseException as error:
+        raise ValueError(f"{expected} Received: {shown(str(error))}") from error
 
 
 def _add(library: Any, model: Any, added: Iterable[AddedToken]) -> None:

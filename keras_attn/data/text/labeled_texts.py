@@ -14,6 +14,8 @@ from keras_attn.file_reading import shown
 
 # 3,5 and 1.250,75; and 1,250, which is 1250 or 1.25.
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+# What libraries of tables write where there is no number.
+_MISSING = ("nan", "na", "n/a", "<na>", "null", "none", "inf", "-inf", "infinity")
 _MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
@@ -186,9 +188,22 @@ def read_labeled_texts(
     if not rows:
         raise ValueError(f"The table must have rows. Received: {os.fspath(path)!r}")
     first, *second, labels, places = map(list, zip(*rows, strict=True))
+    _check_missing(labels, places, label_column)
     return LabeledTexts(
         first, second[0] if second else None, labels, places, label_column
     )
+
+
+def _check_missing(labels: list[str], rows: list[str], column: str) -> None:
+    """Raises if all labels are numbers, but for some that say that there is none."""
+    others = [place for place, label in enumerate(labels) if _number(label) is None]
+    is_missing = all(labels[place].lower() in _MISSING for place in others)
+    if others and len(others) < len(labels) and is_missing:
+        raise ValueError(
+            f"`{column}` must be a number in every row, as in most; leave out rows "
+            "without one. "
+            f"Received: {shown(labels[others[0]])} in {rows[others[0]]}"
+        )
 
 
 def _key(label: str) -> Hashable:

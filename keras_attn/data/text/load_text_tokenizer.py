@@ -13,7 +13,7 @@ from keras_attn.data.text.clip_tokenizer import (
 )
 from keras_attn.data.text.clip_tokenizer import TOKENS as CLIP_TOKENS
 from keras_attn.data.text.conventions import Convention
-from keras_attn.data.text.folder_settings import with_settings
+from keras_attn.data.text.folder_settings import class_name, with_settings
 from keras_attn.data.text.json_tokenizer import JSONTokenizer
 from keras_attn.data.text.plain_folder import added_tokens_of, read_packed_file
 from keras_attn.data.text.sentencepiece import (
@@ -29,6 +29,7 @@ from keras_attn.data.text.tokenizer_files import (
     find_file,
     missing_files,
     read_settings,
+    warn_of_unknown,
 )
 from keras_attn.data.text.tokenizer_json import NOT_UNIGRAM
 from keras_attn.data.text.wordpiece import (
@@ -60,7 +61,9 @@ _BY_NAME: dict[str, tuple[Any, dict[str, str]]] = {
     "siglip": (SentencePieceTokenizer, {"convention": "siglip"}),
 }
 # Generic classes, which do not reveal the kind.
-_GENERIC = ("pretrainedtokenizer", "tokenizersbackend", "")
+_GENERIC = ("pretrained", "tokenizersbackend", "")
+# Besides them, classes of transformers that pad at the left, as their models do.
+_PADS_LEFT = ("codellama", "cohere", "gemma", "llama", "siglip2")
 
 
 def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
@@ -123,6 +126,8 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
             path, plain, _ = kind._read(folder, settings, **options)
             special = (each for each in plain["added_tokens"] if each["special"])
             others = (*others, *(each["content"] for each in special))
+    elif class_name(settings) in _PADS_LEFT:
+        settings.setdefault("padding_side", "left")
     content = packed or plain
     if path is None or content is None:
         raise ValueError(
@@ -137,7 +142,7 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
         )
     with errors_name(path):
         added = added_tokens_of(folder, packed, plain, settings, name)
-        content = with_settings(content, settings, name)
+        content = with_settings(content, settings, name, packed is not None)
         named = {
             role: settings[key]
             for role, key in SETTING_OF_ROLE.items()
@@ -147,6 +152,7 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
         tokenizer = JSONTokenizer(
             content, tokens, added, others, not settings.get("split_special_tokens")
         )
+    warn_of_unknown(folder)
     return tokenizer._with_settings(settings)
 
 
@@ -209,9 +215,8 @@ def _kind_of(folder: str | os.PathLike) -> str | None:
 
 
 def _configured_kind(folder: str | os.PathLike) -> str | None:
-    kind = (read_settings(folder).get("tokenizer_class") or "").removesuffix("Fast")
-    kind = kind.removesuffix("Tokenizer").lower()
-    if kind in _GENERIC or f"{kind}tokenizer" in _GENERIC:
+    kind = class_name(read_settings(folder))
+    if kind in _GENERIC:
         config = find_file(folder, "config.json")
         kind = config and get_text(read_json(config), "model_type", config)
         kind = kind or ""

@@ -36,8 +36,9 @@ def check_plain(
     if kind == "siglip":
         packed = None  # The reference reads the model alone.
     added = added_tokens_of(folder, packed, plain, settings, kind)
-    content = with_settings(packed or plain, settings, kind)
+    content = with_settings(packed or plain, settings, kind, packed is not None)
     check_says_no_more(packed_path or path, content, plain, added)
+    files.warn_of_unknown(folder)
     left = {token.content: token.lstrip for token in added}
     return {**settings, "left_strip": left}
 

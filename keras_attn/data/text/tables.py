@@ -19,6 +19,7 @@ from keras_attn.file_reading import (
     MIB,
     check_file,
     parse_json,
+    parse_json_list,
     read_gzip,
     read_text,
     shown,
@@ -26,6 +27,8 @@ from keras_attn.file_reading import (
 )
 
 _MAX_BYTES = 4096 * MIB
+# Of a list of objects, commas in its texts included.
+_MAX_ENTRIES = 30_000_000
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLE_SUFFIXES = (*_DELIMITERS, *_JSON_LINES)
@@ -54,8 +57,8 @@ def read_columns(
 
     Args:
         path: A UTF-8 file: `.csv` or `.tsv`; or `.jsonl`, `.ndjson` or `.json` with one
-            JSON object per line. `.gz` may follow. Empty rows, of blanks and
-            delimiters, are left out: see `empty_rows`.
+            JSON object per line, or a list of objects. `.gz` may follow. Empty rows, of
+            blanks and delimiters, are left out: see `empty_rows`.
         columns: Names of the columns, or keys of the objects. Others are left out.
         header: Whether the first line of a `.csv` or `.tsv` names the columns.
             Otherwise their names are "1", "2", ….
@@ -126,7 +129,8 @@ def read_all_columns(
             if header:
                 continue
         if names is not None:
-            yield label, dict(zip(names, _checked(row, names, label), strict=False))
+            row = _checked(row, names, label, header)
+            yield label, dict(zip(names, row, strict=False))
         elif not header:
             yield label, {}
 
@@ -228,8 +232,20 @@ def _lines_with_names(path: Path, header: bool) -> Iterator[tuple[str, Sequence[
 
 def _json_objects(path) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """The object of each line; None for an empty line."""
+    text = _read(path)
+    if text.lstrip()[:1] == "[":
+        found = parse_json_list(text.encode(), path, _MAX_ENTRIES, unique_keys=True)
+        for number, value in enumerate(found, 1):
+            label = f"{path.name}, object {number}"
+            if not isinstance(value, dict):
+                raise ValueError(
+                    "A list must be one of JSON objects. "
+                    f"Received: {label}: {shown(value)}"
+                )
+            yield label, value
+        return
     # Not `splitlines`: a text may have a Unicode line separator.
-    lines = _read(path).split("\n")
+    lines = text.split("\n")
     for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         label = f"{path.name}, line {number}"
         if not line.strip():
@@ -341,12 +357,19 @@ def _csv_rows(path: Path, columns: Sequence[str], header: bool):
                 )
             if header:
                 continue
-        row = _checked(row, names, label)
+        row = _checked(row, names, label, header)
         yield label, [row[names.index(name)] for name in columns]
 
 
-def _checked(row: list[str], names: Sequence[str], label: str) -> list[str]:
+def _checked(
+    row: list[str], names: Sequence[str], label: str, header: bool
+) -> list[str]:
     """A row, which is empty or has a field for each column."""
+    if header and row == names and len(names) > 1:
+        raise ValueError(
+            "A table must name its columns only once; were two files joined? Leave the "
+            f"line out. Received: {label} with {shown(row)}"
+        )
     if row and len(row) != len(names):
         raise ValueError(
             f"Every line must have {len(names)} fields, as the first. "

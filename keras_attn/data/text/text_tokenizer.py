@@ -18,8 +18,9 @@ import numpy as np
 
 from keras_attn.checks import check_positive
 from keras_attn.data.text import tokenizer_files as files
-from keras_attn.data.text.base_tokenizer import TokenDecoder, check_texts
+from keras_attn.data.text.base_tokenizer import TokenDecoder, check_text, check_texts
 from keras_attn.data.text.conventions import Convention, Vocabulary
+from keras_attn.data.text.setting_keys import CLEAN_UP_BYTE_PAIRS
 from keras_attn.extras import requires_extra
 
 # What transformers' `clean_up_tokenization` replaces, in its order.
@@ -65,6 +66,7 @@ class TextTokenizer(TokenDecoder):
         self.truncation_side = settings.get("truncation_side") or "right"
         self._settings = json.dumps(files.kept_settings(settings))
         self._cleans_up = bool(settings.get("clean_up_tokenization_spaces"))
+        self._may_clean_up |= bool(settings.get(CLEAN_UP_BYTE_PAIRS))
         self._prompts = json.dumps(settings.get("prompts") or {})
         self.prompt = settings.get("prompt") or ""
         side, segment = settings.get("padding_side"), settings.get("pad_token_type_id")
@@ -200,7 +202,7 @@ class TextTokenizer(TokenDecoder):
             parse_special_tokens: Whether a special token in the text, such as "[MASK]",
                 becomes its id. False reads it as ordinary text.
         """
-        _check_text("text", text)
+        check_text("text", text)
         if not parse_special_tokens:
             return self._tokenize([text])[0]
         return self._encode_around_special_tokens(text)
@@ -382,7 +384,7 @@ class TextTokenizer(TokenDecoder):
         check_texts(texts)
         texts = list(texts)
         for text in texts:
-            _check_text(name, text)
+            check_text(name, text)
         if self.prompt and name == "texts":
             texts = [self.prompt + text for text in texts]
         if parse_special_tokens:
@@ -433,29 +435,19 @@ def truncated_lengths(
     }
 
 
-def _check_text(name: str, text: object) -> None:
-    if not isinstance(text, str):
-        raise TypeError(
-            f"`{name}` must be text of type `str`; decode bytes with `.decode()`. "
-            f"Received: {text!r} of type {type(text).__name__}"
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"`{name}` must be text that UTF-8 can encode, without unpaired "
-            f"surrogates. Received: {text!r}"
-        ) from error
-
-
 def training_corpus(texts: Iterable[str]) -> list[str]:
     """The texts that are not blank.
 
     Raises:
+        TypeError: If one is no text.
         ValueError: If there are none.
     """
     check_texts(texts)
-    corpus = [text for text in texts if text.strip()]
+    corpus = []
+    for text in texts:
+        check_text("texts", text)
+        if text.strip():
+            corpus.append(text)
     if not corpus:
         raise ValueError(
             "`texts` must have at least one text that is not blank, to train the "

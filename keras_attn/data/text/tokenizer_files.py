@@ -7,12 +7,17 @@ checked when a file is read, so that an error can name the file.
 import contextlib
 import json
 import os
+import warnings
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_attn.data.text.sentence_settings import PROMPTS, sentence_settings
-from keras_attn.data.text.setting_keys import check_refused
+from keras_attn.data.text.setting_keys import (
+    CLEAN_UP_BYTE_PAIRS,
+    check_refused,
+    unknown_keys,
+)
 from keras_attn.file_reading import (
     MAX_PIECES,
     MAX_VOCABULARY_ENTRIES,
@@ -40,6 +45,7 @@ SETTING_OF_ROLE = {
 }
 # Settings that another library's pipeline needs; `write_settings` keeps them.
 _KEPT = (
+    CLEAN_UP_BYTE_PAIRS,
     "add_bos_token",
     "add_eos_token",
     "added_tokens_decoder",
@@ -59,6 +65,7 @@ _KEPT = (
 # Hugging Face writes 10^30 where there is no maximum.
 _LONGEST = 10**9
 _FLAGS = (
+    CLEAN_UP_BYTE_PAIRS,
     "add_bos_token",
     "add_eos_token",
     "add_prefix_space",
@@ -120,6 +127,8 @@ def read_settings(folder: str | os.PathLike) -> dict[str, Any]:
             found = _checked_settings(read_json(path, max_entries=_MAX_SETTINGS), path)
             check_refused(found, path, packed is not None)
             settings |= found
+    if "max_len" in settings:  # Of older folders.
+        settings.setdefault("model_max_length", settings["max_len"])
     if packed is not None:
         settings = _lengths_of(packed, settings) | settings
     return settings | sentence_settings(folder, settings)
@@ -141,8 +150,26 @@ def _checked_settings(settings, path):
             )
     for name in ("extra_ids", "pad_token_type_id"):
         check_count(settings, name, path)
-    check_length(settings, "model_max_length", path)
+    for name in ("max_len", "model_max_length"):
+        check_length(settings, name, path)
     return settings
+
+
+def warn_of_unknown(folder: str | os.PathLike) -> None:
+    """Warns of settings that are not known, which may change ids.
+
+    Args:
+        folder: A folder in the Hugging Face layout, which `read_settings` has read.
+    """
+    for name in ("special_tokens_map.json", SETTINGS):
+        path = find_file(folder, name)
+        unknown = path and unknown_keys(read_json(path, max_entries=_MAX_SETTINGS))
+        if unknown:
+            warnings.warn(
+                f"{name} has settings that are not known, and not applied: "
+                f"{shown(unknown)}. Received: {str(path)!r}",
+                stacklevel=2,
+            )
 
 
 def check_count(fields: Mapping[str, Any], name: str, path: Path) -> None:

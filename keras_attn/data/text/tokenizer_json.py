@@ -22,6 +22,16 @@ _PUNCTUATION = r"[!-/:-@\[-`{-~]"
 _BLANKS = r"[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 _PATTERNS = (r"\s+", " {2,}", _PUNCTUATION, _BLANKS)
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
+_BYTE_LEVEL = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+# In transformers it belongs to the class, not to the file.
+CLIP_DECODER = {
+    "type": "Sequence",
+    "decoders": [
+        _BYTE_LEVEL | {"add_prefix_space": True},
+        {"type": "Replace", "pattern": {"Regex": r"</w>\z"}, "content": ""},
+        {"type": "Replace", "pattern": {"String": "</w>"}, "content": " "},
+    ],
+}
 
 
 def wordpiece_json(
@@ -51,7 +61,7 @@ def wordpiece_json(
             "lowercase": lower_case,
         },
         pre_tokenizer={"type": "BertPreTokenizer"},
-        decoder={"type": "WordPiece", "prefix": "##", "cleanup": False},
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
         model={
             "type": "WordPiece",
             "unk_token": convention.tokens["unknown"],
@@ -109,7 +119,7 @@ def clip_json(
             "normalizers", {"type": "NFC"}, _replace(r"\s+", " "), {"type": "Lowercase"}
         ),
         pre_tokenizer=_sequence("pretokenizers", word, _byte_level(False)),
-        decoder=_sequence("decoders", _byte_level(True), _replace("</w>", " ")),
+        decoder=CLIP_DECODER,
         model=_byte_pairs(pieces, merges) | {"end_of_word_suffix": "</w>"},
     )
 
@@ -234,12 +244,7 @@ def _added(token: AddedToken) -> dict[str, Any]:
 
 
 def _byte_level(prefix: bool) -> dict[str, Any]:
-    return {
-        "type": "ByteLevel",
-        "add_prefix_space": prefix,
-        "trim_offsets": True,
-        "use_regex": True,
-    }
+    return _BYTE_LEVEL | {"add_prefix_space": prefix}
 
 
 def _byte_pairs(pieces, merges) -> dict[str, Any]:

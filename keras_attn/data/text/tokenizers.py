@@ -15,6 +15,7 @@ from keras_attn.data.text.base_tokenizer import (
     FORMAT,
     SPECIAL_PIECES,
     Tokenizer,
+    check_text,
 )
 from keras_attn.data.text.text_tokenizer import (
     check_trained_size,
@@ -74,6 +75,7 @@ class CharacterTokenizer(Tokenizer):
     @described_as(Tokenizer.encode)
     def encode(self, text: str) -> list[int]:
         """Returns one id per character, without start or end token."""
+        check_text("text", text)
         return [self._ids.get(c, self.unknown_token_id) for c in text]
 
     def _join(self, ids: list[int]) -> str:
@@ -172,6 +174,7 @@ class SubwordTokenizer(Tokenizer):
     @described_as(Tokenizer.encode)
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without start or end token."""
+        check_text("text", text)
         return self._model.encode(text).ids
 
     def _join(self, ids: list[int]) -> str:

@@ -33,6 +33,8 @@ BERT_TOKENS = {
     "mask": "[MASK]",
 }
 _PREFIX = "##"
+# What decoding puts no blank before, as in the reference.
+_CLOSING = (*".?!,", "n't", "'m", "'s", "'ve", "'re")
 _FLAGS = ("do_lower_case", "strip_accents")
 # In the reference, a longer word is unknown.
 _MAX_CHARACTERS = 100
@@ -48,7 +50,8 @@ class WordPieceTokenizer(GraphTokenizer):
     character is a word; for an uncased model text is lower-cased without accents. A
     piece that continues a word begins with "##". A word that pieces cannot spell, or
     that has more than 100 characters, is one unknown token. All of this matches the
-    reference exactly; `decode` returns words with one blank between tokens.
+    reference exactly. `decode` returns words with one blank between tokens, but before
+    a full stop, a comma, a question mark or an exclamation mark.
 
     Rows are `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, segments 0 and 1.
 
@@ -256,8 +259,11 @@ class WordPieceTokenizer(GraphTokenizer):
         )
 
     def _join(self, ids: list[int]) -> str:
-        text = " ".join(self.pieces[index] for index in ids)
-        return text.replace(f" {_PREFIX}", "")
+        pieces = (self.pieces[index] for index in ids)
+        spaced = (
+            piece if piece.startswith(_CLOSING) else f" {piece}" for piece in pieces
+        )
+        return "".join(spaced).removeprefix(" ").replace(f" {_PREFIX}", "")
 
 
 @functools.cache
@@ -275,7 +281,9 @@ def bert_convention(tokens: Mapping[str, str]) -> Convention:
 def _read_listed(path: Path) -> list[str]:
     """The pieces of a `vocab.txt`."""
     pieces = files.read_lines(path)
-    return pieces[:-1] if pieces[-1] == "" else pieces
+    pieces = pieces[:-1] if pieces[-1] == "" else pieces
+    # As in the reference; no text has blanks inside a word.
+    return [piece.rstrip() for piece in pieces]
 
 
 def _read_packed(path: Path) -> tuple[list[str], dict[str, Any]]:
