@@ -131,8 +131,13 @@ def predict(
         )
         from keras_attn.cli.prediction.texts import predict_texts
 
-    network = open_network(model, finetuned)
     sources = inputs or ["-"]
+    if output is not None and output.resolve() in [Path(x).resolve() for x in sources]:
+        raise ValueError(
+            "--output must be another file than INPUT, which would be replaced. "
+            f"Received: --output {output}"
+        )
+    network = open_network(model, finetuned)
     task, kind = network.result.task, format_of(format, output)
     is_image = task in _OF_IMAGES
     useless = {

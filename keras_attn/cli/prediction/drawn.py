@@ -3,6 +3,7 @@
 Legend: h and w pixels of a file, C channels.
 """
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from PIL import Image
 
 from keras_attn.data.images.instance_masks import decode_mask
+from keras_attn.file_writing import write_atomically
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.panels import class_colors
 from keras_attn.viz.drawing.plots import figure_to_array
@@ -50,6 +52,18 @@ def targets_in(folder: Path, files: Sequence[Path], option: str) -> list[Path]:
             f"Received: {option} {str(folder)!r} with {replaced.name}"
         )
     return targets
+
+
+def save_png(path: Path, pixels: np.ndarray) -> None:
+    """Writes a PNG file, complete or not at all.
+
+    Args:
+        path: The file. Missing folders are made.
+        pixels: uint8, (h, w) or (h, w, C).
+    """
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "png")
+    write_atomically(path, content.getvalue())
 
 
 def save_objects(
@@ -100,7 +114,7 @@ def save_objects(
             clip_on=True,
             bbox={"facecolor": color, "edgecolor": "none", "pad": line},
         )
-    Image.fromarray(figure_to_array(figure)).save(path)
+    save_png(path, figure_to_array(figure))
 
 
 def save_classes(
@@ -131,7 +145,7 @@ def save_classes(
             loc="upper right",
             prop={"family": font_families(), "size": _points(_FONT_PIXELS * unit)},
         )
-    Image.fromarray(figure_to_array(figure)).save(path)
+    save_png(path, figure_to_array(figure))
 
 
 def _as_color(image: np.ndarray) -> np.ndarray:

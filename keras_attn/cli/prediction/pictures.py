@@ -12,7 +12,12 @@ import numpy as np
 from PIL import Image
 
 from keras_attn.cli.finetuning.result import Result
-from keras_attn.cli.prediction.drawn import save_classes, save_objects, targets_in
+from keras_attn.cli.prediction.drawn import (
+    save_classes,
+    save_objects,
+    save_png,
+    targets_in,
+)
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.texts import predicted
@@ -89,6 +94,11 @@ def predict_masks(
     names = network.result.class_names
     targets = targets_in(folder, files, "--masks") if folder else []
     pictures = targets_in(drawn, files, "--save-images") if drawn else []
+    if folder and drawn and folder.resolve() == drawn.resolve():
+        raise ValueError(
+            "--masks and --save-images must be different folders: their files have the "
+            f"same names. Received: {str(folder)!r} for both"
+        )
     if targets or pictures:
         # No file is written if there is a bad one among the images.
         with working("Checking the images"):
@@ -97,11 +107,9 @@ def predict_masks(
     for number, (path, image, labels) in enumerate(label_maps(network, files)):
         row: dict[str, Any] = {"file": str(path)}
         if targets:
-            targets[number].parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(labels).save(targets[number])
+            save_png(targets[number], labels)
             row["mask"] = str(targets[number])
         if pictures:
-            pictures[number].parent.mkdir(parents=True, exist_ok=True)
             save_classes(pictures[number], image, labels, names)
         counts = np.bincount(labels.reshape(-1), minlength=len(names)) / labels.size
         pairs = zip(names, counts, strict=True)
@@ -156,7 +164,6 @@ def predict_objects(
         found = network({network.image_input: fitted})
         objects = _objects(network.result, found, image.shape[:2], size, min_score)
         if pictures:
-            pictures[number].parent.mkdir(parents=True, exist_ok=True)
             names = network.result.class_names
             save_objects(pictures[number], image, objects, names)
         if as_lists:
