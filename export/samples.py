@@ -83,9 +83,7 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
         given = _by_position(signature, sample_inputs)
     result = {}
     for name, spec in specs.items():
-        # NumPy's own strings would lose zeros at the end of a file.
-        array = np.asarray(given[name], object if spec.dtype == tf.string else None)
-        array = array.astype(spec.dtype.as_numpy_dtype)
+        array = _as_array(f"sample_inputs[{name!r}]", given[name], spec.dtype)
         if not spec.shape.is_compatible_with(array.shape) or 0 in array.shape:
             raise ValueError(
                 f"`sample_inputs[{name!r}]` must have the shape {tuple(spec.shape)}, "
@@ -93,6 +91,31 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
             )
         result[name] = array
     return result
+
+
+def _as_array(name: str, value: Any, dtype: tf.DType) -> np.ndarray:
+    """A value of the caller in the dtype of its input.
+
+    Raises:
+        ValueError: If it is no array, or has a number that the dtype cannot hold.
+    """
+    wanted = dtype.as_numpy_dtype
+    try:
+        # NumPy's own strings would lose zeros at the end of a file.
+        given = np.asarray(value, object if dtype == tf.string else None)
+        array = given.astype(wanted)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must be an array of {dtype.name}. Received: a value of type "
+            f"{type(value).__name__}, {error}"
+        ) from error
+    if (dtype.is_integer or dtype.is_bool) and not np.array_equal(array, given):
+        first = given[array != given].flat[0]
+        raise ValueError(
+            f"`{name}` must be {dtype.name}, which cannot hold each of its numbers. "
+            f"Received: {first} in an array of {given.dtype}"
+        )
+    return array
 
 
 def _by_structure(structure: Any, sample: Any) -> dict[str, Any] | None:

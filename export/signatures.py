@@ -150,6 +150,7 @@ def signatures_of(
             "`model` must be a `keras.Model` or a `keras_attn.decoding."
             f"IncrementalPair`. Received: model={model!r}"
         )
+    _check_call(model)
     if sample_inputs is not None and not model.built:
         model(keras.tree.map_structure(tf.convert_to_tensor, sample_inputs))
     if is_declared(model):
@@ -161,6 +162,23 @@ def signatures_of(
         note = f"left out, because only training needs it: {names}"
         return [replace(serve, notes=(*serve.notes, note))]
     return [_from_sample(SERVE, model, sample_inputs)]
+
+
+def _check_call(model: keras.Model) -> None:
+    """Raises if a model is called with several arguments that it needs."""
+    needed = [
+        name
+        for name, argument in inspect.signature(model.call).parameters.items()
+        if argument.default is argument.empty
+        and argument.kind in (argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) > 1:
+        names = ", ".join(needed)
+        raise ValueError(
+            "`model.call` must take its inputs in one argument, such as a dictionary: "
+            f"export a functional model around it, `keras.Model([{names}], "
+            f"model({names}))` of `keras.Input` tensors. Received: call({names})"
+        )
 
 
 def _pair_of(model: Any, max_length: int | None) -> IncrementalPair:
@@ -191,8 +209,10 @@ def _declared(name: str, model: keras.Model) -> Signature:
     outputs = _output_names(model, output_structure(model))
     notes += _renamed(outputs, _valid_names(outputs))
     by_key = _in_order(structure, names, tensors)
+    batch = (None,) if _took_its_batch(model) else ()
     specs = {
-        key: _spec(key, tensor.shape, tensor.dtype) for key, tensor in by_key.items()
+        key: _spec(key, (*batch, *tensor.shape[len(batch) :]), tensor.dtype)
+        for key, tensor in by_key.items()
     }
     indices, lengths = (
         {
@@ -212,6 +232,16 @@ def _declared(name: str, model: keras.Model) -> Signature:
         index_ranges=indices,
         length_ranges=lengths,
         structure=keras.tree.pack_sequence_as(structure, names),
+    )
+
+
+def _took_its_batch(model: keras.Model) -> bool:
+    """Whether the batch size of a model may be that of the first batch it was given.
+
+    Keras builds a `Sequential` without `Input` on it, and then takes any other.
+    """
+    return isinstance(model, keras.Sequential) and not any(
+        getattr(layer, "stateful", False) for layer in model.layers
     )
 
 

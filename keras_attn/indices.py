@@ -170,8 +170,10 @@ def _argument_range(operation, node, tensor, attribute, passing) -> IndexRange |
     """The range that an operation allows for its argument `tensor`."""
     import keras
 
-    if isinstance(operation, keras.Model):
-        inner = (getattr(operation, "_functional", None) or operation).inputs
+    graph = getattr(operation, "_functional", None) or operation
+    # A subclassed model has none.
+    inner = getattr(graph, "inputs", None)
+    if isinstance(operation, keras.Model) and inner:
         outer = node.input_tensors
         if len(inner) != len(outer):
             return None

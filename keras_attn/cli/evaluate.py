@@ -223,6 +223,11 @@ def _save(found: "Evaluation", folder: Path) -> None:
     from keras_attn.file_writing import write_atomically
 
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / "scores.json").exists():
+        # Of an earlier evaluation, which may have had other worst examples.
+        for pattern in ("confusion.csv", "worst.csv", "worst.png", "worst_*_*.png"):
+            for path in folder.glob(pattern):
+                path.unlink()
     text = json.dumps(_as_json(found), indent=2, ensure_ascii=False) + "\n"
     write_atomically(folder / "scores.json", text.encode())
     tables: dict[Literal["confusion", "worst"], Sequence[dict[str, Any]]] = {

@@ -157,7 +157,6 @@ def predict(
         )
         from keras_attn.cli.prediction.texts import predict_texts
 
-    network = open_network(model, finetuned)
     sources = inputs or ["-"]
     if output is not None and any(
         output.resolve() == Path(each).resolve() for each in sources if each != "-"
@@ -166,6 +165,7 @@ def predict(
             "--output must be another file than INPUT, which would be replaced. "
             f"Received: --output {output}"
         )
+    network = open_network(model, finetuned)
     task, kind = network.result.task, format_of(format, output)
     is_image = task in _OF_IMAGES
     useless = {

@@ -29,19 +29,31 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     """The settings that the run in a folder was started with; None without a run.
 
     Raises:
-        ValueError: If the folder holds a translator but no settings.
+        ValueError: If they are damaged.
     """
-    import json
+    from keras_attn.file_reading import read_json
 
-    try:
-        return json.loads((folder / _SETTINGS).read_bytes())
-    except FileNotFoundError:
-        if (folder / "translator.json").exists():
-            raise ValueError(
-                "--run-dir holds a translator that this command did not train; choose "
-                f"another folder. Received: {str(folder)!r}"
-            ) from None
-        return None
+    path = folder / _SETTINGS
+    return read_json(path) if path.exists() else None
+
+
+def check_is_free(folder: Path, *more: str) -> None:
+    """Raises if a folder in which no run was started has what a run writes.
+
+    Args:
+        folder: The folder.
+        *more: Names of files and folders that the command writes besides.
+
+    Raises:
+        ValueError: If it has one of them, which would be replaced, or gone on with.
+    """
+    found = [name for name in sorted({*_WRITTEN, *more}) if (folder / name).exists()]
+    if found:
+        raise ValueError(
+            "--run-dir must be a new folder or the folder of this run; it has files "
+            f"that would be replaced. Received: {str(folder)!r} with "
+            f"{', '.join(found)}"
+        )
 
 
 def claim(folder: Path, settings: dict[str, Any]) -> None:
@@ -50,8 +62,9 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
     This process then owns the folder. Of several processes, the first one writes.
 
     Raises:
-        ValueError: If it holds a run with other settings, another process owns it, or
-            the processes have other settings or folders than each other.
+        ValueError: If it holds a run with other settings, or files that a run would
+            replace; another process owns it; or the processes have other settings or
+            folders than each other.
     """
     import json
 
@@ -59,6 +72,8 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
     from keras_attn.processes import check_same, is_writer
 
     is_new = not holds_run(folder, settings)
+    if is_new:
+        check_is_free(folder)
     text = json.dumps(settings, indent=2) + "\n"
     check_same("command, options and data", text)
     if is_writer():

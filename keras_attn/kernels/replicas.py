@@ -63,18 +63,33 @@ def mean_loss(total, count=1.0):
     replica = _replica()
     if replica is None:
         return share
-    whole = replica.all_reduce("MEAN", ops.stop_gradient(share))
-    return (share + ops.stop_gradient(whole - share)) / replica.num_replicas_in_sync
+    return of_all_replicas(share) / replica.num_replicas_in_sync
+
+
+def of_all_replicas(loss):
+    """A loss with its own gradient, and as its value the mean over all replicas."""
+    return loss + ops.stop_gradient(mean_over_replicas(ops.stop_gradient(loss)) - loss)
 
 
 def mean_weights(weights):
-    """Weights whose mean over the batch of all replicas is 1.
+    """Weights with which Keras' mean of all targets is a weighted mean.
 
-    With them Keras' mean of all targets is a weighted mean. Weights of 0 stay 0.
+    On one device their mean is 1. Weights of 0 stay 0. On several, Keras averages the
+    means over each replica's targets: a replica with fewer has smaller weights.
     """
     total = mean_over_replicas(ops.sum(weights))
-    count = mean_over_replicas(ops.cast(ops.size(weights), weights.dtype))
+    count = ops.cast(ops.size(weights), weights.dtype)
     return weights * (count / ops.maximum(total, 1e-6))
+
+
+def row_weights(weights):
+    """Weights of rows with which Keras' mean on each replica is one of all rows.
+
+    Args:
+        weights: (P,) or (P, 1), of this replica's rows.
+    """
+    count = ops.cast(ops.shape(weights)[0], weights.dtype)
+    return weights * (count / ops.maximum(mean_over_replicas(count), 1e-6))
 
 
 def first_row(count):
@@ -88,6 +103,11 @@ def first_row(count):
         return 0
     counts = replica.all_gather(ops.reshape(count, (1,)), axis=0)
     return ops.sum(counts[: replica.replica_id_in_sync_group])
+
+
+def has_replicas():
+    """Whether this is one of several replicas."""
+    return _replica() is not None
 
 
 def _replica():

@@ -45,6 +45,7 @@ from keras_attn.input_checks import (
 from keras_attn.input_checks import (
     check_rows as check_masked_rows,
 )
+from keras_attn.kernels.replicas import of_all_replicas
 from keras_attn.layers.adaptation.adaptable import (
     RestoresAdapters,
     copy_kernels,
@@ -58,7 +59,7 @@ from keras_attn.layers.adaptation.quantization import (
     quantize,
 )
 from keras_attn.models.parts.known_sizes import with_known_sizes
-from keras_attn.models.parts.label_ranges import check_labels
+from keras_attn.models.parts.label_ranges import check_class_weight, check_labels
 from keras_attn.models.parts.preprocessing_fields import steps_of
 from keras_attn.models.parts.random_states import (
     load_random_states,
@@ -315,6 +316,7 @@ class Functional(keras.Model):
     def fit(self, x=None, y=None, *args, **kwargs):
         """Checks arrays, then trains as `keras.Model.fit` does."""
         self._check_examples(x, y)
+        check_class_weight(self, kwargs.get("class_weight"))
         batch_size = args[0] if args else kwargs.get("batch_size")
         check_rows(x, batch_size, kwargs.get("validation_split") or 0.0)
         validation = kwargs.get("validation_data")
@@ -348,6 +350,8 @@ class Functional(keras.Model):
     ):
         """The loss of `compile`, of Keras' own a mean over the positions that count.
 
+        Under `tf.distribute` it is that of the rows of all replicas.
+
         Args:
             x: As in Keras.
             y: As in Keras.
@@ -355,8 +359,11 @@ class Functional(keras.Model):
             sample_weight: As in Keras; see `weights_of_means`.
             training: As in Keras.
         """
-        sample_weight = weights_of_means(self.loss, sample_weight)
-        return super().compute_loss(x, y, y_pred, sample_weight, training)
+        sample_weight = weights_of_means(
+            self.loss, sample_weight, y_pred, self.output_names
+        )
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        return of_all_replicas(loss)
 
     @functools.cached_property
     def _ranges(self) -> dict[str, IndexRange]:

@@ -49,6 +49,29 @@ def check_labels(model: keras.Model, labels) -> None:
         check_indices(shown, array, (0, outputs[name].shape[-1]))
 
 
+def check_class_weight(model: keras.Model, class_weight: Any) -> None:
+    """Raises if classes cannot be weighted: if a row has several of them.
+
+    Keras would take the largest label of a text for its class, or fail for pixels.
+
+    Args:
+        model: A model.
+        class_weight: The argument of `fit`.
+
+    Raises:
+        ValueError: If the output has a class at each position.
+    """
+    outputs = keras.tree.flatten(model.output)
+    if class_weight is None or len(outputs) != 1 or len(outputs[0].shape) < 3:
+        return
+    raise ValueError(
+        "`class_weight` needs one class for each row, and this model has one at each "
+        "position: pass `sample_weight=np.take(weights, labels)` with an array "
+        "`weights`, or put these weights into the data set. Received: "
+        f"class_weight={class_weight!r}, output of shape {tuple(outputs[0].shape)}"
+    )
+
+
 def _is_sparse(loss) -> bool:
     if isinstance(loss, str):
         return loss in (_SPARSE, "SparseCategoricalCrossentropy")

@@ -76,7 +76,7 @@ def test_a_folder_belongs_to_one_run(command, corpus, run_dir, tmp_path):
     assert "seed was 0, is 7" in line and "hidden_dim was 6, is 256" in line
     Translator.load(run_dir).save(tmp_path)
     line = command.refuses("train", *corpus, "--run-dir", tmp_path)
-    assert "did not train" in line
+    assert "must be a new folder or the folder of this run" in line
 
 
 def test_texts_that_are_refused(command, corpus, tmp_path):

@@ -7,6 +7,7 @@ import keras
 import model_cases
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 from keras_attn.export import export, load_runner, verify
@@ -66,6 +67,47 @@ def test_model_must_be_a_keras_model(tmp_path):
 def test_subclassed_model_without_sample_inputs(build, tmp_path):
     with pytest.raises(ValueError, match="`sample_inputs` is needed: `model` does not"):
         export(build("Subclassed"), tmp_path / "m")
+
+
+def test_a_call_of_several_arguments(tmp_path):
+    class Sum(keras.Model):
+        def call(self, first, second, training=False):
+            return first + second
+
+    model = Sum()
+    with pytest.raises(ValueError, match=r"one argument.*Received: call\(first, sec"):
+        export(model, tmp_path / "m", sample_inputs=[np.ones((1, 2))] * 2)
+    inputs = [layers.Input((2,), name=name) for name in ("first", "second")]
+    around = keras.Model(inputs, model(*inputs))
+    report = export(around, tmp_path / "m.onnx")
+    assert list(report.inputs["serve"]) == ["first", "second"]
+
+
+def test_a_sequential_takes_other_batches_than_its_first(tmp_path):
+    """`fit` of 64 rows builds it on (32, 5), and Keras then takes any number."""
+    model = keras.Sequential([layers.Dense(3)])
+    model(np.ones((32, 5), "float32"))
+    report = export(model, tmp_path / "m.onnx")
+    (shape,) = report.inputs["serve"].values()
+    assert shape == "float32 (?, 5)"
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (np.full((2, 3), 2**33), "be int32, .* Received: 8589934592 in .* int64"),
+        (np.array([[1.0, 1.5, 2.0]]), "be int32, .* Received: 1.5 in .* float64"),
+        ([["a", "b", "c"]], "an array of int32. Received: a value of type list"),
+        ([[1, 2, 3], [1]], "an array of int32. Received: a value of type list"),
+        (tf.data.Dataset.range(3), "an array of int32. Received: .* _RangeDataset"),
+    ],
+)
+def test_a_sample_that_an_input_cannot_hold(sample, message, tmp_path):
+    """It was cut to the dtype, so that something else was compared."""
+    numbers = layers.Input((3,), dtype="int32", name="numbers")
+    model = keras.Model(numbers, layers.Rescaling(2)(numbers))
+    with pytest.raises(ValueError, match=rf"`sample_inputs\['numbers'\]` .*{message}"):
+        export(model, tmp_path / "m", sample_inputs=sample)
 
 
 def test_model_that_fails_on_random_inputs(tmp_path):

@@ -174,5 +174,18 @@ def test_mask_may_have_integers_0_and_1():
         runner({**inputs, "padding_mask": np.array([0.0, 1.0])})
 
 
+def test_a_list_of_integers_is_converted_to_unsigned_ones():
+    """Lists, as of JSON, are int64 in NumPy, which it does not cast to uint8."""
+    engine = Identity()
+    engine.signatures = {"serve": SignatureInfo({"x": TensorInfo((2,), "uint8")}, {})}
+    runner = Runner(engine)
+    assert runner({"x": [0, 255]})["x"].dtype == "uint8"
+    for wrong in ([0, 256], [-1, 0]):
+        with pytest.raises(ValueError, match=r"x'\]` must be in \[0, 256\)"):
+            runner({"x": wrong})
+    with pytest.raises(ValueError, match="must be uint8. Received: dtype=float64"):
+        runner({"x": [0.0, 1.0]})
+
+
 def test_tensor_info_prints_as_a_shape():
     assert str(TensorInfo((None, 3), "int32")) == "int32 (?, 3)"

@@ -84,3 +84,48 @@ def test_metrics_have_the_weights_that_are_given(model, batch):
     # Keras counts the mean weight of each row.
     assert float(metric.count) == pytest.approx(batch[2].mean(axis=1).sum())
     assert float(metric.result()) == pytest.approx(found["loss"], rel=1e-6)
+
+
+def two_outputs(kind):
+    """Losses of two outputs, and their labels, in each structure that Keras takes."""
+    inputs = keras.Input((5, 3), name="words")
+    tensors = {"a": keras.layers.Identity(name="a")(inputs), "b": inputs + 1.0}
+    tensors["b"] = keras.layers.Identity(name="b")(tensors["b"])
+    outputs = tensors if kind == "dictionary" else list(tensors.values())
+    return Functional(inputs, tensors["a"] if kind == "one" else outputs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "losses", "expected"),
+    [
+        ("one", {"a": "mse"}, 9.0),
+        ("one", ["mse"], 9.0),
+        ("list", {"b": "mae", "a": "mse"}, 13.0),
+        ("list", {"b": keras.losses.MeanAbsoluteError("sum"), "a": "mse"}, 21.0),
+        ("list", ["mse", keras.losses.MeanAbsoluteError("sum")], 21.0),
+        ("dictionary", ["mse", "mae"], 13.0),
+        ("dictionary", ["mse", keras.losses.MeanAbsoluteError("sum")], 21.0),
+    ],
+)
+def test_one_tensor_of_weights_for_losses_in_any_structure(kind, losses, expected):
+    """Of all positions with the same error, three of row 0 count, and none of row 1."""
+    model = two_outputs(kind)
+    model.compile("sgd", losses, run_eagerly=True)
+    words, weights = np.full((2, 5, 3), 3.0, "float32"), np.zeros((2, 5), "float32")
+    weights[0, 1:4] = 1.0
+    zeros = np.zeros_like(words)
+    labels = {
+        "one": zeros,
+        "list": [zeros, zeros],
+        "dictionary": {"a": zeros, "b": zeros},
+    }
+    found = model.test_on_batch(words, labels[kind], weights, return_dict=True)
+    assert found["loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_classes_of_positions_cannot_be_weighted(model, batch):
+    """Keras would weigh a text by the class of its largest label."""
+    inputs, labels, _ = batch
+    model.compile("sgd", keras_loss())
+    with pytest.raises(ValueError, match="`class_weight` needs one class for each row"):
+        model.fit(inputs, labels, class_weight={0: 1.0, 1: 2.0})

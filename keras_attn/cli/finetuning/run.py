@@ -34,6 +34,7 @@ from keras_attn.cli.opened_model import warn_of_random_weights
 from keras_attn.cli.plan import short
 from keras_attn.cli.run_owner import check_has_no_owner
 from keras_attn.cli.runs import (
+    check_is_free,
     claim,
     extend,
     holds_run,
@@ -43,6 +44,7 @@ from keras_attn.cli.runs import (
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, yolo_folders
+from keras_attn.data.text.sentencepiece import MODEL_FILES
 from keras_attn.models import save_checkpoint, save_lora
 from keras_attn.models.checkpoints.saving import can_be_saved
 from keras_attn.models.parts.keras_state import undone, without_allocating
@@ -62,7 +64,17 @@ _JOBS: dict[str, type[Job]] = {
     "detection": ObjectJob,
     "instance_segmentation": ObjectJob,
 }
-_MODEL_FILES = ("config.json", "model.safetensors", "model.keras", RESULT_FILE)
+# Besides what every run writes. The tokenizer's depend on its kind.
+_FILES = (
+    "README.md",
+    "adapters",
+    "config.json",
+    "model.safetensors",
+    RESULT_FILE,
+    *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.json"),
+    "tokenizer_config.json",
+    *MODEL_FILES,
+)
 _WEIGHT_DECAY = 0.01
 _CLIPPED_NORM = 1.0
 _WARMUP = 0.1
@@ -118,7 +130,7 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
                 _say_figures(result)
                 return settings.run_dir
         else:
-            _check_is_free(settings.run_dir)
+            check_is_free(settings.run_dir, *_FILES)
             with working("Checking the files"):
                 for part in job.files():
                     part.check()
@@ -156,17 +168,6 @@ def _epochs_before(job: Job, identity: dict[str, Any]) -> int:
             f"Received: --epochs {settings.epochs} after {before}"
         )
     return before
-
-
-def _check_is_free(folder: Path) -> None:
-    """Raises if a folder in which no run was started has a model."""
-    found = [name for name in _MODEL_FILES if (folder / name).exists()]
-    if found:
-        raise ValueError(
-            "--run-dir must be a new folder or the folder of this run; it has a "
-            f"model that would be replaced. Received: {str(folder)!r} with "
-            f"{', '.join(found)}"
-        )
 
 
 @contextlib.contextmanager

@@ -97,6 +97,11 @@ def predict_masks(
     names = network.result.class_names
     targets = targets_in(folder, files, "--masks") if folder else []
     pictures = targets_in(drawn, files, "--save-images") if drawn else []
+    if folder and drawn and folder.resolve() == drawn.resolve():
+        raise ValueError(
+            "--masks and --save-images must be different folders: their files have the "
+            f"same names. Received: {str(folder)!r} for both"
+        )
     if targets or pictures:
         # No file is written if there is a bad one among the images.
         with working("Checking the images"):

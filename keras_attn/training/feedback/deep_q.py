@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_positive, check_rank, check_share
-from keras_attn.kernels.replicas import mean_weights
+from keras_attn.kernels.replicas import mean_weights, of_all_replicas
 
 
 def td_targets(rewards, is_last, next_values, discount):
@@ -155,7 +155,8 @@ class DeepQ(keras.Model):
             (self._q_value, ops.max(values, axis=-1)),
         ):
             metric.update_state(ops.mean(numbers, axis=-1), sample_weight=is_real)
-        return super().compute_loss(x, targets, taken, weights, training)
+        loss = super().compute_loss(x, targets, taken, weights, training)
+        return of_all_replicas(loss)
 
     def targets(self, x, y, values):
         """The targets of every step, (B, T, Q), without a gradient.

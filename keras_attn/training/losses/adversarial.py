@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks import check_positive
+from keras_attn.kernels.replicas import mean_loss
 from keras_attn.kernels.runtime import require_tensorflow
 
 
@@ -201,8 +202,11 @@ class AdversarialTrainer(keras.Model):
         return {metric.name: metric.result() for metric in self.metrics}
 
     def _log(self, name, loss, labels):
-        # Weighted by the number of images: the last batch may be smaller.
-        self._mean_losses[name].update_state(loss, sample_weight=ops.shape(labels)[0])
+        # Weighted by the number of images: the last batch may be smaller, and leave a
+        # replica of `tf.distribute` without any.
+        count = ops.shape(labels)[0]
+        loss = ops.where(count > 0, loss, ops.zeros_like(loss))
+        self._mean_losses[name].update_state(loss, sample_weight=count)
 
     def _generate(self, labels, seed_generator, training=True):
         (shape,) = (x.shape for x in self.generator.inputs if x.name == "noise")
@@ -221,7 +225,8 @@ class AdversarialTrainer(keras.Model):
             real, fake = self._score(images, labels), self._score(generated, labels)
             return hinge_discriminator_loss(real, fake)
 
-        value = _update(self.discriminator, self.discriminator_optimizer, loss)
+        rows = ops.shape(labels)[0]
+        value = _update(self.discriminator, self.discriminator_optimizer, loss, rows)
         self._log("discriminator", value, labels)
 
     def _update_generator(self, labels):
@@ -229,7 +234,8 @@ class AdversarialTrainer(keras.Model):
             generated = self._generate(labels, self.seed_generator)
             return hinge_generator_loss(self._score(generated, labels))
 
-        value = _update(self.generator, self.generator_optimizer, loss)
+        rows = ops.shape(labels)[0]
+        value = _update(self.generator, self.generator_optimizer, loss, rows)
         self._log("generator", value, labels)
 
 
@@ -247,13 +253,19 @@ def _built_optimizer(optimizer, default_rate, network, auto_scale_loss):
     return optimizer
 
 
-def _update(network, optimizer, compute_loss):
-    """Updates a network by one step of its optimizer; returns the loss."""
+def _update(network, optimizer, compute_loss, rows):
+    """Updates a network by one step of its optimizer.
+
+    Returns:
+        The mean loss of the rows, which are those of one replica.
+    """
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
         loss = compute_loss()
-        scaled = optimizer.scale_loss(loss)
+        # The gradients of replicas are added up.
+        of_all = mean_loss(loss * ops.cast(rows, loss.dtype), rows)
+        scaled = optimizer.scale_loss(of_all)
     weights = network.trainable_weights
     gradients = tape.gradient(scaled, [weight.value for weight in weights])
     optimizer.apply(gradients, weights)
