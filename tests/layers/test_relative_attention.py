@@ -30,6 +30,7 @@ from keras_attn.layers.embeddings.relative_position_encoding import (
 )
 from keras_attn.ops.relative import (
     relative_distances,
+    relative_scores,
     relative_shift,
     relative_sinusoids,
 )
@@ -291,3 +292,34 @@ def test_keras_masks_are_padding_masks():
 def test_wrong_calls_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         make().call(**{"inputs": draw(B, T, D), **call})
+
+
+def test_one_head_in_rows_together():
+    """TensorFlow 2.21 multiplies (3, 1, 7, 12) by (1, 1, 12, 14) beyond its memory."""
+    rng = np.random.default_rng(23)
+
+    def drawn(*shape):
+        return rng.normal(size=shape).astype("float32")
+
+    query, key, position_key = (
+        drawn(3, 1, 7, 12),
+        drawn(3, 1, 7, 12),
+        drawn(1, 1, 14, 12),
+    )
+    biases = {f"{name}_bias": drawn(1, 12) for name in ("content", "position")}
+    shared = {
+        **biases,
+        "segment_bias": drawn(1, 12),
+        "segment_embedding": drawn(2, 1, 12),
+    }
+    same = rng.integers(0, 2, (3, 7, 7)) == 1
+
+    def scores(rows):
+        found = relative_scores(
+            query[rows], key[rows], position_key, **shared, same_segment=same[rows]
+        )
+        return ops.convert_to_numpy(found)
+
+    together = scores(slice(0, 3))
+    for row in range(3):
+        assert_close(together[row], scores(slice(row, row + 1))[0])
