@@ -19,6 +19,8 @@ except ImportError:  # Windows.
 
 # A work folder is called `.<target>-<random>.partial`.
 _PARTIAL = ".partial"
+# A full disk, a limit that is reached, a disk that fails.
+_OF_DISKS = (errno.ENOSPC, getattr(errno, "EDQUOT", None), errno.EFBIG, errno.EIO)
 # Arguments of Linux' `renameat2`.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
@@ -72,15 +74,22 @@ def open_atomically(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
     Raises:
         IsADirectoryError: If `path` is a folder, which is never replaced by a file.
+        OSError: If the disk is full or fails; its `filename` is `path`.
     """
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a folder", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as partial, partial.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with replacing(path) as partial, partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in _OF_DISKS or error.filename is not None:
+            raise
+        # A write does not know the name of its file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_atomically(path: str | os.PathLike, content: bytes) -> None:

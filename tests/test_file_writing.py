@@ -57,6 +57,20 @@ def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["b.bin"]
 
 
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    """A write does not know the name of its file."""
+
+    def fail(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError) as found:
+        write_atomically(tmp_path / "b.bin", b"two")
+    assert found.value.errno == errno.ENOSPC
+    assert found.value.filename == str(tmp_path / "b.bin")
+    assert not list(tmp_path.iterdir())
+
+
 def test_folder_is_restored_if_the_last_rename_fails(tmp_path, monkeypatch):
     target = tmp_path / "m"
     target.mkdir()

@@ -42,6 +42,11 @@ COMMANDS = {
 # A function called `list` would hide Python's.
 _FUNCTIONS = {"list": "list_models"}
 _RESUMABLE = ("train", "finetune", "demo", "search")
+# Of TensorFlow and of JAX, in messages of many lines.
+_OUT_OF_MEMORY = re.compile(
+    r"OOM when allocating .*?(?= by allocator|$)|RESOURCE_EXHAUSTED: Out of memory.*",
+    re.MULTILINE,
+)
 _EXIT_CODES = (
     "Exit codes: 0 success; 1 a check failed (an artefact disagrees, the demo did not "
     "learn); 2 wrong usage, with one line on stderr; 130 interrupted. In the examples, "
@@ -146,16 +151,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _is_user_error(error: Exception) -> bool:
     """Whether the type of an exception is one that tells a user what to change."""
-    types = (TyperException, ValueError, TypeError, OSError, ImportError)
+    types = (TyperException, ValueError, TypeError, OSError, ImportError, MemoryError)
     # Types from modules that are slow to import: if not imported, they were not raised.
     export_errors = sys.modules.get("keras_attn.export.errors")
     if export_errors is not None:
         types += (export_errors.ExportError,)
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:
+        errors = tensorflow.errors
         # Such as for a token id outside an embedding.
-        types += (tensorflow.errors.InvalidArgumentError,)
-    return isinstance(error, types)
+        types += (errors.InvalidArgumentError,)
+        # Memory, or a disk to which TensorBoard's events are written.
+        types += (errors.ResourceExhaustedError, errors.PermissionDeniedError)
+    return isinstance(error, types) or _is_out_of_memory(error)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether there is not enough memory, as TensorFlow, JAX or NumPy say it."""
+    return isinstance(error, MemoryError) or bool(_OUT_OF_MEMORY.search(str(error)))
 
 
 def _message(error: Exception) -> str:
@@ -165,7 +178,14 @@ def _message(error: Exception) -> str:
         return f"{error.format_message()} See `{command} --help`."
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}"
-    return _without_frame(str(error)) or type(error).__name__
+    if _is_out_of_memory(error):
+        found = _OUT_OF_MEMORY.search(str(error))
+        return (
+            "out of memory: use a smaller batch, shorter texts or smaller images, "
+            f"--precision or --lora. Received: {found[0] if found else error}"
+        )
+    full = re.search(r"\S+; (?:No space left on device|Permission denied)", str(error))
+    return full[0] if full else _without_frame(str(error)) or type(error).__name__
 
 
 def _without_frame(text: str) -> str:

@@ -57,11 +57,11 @@ def own(folder: Path) -> None:
                 f"ended, or choose another folder. Received: {str(folder)!r}"
             )
         time.sleep(_POLL_SECONDS)
+    _owned[path] = file
     file.truncate(0)
     # With `--processes`, the command that has started this process.
     file.write(f"process {parent_id() or os.getpid()} on {platform.node()}")
     file.flush()
-    _owned[path] = file
 
 
 def check_has_no_owner(folder: Path) -> None:
@@ -80,7 +80,8 @@ def release_all() -> None:
         path, file = _owned.popitem()
         with contextlib.suppress(OSError):
             path.unlink()
-        file.close()
+        with contextlib.suppress(OSError):  # A full disk has not taken its text.
+            file.close()
 
 
 def _is_locked(file: IO[str]) -> bool:

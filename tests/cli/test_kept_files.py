@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_predictions_do_not_replace_what_they_are_of(command, bert, table):
 def test_masks_and_pictures_of_one_folder(tmp_path):
     """The pictures had the names of the masks, and replaced them."""
     Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / "a.png")
-    network: object = SimpleNamespace(result=SimpleNamespace(class_names=["a"]))
+    network: Any = SimpleNamespace(result=SimpleNamespace(class_names=["a"]))
     out = tmp_path / "out"
     rows = predict_masks(network, [str(tmp_path / "a.png")], folder=out, drawn=out)
     with pytest.raises(ValueError, match="--masks and --save-images must be different"):

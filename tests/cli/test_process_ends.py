@@ -197,6 +197,20 @@ def test_an_owner_gives_a_folder_up(tmp_path):
     assert not [*tmp_path.glob("*/*")]
 
 
+def test_a_full_disk_leaves_no_owner(tmp_path):
+    """The name of the owner cannot be written: here by a limit of the process."""
+    resource = pytest.importorskip("resource", reason="Windows has no such limits")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            own(tmp_path)
+        release_all()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_system_without_locks_checks_nothing(tmp_path, monkeypatch):
     def refuse(*arguments):
         raise OSError(run_owner.errno.ENOLCK, "No locks available")

@@ -318,6 +318,28 @@ def test_errors_of_many_lines_are_printed_in_one(command, failing):
     assert command.refuses("list") == "error: No space left: a/b\n"
 
 
+def test_memory_and_disks_that_are_full(command, failing):
+    """As TensorFlow, JAX and NumPy say it, in many lines or as another type."""
+    oom = "OOM when allocating tensor with shape[32,512,768] and type float on GPU:0"
+    graph = (
+        f"Graph execution error:\n\nDetected at node a\n\n{oom} by allocator b\n\t[["
+    )
+    jax = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes."
+    for error, cause in (
+        (tf.errors.ResourceExhaustedError(None, None, graph), oom),
+        (RuntimeError(f"{jax}\nmore"), jax),
+        (MemoryError("Unable to allocate 8 TiB"), "Unable to allocate 8 TiB"),
+    ):
+        failing(error)
+        line = command.refuses("list")
+        assert "out of memory: use a smaller batch" in line
+        assert line.endswith(f"Received: {cause}\n")
+    full = "{{node a}} r/logs/events.v2; No space left on device\n\tFailed to flush"
+    failing(tf.errors.ResourceExhaustedError(None, None, full))
+    line = command.refuses("list")
+    assert line == "error: r/logs/events.v2; No space left on device\n"
+
+
 def test_errors_of_a_layer_are_printed_without_the_frame_of_keras(command, failing):
     inputs = keras.Input((7,))
     layer = keras.layers.Dense(3)
