@@ -117,7 +117,8 @@ NEXT_TESTS ?= tests/test_private_names.py tests/test_api.py tests/kernels tests/
 test-next: $(NEXT)/.next  ## layers, kernels and models on the nightly Keras; by hand
 	$(NEXT)/bin/python -c "import keras, tensorflow; print(keras.__version__, tensorflow.__version__)"
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(NEXT)/bin/python -m pytest $(WORKERS) \
-		--variations $(VARIATIONS) -m "$(SUITE)" -W "ignore::DeprecationWarning" $(NEXT_TESTS)
+		--variations $(VARIATIONS) -m "$(SUITE)" -W "ignore::DeprecationWarning" \
+		-W "ignore:.*destroy the mask:UserWarning" $(NEXT_TESTS)
 
 $(NEXT)/.next: pyproject.toml
 	$(PYTHON) -m venv $(NEXT)
