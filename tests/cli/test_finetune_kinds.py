@@ -62,6 +62,14 @@ def test_columns_say_the_task(tmp_path, header, task, columns):
     assert kind.task == task and "a.csv" in kind.why
 
 
+def test_a_list_of_objects_is_a_table(tmp_path):
+    """Not COCO's, whatever its columns are called."""
+    path = tmp_path / "a.json"
+    rows = [{"text": "a", "label": "b", "info": "c"}]
+    path.write_text(json.dumps(rows, indent=2))
+    assert kind_of(path).task == "text_classification"
+
+
 def test_options_name_other_columns(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "a", "b": "c", "d": "e", "chosen": "f"}) + "\n")
