@@ -4,11 +4,12 @@ import io
 import json
 from dataclasses import asdict, dataclass, field
 from os import PathLike
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from keras_attn.file_writing import write_atomically
 
 _WIDTH = 100
 
@@ -79,7 +80,7 @@ class ExportReport:
         Args:
             path: The file; an existing one is overwritten.
         """
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        write_atomically(path, f"{self.to_json()}\n".encode())
 
     def __str__(self) -> str:
         table = Table(show_header=False, title=f"Export to {self.format}")

@@ -51,7 +51,7 @@ def replacing(path: Path) -> Iterator[Path]:
         OSError: If the file system refuses the write (permissions, space).
     """
     remove_leftovers(path)
-    work, lock = _work_folder(path)
+    work, lock = make_work_folder(path)
     try:
         yield work / path.name
         _move(work / path.name, path, backup=_backup(work, path))
@@ -134,8 +134,18 @@ def _backup(work: Path, path: Path) -> Path:
     return work / f"{path.name}.replaced"
 
 
-def _work_folder(path: Path) -> tuple[Path, int | None]:
-    """Makes and locks a work folder; returns it and its lock, see `_lock`."""
+def make_work_folder(path: Path) -> tuple[Path, int | None]:
+    """Makes and locks a work folder for what is to be written to a path.
+
+    If this process is killed, `remove_leftovers` of the path removes it.
+
+    Args:
+        path: The target, a file or a folder. Its parent folder must exist.
+
+    Returns:
+        The folder, which the caller removes, and its lock, which the caller closes:
+        a file descriptor; None if the system has no such locks.
+    """
     while True:
         work = Path(
             tempfile.mkdtemp(prefix=f".{path.name}-", suffix=_PARTIAL, dir=path.parent)

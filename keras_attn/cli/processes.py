@@ -44,6 +44,8 @@ _STDERR = 2
 _ABORT_SECONDS = 3600
 _SAVING_SECONDS = 3600
 _FAILED = 2
+# What JAX says in process 0 if the port is in use.
+_NO_SERVER = "Failed to start RPC server"
 # JAX raises errors of several types for what Gloo, NCCL and its own service report.
 _LOST = re.compile(r"Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|CoordinationService")
 
@@ -125,7 +127,7 @@ def _check(count: int | None, coordinator: str | None, number: int | None) -> No
     if coordinator is None:
         return
     host, colon, port = coordinator.rpartition(":")
-    if not (host and colon and port.isdigit()):
+    if not (host and colon and port.isdecimal() and 0 < int(port) < 2**16):
         raise ValueError(
             "--coordinator must be an address and a port, such as 10.0.0.1:1234. "
             f"Received: --coordinator {coordinator!r}"
@@ -265,6 +267,12 @@ def _joined(
                 INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
             )
         reason = str(error).strip().partition("\n")[0]
+        if count > 1 and _NO_SERVER in reason:
+            raise ConnectionError(
+                "--coordinator must be a port of this machine that is free: another "
+                "program listens there, or the machine has no such address. "
+                f"Received: --coordinator {coordinator}, --process-id {number}"
+            ) from error
         if count > 1 and _LOST.search(reason) and parent_id() is not None:
             # The same in each process, so it is said once.
             raise ConnectionError(

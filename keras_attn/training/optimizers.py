@@ -21,8 +21,9 @@ class AdamW(keras.optimizers.AdamW):
     `keras_attn.kernels.adamw`. On other backends, with `amsgrad` and in a distribution
     strategy, it is Keras' own.
 
-    One result differs from Keras', and is the published one: where a token occurs
-    twice in a batch, the gradients of its embedding are summed before they are squared.
+    One result differs from Keras', and is the published one, also with `amsgrad` and in
+    a strategy: where a token occurs twice in a batch, the gradients of its embedding
+    are summed before they are squared.
 
     Args:
         learning_rate: As for `keras.optimizers.AdamW`.
@@ -49,6 +50,11 @@ class AdamW(keras.optimizers.AdamW):
         """Updates one variable and its two moments."""
         learning_rate = learning_rate * self._factor(variable)
         if not self._uses_kernel():
+            if is_tensorflow():
+                import tensorflow as tf
+
+                # Sums repeated rows.
+                gradient = tf.convert_to_tensor(gradient)
             super().update_step(gradient, variable, learning_rate)
             return
         index = self._get_variable_index(variable)

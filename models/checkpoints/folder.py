@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_attn.file_reading import read_json, shown
+from keras_attn.file_writing import make_work_folder, remove_leftovers
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.tensors import (
     Index,
@@ -275,22 +276,31 @@ def write_folder(
     # Renaming is atomic only within a file system, and an existing folder may be a
     # mount point, so the temporary folder is inside it, or next to a new one.
     is_new = not path.exists()
-    stage = (path.parent if is_new else path) / f".checkpoint.{os.getpid()}.partial"
-    shutil.rmtree(stage, ignore_errors=True)
-    stage.mkdir(parents=True)
+    target = path if is_new else path / "checkpoint"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(target)
+    work, lock = make_work_folder(target)
     try:
-        parts = [tensors]
-        if files.can_be_split:
-            parts = list(shards(tensors, max_shard_bytes))
-        texts = {**(others or {}), files.config: config}
-        _write_files(stage, texts, parts, files.weights, apart or {})
-    except BaseException:
-        shutil.rmtree(stage)
-        raise
-    if is_new:
-        stage.rename(path)
-    else:
-        _replace_files(stage, path, files)
+        # The work folder itself is only for its owner to read.
+        stage = work / "folder"
+        stage.mkdir()
+        try:
+            parts = [tensors]
+            if files.can_be_split:
+                parts = list(shards(tensors, max_shard_bytes))
+            texts = {**(others or {}), files.config: config}
+            _write_files(stage, texts, parts, files.weights, apart or {})
+        except BaseException:
+            shutil.rmtree(work)
+            raise
+        if is_new:
+            stage.rename(path)
+        else:
+            _replace_files(stage, path, files)
+        shutil.rmtree(work)
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _write_files(folder, texts, parts, weights, apart):
@@ -331,7 +341,6 @@ def _replace_files(stage, folder, files):
     for name in sorted(written, key=lambda name: name == files.config):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(stage / name, folder / name)
-    shutil.rmtree(stage)
 
 
 def preview(names, most=6):

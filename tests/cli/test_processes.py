@@ -261,6 +261,18 @@ def test_others_that_do_not_come_are_named(corpus, tmp_path):
 
 
 @pytest.mark.runs
+def test_a_port_that_is_in_use_is_named(corpus, tmp_path):
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        address = f"127.0.0.1:{busy.getsockname()[1]}"
+        options = ["--processes", 2, "--coordinator", address, "--process-id", 0]
+        out, _ = start(corpus, tmp_path / "run", 1, *options).communicate(timeout=300)
+    assert "error: --coordinator must be a port of this machine that is free" in out
+    assert address in out and "Traceback" not in out
+
+
+@pytest.mark.runs
 def test_an_error_of_all_processes_is_printed_once(corpus, tmp_path):
     process = start(
         corpus, tmp_path / "run", 1, "--processes", 2, "--model", "bert_base"
@@ -290,6 +302,10 @@ def test_texts_that_another_process_has_said(tmp_path, monkeypatch, capfd):
         (["--coordinator", "a:1", "--process-id", 0], "with --processes"),
         (
             ["--processes", 2, "--coordinator", "a", "--process-id", 0],
+            "an address and a port",
+        ),
+        (
+            ["--processes", 2, "--coordinator", "a:65536", "--process-id", 0],
             "an address and a port",
         ),
         (

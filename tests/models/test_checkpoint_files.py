@@ -382,8 +382,8 @@ def test_a_crash_while_renaming_never_leaves_a_mixture(tmp_path, monkeypatch):
         with pytest.raises(FileNotFoundError, match="has no config.json"):
             load_checkpoint(folder)
         # Nothing is lost: the remaining files are complete in the temporary folder.
-        (stage,) = folder.glob("*.partial")
-        assert (stage / "config.json").exists()
+        (work,) = folder.glob("*.partial")
+        assert (work / "folder/config.json").exists()
         save_checkpoint(model, folder)
         assert {file.name for file in folder.iterdir()} == {
             "config.json",
@@ -391,12 +391,14 @@ def test_a_crash_while_renaming_never_leaves_a_mixture(tmp_path, monkeypatch):
         }
 
 
-def test_leftovers_of_a_killed_process_do_no_harm(checkpoint):
-    stage = checkpoint / ".checkpoint.1.partial"
-    stage.mkdir()
+def test_leftovers_of_a_killed_process_are_removed(checkpoint):
+    """They are as large as the model, and each killed process left one."""
+    stage = checkpoint / ".checkpoint-a1b2c3d4.partial/folder"
+    stage.mkdir(parents=True)
     (stage / "model.safetensors").write_bytes(b"half")
     model = load_checkpoint(checkpoint)
     save_checkpoint(model, checkpoint)
+    assert not list(checkpoint.glob("*.partial"))
     again = load_checkpoint(checkpoint)
     for one, two in zip(again.weights, model.weights, strict=True):
         np.testing.assert_array_equal(

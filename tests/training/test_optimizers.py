@@ -93,20 +93,31 @@ def test_excluded_weights_do_not_decay():
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="only TensorFlow has IndexedSlices"
 )
-def test_gradients_of_repeated_rows_are_summed_before_squaring():
+@pytest.mark.parametrize("kind", ["plain", "amsgrad", "strategy"])
+def test_gradients_of_repeated_rows_are_summed_before_squaring(kind):
+    """Also where it is Keras' own, which squares each: a device would learn another."""
     import tensorflow as tf
 
+    options = {"amsgrad": kind == "amsgrad"}
+    strategy = tf.distribute.get_strategy()
+    if kind == "strategy":
+        strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     values = np.random.default_rng(0).normal(size=(3, 2)).astype("float32")
     values, rows, shape = map(tf.constant, (values, [0, 1, 1], [4, 2]))
     slices = tf.IndexedSlices(values, rows, dense_shape=shape)
-    found, expected = (keras.Variable(np.ones((4, 2), "float32")) for _ in range(2))
-    for optimizer, gradient, variable in (
-        (AdamW(1e-2), slices, found),
-        (keras.optimizers.AdamW(1e-2), tf.convert_to_tensor(slices), expected),
+    found = []
+    for cls, gradient in (
+        (AdamW, slices),
+        (keras.optimizers.AdamW, tf.convert_to_tensor(slices)),
     ):
+        with strategy.scope():
+            variable = keras.Variable(np.ones((4, 2), "float32"))
+            optimizer = cls(1e-2, **options)
+            optimizer.build([variable])
         for _ in range(3):
-            optimizer.apply([gradient], [variable])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+            strategy.run(optimizer.apply, ([gradient], [variable]))
+        found.append(np.asarray(variable))
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-6)
 
 
 @pytest.mark.skipif(

@@ -45,6 +45,7 @@ from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, yolo_folders
 from keras_attn.data.text.sentencepiece import MODEL_FILES
+from keras_attn.file_writing import replacing
 from keras_attn.models import save_checkpoint, save_lora
 from keras_attn.models.checkpoints.saving import can_be_saved
 from keras_attn.models.parts.keras_state import undone, without_allocating
@@ -408,7 +409,8 @@ def _save(model: Any, job: Job, result: Result) -> None:
     else:
         # A compiled model is saved with its optimizer, twice as large as itself.
         model.optimizer, model.compiled = None, False
-        model.save(folder / "model.keras")
+        with replacing(folder / "model.keras") as partial:
+            model.save(partial)
     write_card(folder, model, job, result)
     result.save(folder)
 
