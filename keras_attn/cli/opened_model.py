@@ -197,9 +197,15 @@ def load_tokenizer_of(path: Path) -> Any:
 
 
 @contextlib.contextmanager
-def saying_warnings() -> Iterator[None]:
-    """Says the warnings of what is loaded in the block."""
-    with warnings.catch_warnings(record=True) as caught:
+def saying_warnings(doing: str = "") -> Iterator[None]:
+    """Says the warnings of what is loaded in the block, after it.
+
+    Args:
+        doing: Shown beside a spinner in the meantime; empty for no spinner.
+    """
+    # A spinner silences warnings, so that it must be around what catches them.
+    spinner = working(doing) if doing else contextlib.nullcontext()
+    with spinner, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
     for each in caught:
@@ -241,7 +247,7 @@ def _declared(model: "keras.Model", path: Path) -> "keras.Model":
 def _load_checkpoint(path: Path, task: str | None) -> "keras.Model":
     from keras_attn import models
 
-    with saying_warnings(), working("Loading the model"):
+    with saying_warnings("Loading the model"):
         return models.load_checkpoint(path, task)
 
 

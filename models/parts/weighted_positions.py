@@ -82,10 +82,9 @@ def _of_mean(loss, weights):
     if weights is None or not is_mean:
         return weights
     weights = ops.cast(weights, "float32")
-    sizes = tuple(weights.shape)[1:]
-    if not sizes or all(size == 1 for size in sizes):
+    if not is_of_keras or all(size == 1 for size in tuple(weights.shape)[1:]):
         return row_weights(weights)
-    return mean_weights(weights) if is_of_keras else row_weights(weights)
+    return mean_weights(weights)
 
 
 def _kind(loss) -> tuple[bool, bool]:
