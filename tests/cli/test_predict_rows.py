@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from data.image_sets import write_image
 
 from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.opened_model import load_tokenizer_of
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.output import writing
@@ -125,3 +128,13 @@ def test_files_of_a_folder_that_are_no_images_are_counted(tmp_path, capsys):
     (tmp_path / "c.heic").write_bytes(b"x")
     assert [path.name for path in list_files([str(tmp_path)])] == ["a.png", "b.JPG"]
     assert "1 file of another kind (.heic 1)" in capsys.readouterr().err
+
+
+def test_settings_of_a_tokenizer_that_are_not_known_are_noted(tmp_path, capsys):
+    """On stderr: standard output has the predictions."""
+    folder = tmp_path / "gpt2"
+    shutil.copytree(Path(__file__).parents[1] / "data/references/gpt2", folder)
+    (folder / "tokenizer_config.json").write_text('{"later_setting": "x"}')
+    load_tokenizer_of(folder)
+    out, err = capsys.readouterr()
+    assert not out and "not known, and not applied: ['later_setting']" in err

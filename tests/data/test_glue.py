@@ -350,4 +350,4 @@ def test_tokenizers_and_pipelines_take_the_texts(tmp_path):
             ids, tensors["segment_ids"].numpy(), labels.numpy(), strict=True
         ):
             seen.append((tokenizer.decode(row[segments == 1]), int(label)))
-    assert sorted(seen) == [("he moved .", 0), ("he ran far .", 1), ("he sat .", 2)]
+    assert sorted(seen) == [("he moved.", 0), ("he ran far.", 1), ("he sat.", 2)]
