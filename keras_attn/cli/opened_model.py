@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attn.cli.terminal import say, working
+from keras_attn.cli.terminal import note, say, working
 
 if TYPE_CHECKING:
     import keras
@@ -192,24 +192,18 @@ def load_tokenizer_of(path: Path) -> Any:
             return load_tokenizer(ours)
         except ValueError:
             pass  # Hugging Face has a file of the same name.
-    with saying_warnings():
+    with noting_warnings():
         return load_text_tokenizer(path)
 
 
 @contextlib.contextmanager
-def saying_warnings(doing: str = "") -> Iterator[None]:
-    """Says the warnings of what is loaded in the block, after it.
-
-    Args:
-        doing: Shown beside a spinner in the meantime; empty for no spinner.
-    """
-    # A spinner silences warnings, so that it must be around what catches them.
-    spinner = working(doing) if doing else contextlib.nullcontext()
-    with spinner, warnings.catch_warnings(record=True) as caught:
+def noting_warnings() -> Iterator[None]:
+    """Prints the warnings of what is loaded in the block to stderr, a line each."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
     for each in caught:
-        say(str(each.message), "yellow")
+        note(str(each.message))
 
 
 def _keras_file(path: Path, task: str | None) -> Path:
@@ -247,8 +241,12 @@ def _declared(model: "keras.Model", path: Path) -> "keras.Model":
 def _load_checkpoint(path: Path, task: str | None) -> "keras.Model":
     from keras_attn import models
 
-    with saying_warnings("Loading the model"):
-        return models.load_checkpoint(path, task)
+    with working("Loading the model"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model = models.load_checkpoint(path, task)
+    for each in caught:
+        say(str(each.message), "yellow")
+    return model
 
 
 def _translator_inputs(

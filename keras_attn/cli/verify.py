@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from keras_attn.cli import options
-from keras_attn.cli.opened_model import load_tokenizer_of, open_model, saying_warnings
+from keras_attn.cli.opened_model import load_tokenizer_of, noting_warnings, open_model
 from keras_attn.cli.samples import check_calibrated, input_shapes, read_samples
 from keras_attn.cli.served_text import served_length, takes_text
 from keras_attn.cli.startup import importing_tensorflow
@@ -62,7 +62,7 @@ def verify(
         kind = FORMATS[runner.format].quantization_of(artefact)
     check_calibrated(kind, samples)
     opened = open_model(model, task)
-    with saying_warnings():
+    with noting_warnings():
         text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
     if text_tokenizer is None and takes_text(runner) and opened.has_tokenizer:
         text_tokenizer = load_tokenizer_of(opened.path)

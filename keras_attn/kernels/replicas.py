@@ -88,6 +88,8 @@ def row_weights(weights):
     Args:
         weights: (P,) or (P, 1), of this replica's rows.
     """
+    if not has_replicas():
+        return weights
     count = ops.cast(ops.shape(weights)[0], weights.dtype)
     return weights * (count / ops.maximum(mean_over_replicas(count), 1e-6))
 

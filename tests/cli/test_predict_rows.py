@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from parity.folders import altered
 
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.generation_settings import note_settings
+from keras_attn.cli.opened_model import load_tokenizer_of
 from keras_attn.cli.prediction.inputs import list_files
 from keras_attn.cli.prediction.network import Network, open_network
 from keras_attn.cli.prediction.output import writing
@@ -169,3 +172,13 @@ def test_settings_of_a_generation_that_are_not_applied(fields, said, tmp_path, c
     assert all(each in error for each in said)
     note_settings(tmp_path / "nowhere", end_token_id=2)
     assert capsys.readouterr().err == ""
+
+
+def test_settings_of_a_tokenizer_that_are_not_known_are_noted(tmp_path, capsys):
+    """On stderr: standard output has the predictions."""
+    folder = tmp_path / "gpt2"
+    shutil.copytree(Path(__file__).parents[1] / "data/references/gpt2", folder)
+    (folder / "tokenizer_config.json").write_text('{"later_setting": "x"}')
+    load_tokenizer_of(folder)
+    out, err = capsys.readouterr()
+    assert not out and "not known, and not applied: ['later_setting']" in err

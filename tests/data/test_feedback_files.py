@@ -119,7 +119,7 @@ def test_rankings_that_are_refused(tmp_path, change, message):
         (
             "a.jsonl",
             "\n[1]\n",
-            r"A list must be one of JSON objects. .*a.jsonl, object 1: 1",
+            "must be one of JSON objects.*a.jsonl, object 1: 1",
         ),
         ("a.jsonl", "{\n", "one JSON object. Received: a.jsonl, line 1: .*complete"),
         ("a.jsonl", "\n", "The table must have rows"),

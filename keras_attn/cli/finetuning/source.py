@@ -1,6 +1,7 @@
 """MODEL: a name, a checkpoint folder or a `.keras` file, with the head of a task."""
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,8 @@ from keras_attn.cli.opened_model import (
     is_checkpoint,
     is_translator,
     load_tokenizer_of,
-    saying_warnings,
 )
-from keras_attn.cli.terminal import working
+from keras_attn.cli.terminal import say, working
 from keras_attn.file_reading import size_of
 from keras_attn.models.checkpoints.description import class_names_of
 from keras_attn.models.checkpoints.families import family_of
@@ -159,8 +159,15 @@ class Source:
             with working("Loading the model"):
                 return load_keras_file(self._file())
         given = self._for_checkpoint(options)
-        with saying_warnings(), working("Loading the model"):
-            return models.load_checkpoint(self.path, head, **given)
+        with (
+            working("Loading the model"),
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("always", UserWarning)
+            model = models.load_checkpoint(self.path, head, **given)
+        for each in caught:
+            say(str(each.message), "yellow")
+        return model
 
     def sketch(self, head: str, options: dict[str, Any]) -> Any:
         """The same model without its weights; call it in a graph."""

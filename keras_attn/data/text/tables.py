@@ -57,8 +57,8 @@ def read_columns(
 
     Args:
         path: A UTF-8 file: `.csv` or `.tsv`; or `.jsonl`, `.ndjson` or `.json` with one
-            JSON object per line, or a list of objects. `.gz` may follow. Empty rows, of
-            blanks and delimiters, are left out: see `empty_rows`.
+            JSON object per line; or `.json` with a list of objects. `.gz` may follow.
+            Empty rows, of blanks and delimiters, are left out: see `empty_rows`.
         columns: Names of the columns, or keys of the objects. Others are left out.
         header: Whether the first line of a `.csv` or `.tsv` names the columns.
             Otherwise their names are "1", "2", ….
@@ -233,7 +233,7 @@ def _lines_with_names(path: Path, header: bool) -> Iterator[tuple[str, Sequence[
 def _json_objects(path) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """The object of each line; None for an empty line."""
     text = _read(path)
-    if text.lstrip()[:1] == "[":
+    if _suffix(path) == ".json" and text.lstrip().startswith("["):
         found = parse_json_list(text.encode(), path, _MAX_ENTRIES, unique_keys=True)
         for number, value in enumerate(found, 1):
             label = f"{path.name}, object {number}"
