@@ -116,11 +116,7 @@ def test_rankings_that_are_refused(tmp_path, change, message):
         ),
         ("a.jsonl", b"{}\n\xff\n", "a.jsonl must be UTF-8; line 2 is not"),
         ("a.jsonl", "{}\n", r"must have \['prompt', .*line 1 without \['prompt', "),
-        (
-            "a.jsonl",
-            "\n[1]\n",
-            "must be one of JSON objects.*a.jsonl, object 1: 1",
-        ),
+        ("a.jsonl", "\n[1]\n", "one JSON object. Received: a.jsonl, line 2.*a list"),
         ("a.jsonl", "{\n", "one JSON object. Received: a.jsonl, line 1: .*complete"),
         ("a.jsonl", "\n", "The table must have rows"),
         ("a.txt", "", r"must end in one of \['.csv', '.tsv', '.jsonl'.*a.txt"),
