@@ -130,11 +130,12 @@ def test_an_exported_file_has_the_same_scores(command, tmp_path):
 def test_numbers_of_texts(command, tmp_path):
     # Not around a mean, because `predict` rounds to six digits.
     scale = LabelScale(0, 60_000)
-    result = Result("text_regression", columns={"text": "text"}, max_length=8)
+    columns = {"text": "text", "label": "price"}
+    result = Result("text_regression", columns=columns, max_length=8)
     folder = bert(tmp_path / "run", result, scale)
     prices = 120_000 + 40_000 * np.arange(6)
     rows = [*zip(TEXTS, prices.tolist(), strict=True)]
-    data = write_csv(tmp_path / "a.csv", [["text", "score"], *rows])
+    data = write_csv(tmp_path / "a.csv", [["text", "price"], *rows])
     scores = [row["score"] for row in predicted(command, folder, data)]
     found = evaluated(command, folder, data)
     errors = np.array(scores) - prices

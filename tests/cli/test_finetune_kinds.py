@@ -29,6 +29,8 @@ def kind_of(path, **options):
     "header, task, columns",
     [
         ("label,text", "text_classification", ("text", None, "label", None)),
+        # As people write headers in a table of Excel.
+        ("Label,TEXT", "text_classification", ("TEXT", None, "Label", None)),
         (
             "premise,hypothesis,class",
             "text_classification",

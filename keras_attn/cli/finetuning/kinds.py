@@ -229,9 +229,14 @@ def _column(
     path: Path,
     option: str,
 ) -> str | None:
-    """The column of an option: the given one, or the first of the usual names."""
+    """The column of an option: the given one, or the first of the usual names.
+
+    Usual names may begin with a capital, or be in capitals, as people write headers.
+    """
     if given is None:
-        return next((name for name in usual if name in names), None)
+        found = {name.casefold(): name for name in reversed(names)}
+        found |= {name: name for name in names}
+        return next((found[name] for name in usual if name in found), None)
     if given not in names:
         raise ValueError(
             f"--{option}-column must be a column of {path.name}, one of "

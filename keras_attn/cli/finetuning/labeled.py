@@ -136,7 +136,7 @@ class EncodedTextJob(TextJob):
     def result(self) -> Result:
         """The columns and the length of a row."""
         columns = {"text": self.kind.text, "second": self.kind.second}
-        columns["prompt"] = self.kind.prompt
+        columns |= {"label": self.kind.label, "prompt": self.kind.prompt}
         return Result(
             task=self.kind.task,
             columns={name: column for name, column in columns.items() if column},

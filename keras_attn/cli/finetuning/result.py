@@ -22,7 +22,7 @@ class Result:
         task: One of `kinds.TASKS`.
         class_names: The classes in the order of the model's outputs.
         columns: The columns of the table that it learned from: `text`, `second`,
-            `prompt`.
+            `label`, `prompt`.
         max_length: Tokens per row.
         image_size: Rows and columns of the inputs; None = as in the files.
         channels: Channels of the images.

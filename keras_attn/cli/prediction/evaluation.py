@@ -68,7 +68,11 @@ def _with_columns(settings: Settings, network: Network) -> Settings:
         return settings
     names = column_names(settings.data, header=settings.header)
     known = network.result.columns
-    for field_name, column in (("text_column", "text"), ("pair_column", "second")):
+    for field_name, column in (
+        ("text_column", "text"),
+        ("pair_column", "second"),
+        ("label_column", "label"),
+    ):
         if getattr(settings, field_name) is None and known.get(column) in names:
             if settings.task not in ("reward", "completion", "preference"):
                 settings = replace(settings, **{field_name: known[column]})
