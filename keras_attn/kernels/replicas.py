@@ -68,6 +68,8 @@ def mean_loss(total, count=1.0):
 
 def of_all_replicas(loss):
     """A loss with its own gradient, and as its value the mean over all replicas."""
+    if not has_replicas():
+        return loss
     return loss + ops.stop_gradient(mean_over_replicas(ops.stop_gradient(loss)) - loss)
 
 
