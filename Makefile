@@ -23,7 +23,7 @@ VARIATIONS ?= none
 IN_TURN := test-variations test-jax test-tpu test-parity
 $(IN_TURN): VARIATIONS := $(VARIATIONS:none=all)
 PYTEST = $(BIN)/python -m pytest $(WORKERS) --variations $(VARIATIONS)
-# The files with a mark: to collect all the others takes a process a quarter of a minute.
+# The files with a mark: to collect all the others takes a process seven seconds.
 MARKED = $$(grep -rl --include='test_*.py' 'mark\.$(1)\b' tests)
 SUITE := not parity and not runs and not shipped and not compiled and not tpu
 # Quiet TensorFlow's start-up notes; its errors still show.

@@ -1,6 +1,7 @@
 """`--processes`: a command in several processes of JAX, one of which is killed."""
 
 import csv
+import functools
 import os
 import signal
 import socket
@@ -182,7 +183,7 @@ def test_a_command_of_which_processes_were_killed_resumes(corpus, tmp_path):
 
     for number in (0, 1):
         process = start(corpus, folder, 3, "--processes", 2)
-        kill_one_when(process, number, lambda: has_saved(number + 1))  # noqa: B023
+        kill_one_when(process, number, functools.partial(has_saved, number + 1))
         out, _ = process.communicate(timeout=60)
         assert process.returncode == 2, out
         assert f"Epoch {number + 1}/3" in out and "held-out pairs" not in out
