@@ -44,8 +44,6 @@ _STDERR = 2
 _ABORT_SECONDS = 3600
 _SAVING_SECONDS = 3600
 _FAILED = 2
-# What JAX says in process 0 if the port is in use.
-_NO_SERVER = "Failed to start RPC server"
 # JAX raises errors of several types for what Gloo, NCCL and its own service report.
 _LOST = re.compile(r"Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|CoordinationService")
 
@@ -238,6 +236,8 @@ def _joined(
     failed = _FailedExit() if count > 1 else None
     try:
         if count > 1:
+            if number == 0:
+                _check_port(coordinator)
             # It would have SIGTERM wait for a step that all have agreed on.
             jax.config.update("jax_enable_preemption_service", False)
             with (
@@ -267,12 +267,6 @@ def _joined(
                 INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
             )
         reason = str(error).strip().partition("\n")[0]
-        if count > 1 and _NO_SERVER in reason:
-            raise ConnectionError(
-                "--coordinator must be a port of this machine that is free: another "
-                "program listens there, or the machine has no such address. "
-                f"Received: --coordinator {coordinator}, --process-id {number}"
-            ) from error
         if count > 1 and _LOST.search(reason) and parent_id() is not None:
             # The same in each process, so it is said once.
             raise ConnectionError(
@@ -288,6 +282,26 @@ def _joined(
     finally:
         console.quiet = False
         keras.distribution.set_distribution(None)
+
+
+def _check_port(coordinator: str | None) -> None:
+    """Raises a ConnectionError if process 0 cannot listen at its port.
+
+    JAX would say so too, but now and then its server ends the process by SIGSEGV instead
+    (jaxlib 0.10).
+    """
+    port = int(str(coordinator).rpartition(":")[2])
+    # As JAX: at all addresses of the machine.
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
+    except OSError as error:
+        raise ConnectionError(
+            "--coordinator must be a port of this machine that is free: "
+            f"{(error.strerror or str(error)).lower()}. "
+            f"Received: --coordinator {coordinator}, --process-id 0"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -268,8 +268,11 @@ def test_a_port_that_is_in_use_is_named(corpus, tmp_path):
         busy.listen()
         address = f"127.0.0.1:{busy.getsockname()[1]}"
         options = ["--processes", 2, "--coordinator", address, "--process-id", 0]
-        out, _ = start(corpus, tmp_path / "run", 1, *options).communicate(timeout=300)
-    assert "error: --coordinator must be a port of this machine that is free" in out
+        process = start(corpus, tmp_path / "run", 1, *options)
+        out, _ = process.communicate(timeout=300)
+    assert process.returncode == 2, out
+    message = "--coordinator must be a port of this machine that is free: address"
+    assert f"error: {message} already in use" in out
     assert address in out and "Traceback" not in out
 
 
