@@ -48,14 +48,8 @@ def calls(row, sizes):
     import numpy as np
 
     from keras_attn import models
-    from keras_attn.training import (
-        GRPO,
-        PPO,
-        RLOO,
-        AdamW,
-        CompletionSampling,
-        as_reward_model,
-    )
+    from keras_attn.models import as_reward_model
+    from keras_attn.training import GRPO, PPO, RLOO, AdamW, CompletionSampling
 
     passes, group_size = ROWS[row]
 

@@ -200,7 +200,7 @@ def loss(row, sizes, is_whole=False):
     """The call of a loss and its gradients, in chunks or from the whole matrix."""
     import tensorflow as tf
 
-    from keras_attn.training import clip_loss, siglip_loss
+    from keras_attn.losses import clip_loss, siglip_loss
 
     scalars = [tf.constant(1 / 0.07)]
     function = whole_clip_loss if is_whole else clip_loss

@@ -31,7 +31,7 @@ from pathlib import Path
 import interleaved
 import tables
 
-from keras_attn.file_writing import write_atomically
+from keras_attn.files.writing import write_atomically
 
 # Besides the default variant of every builder in the registry.
 FURTHER = {"gpt_117m", "gpt3_small", "megatron_1p2b"}
@@ -87,7 +87,7 @@ ERROR_CHARACTERS = 160
 def default_models():
     """The default variant of every builder, `FURTHER` and `PARTS`."""
     from keras_attn import models
-    from keras_attn.models.parts import registry
+    from keras_attn.models.catalog import registry
 
     entries = [registry.entry(name) for name in models.list_models()]
     defaults = {

@@ -55,7 +55,7 @@ def measured(name, topology, size):
     """The row of a model, as JSON can hold it."""
     from keras_attn import models
     from keras_attn.cli.tpu_compile import Request, compile_in_a_process
-    from keras_attn.models.parts import planning, tpu_chips
+    from keras_attn.models.plans import planning, tpu_chips
 
     rows, sequence, overrides = size
     chips = tpu_chips.topology(topology)

@@ -69,7 +69,7 @@ from shape_backbone import (
     with_backbone,
 )
 
-from keras_attn import data, models, training
+from keras_attn import data, metrics, models, training
 from keras_attn.viz import plot_glimpses, save_figure
 from keras_attn.viz.callbacks import GlimpseMaps
 
@@ -139,7 +139,7 @@ def read_questions(shapes, backbone, count, start):
         padding="post",
     )
     masks = [
-        np.array(training.named_objects(batch["masks"], batch["is_named"]))
+        np.array(metrics.named_objects(batch["masks"], batch["is_named"]))
         for batch in batches
     ]
     named_shapes = []
@@ -194,7 +194,7 @@ def fit(model, questions, callback, arguments, folder):
         {"logits": keras.losses.SparseCategoricalCrossentropy(from_logits=True)},
         metrics={
             "logits": ["accuracy"],
-            "attention_scores": training.AttentionInside(GRID_SIZE, max_area=MAX_AREA),
+            "attention_scores": metrics.AttentionInside(GRID_SIZE, max_area=MAX_AREA),
         },
         jit_compile=False,
     )
@@ -277,7 +277,7 @@ def attention_figures(maps, masks, counted=None):
     weights = (areas > 0) & (areas <= MAX_AREA)
     shares, area = [], 0.0
     for number in range(maps.shape[1]):
-        metric = training.AttentionInside(GRID_SIZE)
+        metric = metrics.AttentionInside(GRID_SIZE)
         metric.update_state(masks, maps[:, number], weights)
         figures = metric.result()
         shares.append(float(figures["attention_inside"]))

@@ -68,17 +68,11 @@ from shape_backbone import (
 )
 
 from keras_attn import data, models, viz
+from keras_attn.data import caption_dataset
 from keras_attn.decoding import Beam, generate
-from keras_attn.training import (
-    AdamW,
-    AttentionInside,
-    BackupAndResume,
-    CosineWarmup,
-    SmoothedCrossEntropy,
-    caption_dataset,
-    exact_match,
-    word_objects,
-)
+from keras_attn.losses import SmoothedCrossEntropy
+from keras_attn.metrics import AttentionInside, exact_match, word_objects
+from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 
 MAX_LENGTH = 12  # Tokens of a caption.
 NUM_OBJECTS = (1, 2)

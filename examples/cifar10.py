@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from options import add_training_options, data_folder, new_parser
 
-from keras_attn.data import shuffled_dataset
-from keras_attn.training import AdamW, CosineWarmup, augment_batches
+from keras_attn.data import augment_batches, shuffled_dataset
+from keras_attn.training import AdamW, CosineWarmup
 
 IMAGE_SIZE = 32
 NUM_SHOWN = 5  # Images in a figure.

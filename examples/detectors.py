@@ -4,14 +4,9 @@ import keras
 import numpy as np
 from cifar10 import Stopwatch
 
+from keras_attn.metrics import DetectionScoreLogger, DetectionScores
 from keras_attn.ops import pairwise_iou
-from keras_attn.training import (
-    AdamW,
-    BackupAndResume,
-    CosineWarmup,
-    DetectionScoreLogger,
-    DetectionScores,
-)
+from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 from keras_attn.viz import plot_detections, save_figure
 from keras_attn.viz.callbacks import DetectionBoxes
 

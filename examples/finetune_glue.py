@@ -56,7 +56,8 @@ from text_data import minilm_folder, read_sst2
 
 from keras_attn import models
 from keras_attn.data import load_text_tokenizer, read_glue
-from keras_attn.training import AdamW, LinearWarmup, enable_lora, evaluate_glue
+from keras_attn.metrics import evaluate_glue
+from keras_attn.training import AdamW, LinearWarmup, enable_lora
 
 TASKS = ("SST-2", "CoLA", "MRPC", "STS-B", "RTE")
 RATES = {

@@ -54,7 +54,7 @@ import keras
 import numpy as np
 from options import add_training_options, new_parser, parse_with_smoke
 
-from keras_attn import data, models, training
+from keras_attn import data, metrics, models, training
 from keras_attn.data.synthetic.social_scene import ACTIONS, FACING, OFFERING
 from keras_attn.training.feedback.episodes import as_float
 from keras_attn.viz import plot_interaction, save_figure
@@ -239,7 +239,7 @@ def looks(network, played):
             )
             figures = []
             for each in (masks, np.array(near)[..., 0]):
-                metric = training.AttentionInside(grid_size_of(network))
+                metric = metrics.AttentionInside(grid_size_of(network))
                 metric.update_state(each, maps)
                 found = metric.result()
                 figures += [

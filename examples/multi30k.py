@@ -6,7 +6,8 @@ from options import add_training_options, new_parser
 
 from keras_attn.data import load_multi30k
 from keras_attn.decoding import Beam, Greedy
-from keras_attn.training import bleu, fit_translator
+from keras_attn.metrics import bleu
+from keras_attn.translator import fit_translator
 from keras_attn.viz import plot_alignment, save_figure
 
 

@@ -26,13 +26,13 @@ from options import add_training_options, new_parser
 
 from keras_attn import models
 from keras_attn.data import WordPieceTokenizer, shuffled_dataset
+from keras_attn.losses import SmoothedCrossEntropy
+from keras_attn.metrics import Perplexity
 from keras_attn.training import (
     AdamW,
     BackupAndResume,
     LinearWarmup,
     MaskedLMMasking,
-    Perplexity,
-    SmoothedCrossEntropy,
     mask_batches,
 )
 

@@ -35,12 +35,8 @@ from cifar10 import (
 )
 
 from keras_attn import models
-from keras_attn.training import (
-    AdamW,
-    BackupAndResume,
-    CosineWarmup,
-    MaskedPatchLoss,
-)
+from keras_attn.losses import MaskedPatchLoss
+from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 from keras_attn.viz import plot_reconstruction, save_figure
 
 SIZES = {

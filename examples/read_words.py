@@ -40,7 +40,8 @@ from options import add_image_counts, add_training_options, new_parser
 
 from keras_attn import data, models
 from keras_attn.decoding import generate
-from keras_attn.training import BackupAndResume, SmoothedCrossEntropy
+from keras_attn.losses import SmoothedCrossEntropy
+from keras_attn.training import BackupAndResume
 from keras_attn.viz import (
     plot_reading_attention,
     reading_attention,

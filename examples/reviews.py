@@ -17,18 +17,10 @@ from keras_attn.data import (
     prompt_dataset,
     ranking_dataset,
 )
-from keras_attn.training import (
-    AdamW,
-    BackupAndResume,
-    CompletionSampling,
-    LinearWarmup,
-    Perplexity,
-    RankingAccuracy,
-    RankingLoss,
-    SmoothedCrossEntropy,
-    as_reward_model,
-    normalize_scores,
-)
+from keras_attn.losses import RankingLoss, SmoothedCrossEntropy
+from keras_attn.metrics import Perplexity, RankingAccuracy
+from keras_attn.models import as_reward_model, normalize_scores
+from keras_attn.training import AdamW, BackupAndResume, CompletionSampling, LinearWarmup
 
 
 class Reviews:

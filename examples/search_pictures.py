@@ -39,7 +39,7 @@ from options import new_parser
 
 from keras_attn import data, models
 from keras_attn.export import export, load_runner
-from keras_attn.file_writing import write_atomically
+from keras_attn.files.writing import write_atomically
 
 # Runtime, and suffix of the exported files.
 RUNTIMES = {"keras": None, "saved_model": "", "litert": ".tflite", "onnx": ".onnx"}

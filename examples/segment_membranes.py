@@ -38,14 +38,10 @@ from keras_attn.data import (
     read_segmentation,
     segmentation_dataset,
 )
+from keras_attn.losses import SegmentationCrossEntropy, border_weights
+from keras_attn.metrics import SegmentationScores, foreground_rand_scores
 from keras_attn.models import build_unet
 from keras_attn.tiling import predict_tiles
-from keras_attn.training import (
-    SegmentationCrossEntropy,
-    SegmentationScores,
-    border_weights,
-    foreground_rand_scores,
-)
 from keras_attn.viz import plot_segmentation, save_figure
 
 CLASSES = ["membrane", "cell"]

@@ -33,7 +33,8 @@ from keras_attn.data import (
     read_segmentation,
     segmentation_dataset,
 )
-from keras_attn.training import SegmentationCrossEntropy, SegmentationScores
+from keras_attn.losses import SegmentationCrossEntropy
+from keras_attn.metrics import SegmentationScores
 from keras_attn.viz import plot_segmentation, save_figure
 
 # The 11 classes of CamVid, in the order of their numbers; 11 marks all other pixels.

@@ -60,7 +60,7 @@ from shape_regions import (
     trained_detector,
 )
 
-from keras_attn import data, models, training, viz
+from keras_attn import data, losses, metrics, models, training, viz
 
 TASKS = ("questions", "phrases")
 # What a model starts from: a BERT for its words, and pre-training on captions.
@@ -208,7 +208,7 @@ def pretrain_bert(folder, images, vocabulary, arguments, seed):
         lambda: models.build_bert_masked_lm(models.build_bert("tiny", **words)),
         encode(texts, vocabulary, LENGTHS["captions"]),
         prepare,
-        training.SmoothedCrossEntropy(),
+        losses.SmoothedCrossEntropy(),
         arguments.bert_epochs,
         arguments,
         seed,
@@ -236,8 +236,8 @@ def pretrain_vilbert(folder, bert, images, vocabulary, arguments, seed):
         return models.load_checkpoint(bert, "vilbert_pretrainer", **regions)
 
     loss = {
-        "masked_lm": training.SmoothedCrossEntropy(),
-        "masked_regions": training.MaskedRegionLoss(),
+        "masked_lm": losses.SmoothedCrossEntropy(),
+        "masked_regions": losses.MaskedRegionLoss(),
         "alignment": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     }
     epochs = arguments.epochs
@@ -314,7 +314,7 @@ class UpAndDown(keras.optimizers.schedules.LearningRateSchedule):
 def compiled(model, task, arguments):
     """The model, compiled for its task, and the schedule of its learning rate."""
     if task == "phrases":
-        loss, metric = training.ReferringCrossEntropy(), training.ReferringAccuracy()
+        loss, metric = losses.ReferringCrossEntropy(), metrics.ReferringAccuracy()
     else:
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         metric = keras.metrics.SparseCategoricalAccuracy()

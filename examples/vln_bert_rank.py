@@ -88,7 +88,7 @@ from walk_buildings import WORLDS as SENSES
 from walk_buildings import fit as fit_follower
 from walk_buildings import instructions_of, new_model
 
-from keras_attn import data, models, training
+from keras_attn import data, losses, metrics, models
 from keras_attn.decoding import Beam, walk, walk_candidates
 from keras_attn.viz import save_figure
 
@@ -218,8 +218,8 @@ def train_ranking(model, world, train, candidates, arguments, seed, folder):
         folder,
         epochs=epochs,
         rate=arguments.learning_rate,
-        loss=training.ChoiceCrossEntropy(4),
-        metrics=[training.ChoiceAccuracy(4)],
+        loss=losses.ChoiceCrossEntropy(4),
+        metrics=[metrics.ChoiceAccuracy(4)],
     )
 
 
@@ -258,7 +258,7 @@ def weighted(scores, weight):
 
 def measured(walks, test):
     """Success and navigation error."""
-    found = training.navigation_scores(walks, test.examples)
+    found = metrics.navigation_scores(walks, test.examples)
     return found["success"], found["navigation_error"]
 
 

@@ -18,7 +18,7 @@ from options import add_data_dir
 from shape_regions import IMAGE_SIZE, add_detector_options, detect, trained_detector
 from walk_buildings import read_splits
 
-from keras_attn import data, models, training
+from keras_attn import data, losses, models, training
 
 WORLDS = ("ways", "pictures")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -220,7 +220,7 @@ def masked_losses():
         "masked_lm": keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction="mean_with_sample_weight"
         ),
-        "masked_regions": training.MaskedRegionLoss(),
+        "masked_regions": losses.MaskedRegionLoss(),
     }
 
 

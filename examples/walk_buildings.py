@@ -50,7 +50,7 @@ from options import (
     parse_with_smoke,
 )
 
-from keras_attn import data, models, training, viz
+from keras_attn import data, metrics, models, training, viz
 from keras_attn.decoding import Beam, Greedy, walk
 
 SPLITS = {"seen": "val_seen", "unseen": "val_unseen"}
@@ -307,7 +307,7 @@ def main():
 
         def score(label, *all_walks, name=name, test=test):
             runs = [
-                training.navigation_scores(walks, test.examples) for walks in all_walks
+                metrics.navigation_scores(walks, test.examples) for walks in all_walks
             ]
             report(label, runs)
             results[f"{name}, {label}"] = runs

@@ -28,16 +28,11 @@ import numpy as np
 from options import add_training_options, data_folder, new_parser, selected
 
 from keras_attn import models
-from keras_attn.data import CharacterTokenizer
+from keras_attn.data import CharacterTokenizer, causal_lm_dataset
 from keras_attn.decoding import Sample, generate
-from keras_attn.training import (
-    AdamW,
-    BackupAndResume,
-    CosineWarmup,
-    Perplexity,
-    SmoothedCrossEntropy,
-    causal_lm_dataset,
-)
+from keras_attn.losses import SmoothedCrossEntropy
+from keras_attn.metrics import Perplexity
+from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 
 
 def parse_arguments():

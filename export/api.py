@@ -15,9 +15,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn.checks import check_boolean, check_positive
+from keras_attn.checks.arguments import check_boolean, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.decoding.pair import MASKS
+from keras_attn.docstrings.options import described_as
 from keras_attn.export import samples
 from keras_attn.export.attempts import Attempts, RequestedShapes
 from keras_attn.export.errors import ExportError, RefusedError, reraising_interrupts
@@ -53,10 +54,9 @@ from keras_attn.export.signature_info import (
 from keras_attn.export.signatures import Signature, TracedModel, signatures_of
 from keras_attn.export.text import with_tokenizer
 from keras_attn.export.verification import Measured, Verification
-from keras_attn.file_reading import size_of
-from keras_attn.file_writing import replacing
+from keras_attn.files.reading import size_of
+from keras_attn.files.writing import replacing
 from keras_attn.kernels.runtime import require_tensorflow
-from keras_attn.options import described_as
 
 
 def export(

@@ -27,7 +27,7 @@ from keras_attn.export.formats import FORMATS
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.seals import is_sealed
 from keras_attn.extras import requires_extra
-from keras_attn.file_writing import remove_leftovers
+from keras_attn.files.writing import remove_leftovers
 from keras_attn.kernels.runtime import require_tensorflow
 
 _LOGGER = logging.getLogger(__name__)

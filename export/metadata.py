@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_attn.checks.indices import IndexRange
 from keras_attn.export.signature_info import SignatureInfo, TensorInfo
-from keras_attn.file_reading import parse_json
-from keras_attn.indices import IndexRange
+from keras_attn.files.reading import parse_json
 
 if TYPE_CHECKING:
     from keras_attn.export.signatures import Signature, TracedModel

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from keras_attn.file_writing import write_atomically
+from keras_attn.files.writing import write_atomically
 
 _WIDTH = 100
 

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.checks import check_fits, empty_axes_of
+from keras_attn.checks.arguments import check_fits, empty_axes_of
+from keras_attn.checks.indices import IndexRange, check_indices
+from keras_attn.checks.inputs import (
+    MASKED_INPUTS,
+    check_finite,
+    check_length,
+    check_rows,
+    smallest_rows,
+)
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import ANY_ARTEFACT, format_at
@@ -23,14 +31,6 @@ from keras_attn.export.signature_info import (
     STEP,
     SignatureInfo,
     TensorInfo,
-)
-from keras_attn.indices import IndexRange, check_indices
-from keras_attn.input_checks import (
-    MASKED_INPUTS,
-    check_finite,
-    check_length,
-    check_rows,
-    smallest_rows,
 )
 
 

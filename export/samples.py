@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.checks.inputs import BOX_SHARES, MASKED_INPUTS
 from keras_attn.decoding import next_state
 from keras_attn.export.shapes import (
     Specs,
@@ -20,7 +21,6 @@ from keras_attn.export.shapes import (
 )
 from keras_attn.export.signature_info import IMAGE_BYTES
 from keras_attn.export.signatures import PREFILL, STEP, Signature
-from keras_attn.input_checks import BOX_SHARES, MASKED_INPUTS
 from keras_attn.layers import MinimumImageSize
 
 Inputs = dict[str, np.ndarray]

@@ -14,9 +14,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.checks.indices import IndexRange, index_range, length_range
 from keras_attn.decoding.pair import IncrementalPair
 from keras_attn.export.signature_info import PREFILL, SERVE, STEP, as_array
-from keras_attn.indices import IndexRange, index_range, length_range
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.models.parts.functional import (
     input_structure,

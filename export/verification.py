@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.checks import check_at_least_zero
+from keras_attn.checks.arguments import check_at_least_zero
 from keras_attn.export import samples
 from keras_attn.export.agreement import Agreement, top1_agreement
 from keras_attn.export.detections import are_detections, in_pairs

@@ -15,8 +15,8 @@ import sys
 
 _PREFIX = "keras_attn>"
 # Importing these packages imports everything that is registered.
-_PACKAGES = ("ops", "layers", "models", "training")
-# The only package of the four with initializers. It imports no TensorFlow, which a
+_PACKAGES = ("ops", "layers", "losses", "metrics", "models", "training")
+# The only package of these with initializers. It imports no TensorFlow, which a
 # process on JAX would otherwise wait for.
 _INITIALIZERS = "keras_attn.layers"
 

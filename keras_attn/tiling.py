@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn.checks import check_pair, check_positive, is_whole, pair_of
+from keras_attn.checks.arguments import check_pair, check_positive, is_whole, pair_of
 
 
 def predict_tiles(

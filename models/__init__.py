@@ -20,6 +20,13 @@ from keras_attn.models.bert import (  # noqa: E402  the guard comes first
     build_bert_span_qa,
     build_bert_token_classifier,
 )
+from keras_attn.models.catalog.registry import (  # noqa: E402
+    ModelCard,
+    count_parameters,
+    create,
+    describe,
+    list_models,
+)
 from keras_attn.models.checkpoints import (  # noqa: E402
     load_checkpoint,
     load_lora,
@@ -55,22 +62,13 @@ from keras_attn.models.listen_attend_walk import (  # noqa: E402
 )
 from keras_attn.models.mae import build_mae  # noqa: E402
 from keras_attn.models.parts.backbones.convolutional import convolutionize  # noqa: E402
-from keras_attn.models.parts.layout import layout_map  # noqa: E402
 from keras_attn.models.parts.pair_encoders import (  # noqa: E402
     caption_encoder,
     picture_encoder,
 )
-from keras_attn.models.parts.planning import Plan, plan  # noqa: E402
 from keras_attn.models.parts.preprocessing import (  # noqa: E402
     image_preprocessing,
     with_preprocessing,
-)
-from keras_attn.models.parts.registry import (  # noqa: E402
-    ModelCard,
-    count_parameters,
-    create,
-    describe,
-    list_models,
 )
 from keras_attn.models.parts.text_to_image import (  # noqa: E402
     GeneratedImages,
@@ -80,7 +78,10 @@ from keras_attn.models.parts.zero_shot import (  # noqa: E402
     ZERO_SHOT_TEMPLATES,
     zero_shot_classifier,
 )
+from keras_attn.models.plans.layout import layout_map  # noqa: E402
+from keras_attn.models.plans.planning import Plan, plan  # noqa: E402
 from keras_attn.models.resnet import build_resnet  # noqa: E402
+from keras_attn.models.reward_models import as_reward_model, normalize_scores  # noqa: E402
 from keras_attn.models.rnnsearch import build_rnnsearch  # noqa: E402
 from keras_attn.models.roberta import (  # noqa: E402
     build_roberta,
@@ -164,6 +165,7 @@ __all__ = [
     "ModelCard",
     "Plan",
     "ZERO_SHOT_TEMPLATES",
+    "as_reward_model",
     "build_bert",
     "build_bert_classifier",
     "build_bert_masked_lm",
@@ -219,10 +221,10 @@ __all__ = [
     "build_unet",
     "build_vgg",
     "build_vilbert",
-    "build_vilbert_scorer",
     "build_vilbert_classifier",
     "build_vilbert_pretrainer",
     "build_vilbert_referring",
+    "build_vilbert_scorer",
     "build_vit",
     "build_vit_hybrid",
     "build_vln_bert",
@@ -255,6 +257,7 @@ __all__ = [
     "list_models",
     "load_checkpoint",
     "load_lora",
+    "normalize_scores",
     "picture_encoder",
     "plan",
     "save_checkpoint",

@@ -23,7 +23,7 @@ import keras
 from keras import ops
 from keras.layers import Activation, Add
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.layers import (
     Dense,
     DotProductAttention,
@@ -31,13 +31,13 @@ from keras_attn.layers import (
     PositionWeightedSum,
     WordGuidedAttention,
 )
-from keras_attn.layers.blocks.dropout import Dropout
-from keras_attn.models.parts import tasks
+from keras_attn.layers.dropout import Dropout
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # The network that the authors published for VQA, with two hops over GoogLeNet's map
 # `inception_5b/output` of an image of 224 pixels: 25 words, 7,477 rows of embeddings.

@@ -25,8 +25,16 @@ import functools
 from collections.abc import Sequence
 from typing import Unpack
 
+from keras_attn.docstrings.options import described_as, takes_options
 from keras_attn.layers.embeddings.token_pooling import Pooling
-from keras_attn.models.parts import heads, tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    with_sizes,
+)
+from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import (
     EncoderOptions,
     bert_embeddings,
@@ -37,13 +45,6 @@ from keras_attn.models.parts.encoder import (
 )
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import Encoder, as_encoder
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
-from keras_attn.options import described_as, takes_options
 
 _sizes = functools.partial(
     block_sizes,

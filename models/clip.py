@@ -26,8 +26,9 @@ import functools
 from collections.abc import Sequence
 from typing import Unpack
 
-from keras_attn.argument_types import Activation
-from keras_attn.checks import check_pair
+from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.arguments import check_pair
+from keras_attn.docstrings.options import takes_options
 from keras_attn.layers import (
     AttentionPooling,
     ClassToken,
@@ -35,10 +36,17 @@ from keras_attn.layers import (
     EndTokenPooling,
     SimilarityLogits,
 )
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    check_variant,
+    with_sizes,
+)
 from keras_attn.models.parts.backbones.resnet import pooled_resnet
 from keras_attn.models.parts.dual_encoder import (
     DualEncoder,
@@ -52,15 +60,7 @@ from keras_attn.models.parts.dual_encoder import (
 )
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import image_input
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    check_variant,
-    with_sizes,
-)
 from keras_attn.ops import quick_gelu
-from keras_attn.options import takes_options
 
 
 def _sizes(text, embedding_dim, image_size=224, **image):

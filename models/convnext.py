@@ -17,20 +17,20 @@ from collections.abc import Sequence
 from keras import ops
 from keras.layers import DepthwiseConv2D
 
-from keras_attn.argument_types import Activation, AnySize
-from keras_attn.checks import check_pair, check_positive
+from keras_attn.checks.argument_types import Activation, AnySize
+from keras_attn.checks.arguments import check_pair, check_positive
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     any_image_input,
     classify,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 _EPSILON = 1e-6  # For every layer norm except the final one.
 

@@ -24,9 +24,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Activation
-from keras_attn.checks import check_pair
+from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.arguments import check_pair
 from keras_attn.decoding import IncrementalPair
+from keras_attn.docstrings.options import described_as
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import (
     CaptionEmbedding,
@@ -34,10 +35,12 @@ from keras_attn.layers import (
     TextImageMask,
     TransformerDecoderBlock,
 )
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.models.parts.computed_loss import adds_compiled_loss
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
@@ -49,15 +52,12 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.ops import (
     gelu_tanh,
     token_positions,
     tokens_in_order,
 )
 from keras_attn.ops.image_masks import IMAGE_ATTENTIONS, ImageAttention
-from keras_attn.options import described_as
 
 VARIANTS = {
     # Ramesh et al. 2021, section 2.2 and appendix B.1: 62 heads of 64 units.

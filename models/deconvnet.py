@@ -11,10 +11,12 @@ is None, `minimum_image_size` comes first.
 
 from collections.abc import Sequence
 
-from keras_attn.argument_types import AnySize
-from keras_attn.checks import check_positive
+from keras_attn.checks.argument_types import AnySize
+from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.convolution.minimum_image_size import is_smaller
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.backbones.unpooling import (
     convolution,
     deconvolution,
@@ -29,8 +31,6 @@ from keras_attn.models.parts.images import (
     classify_pixels,
     image_sides,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Noh et al. 2015, table 2.
 VARIANTS = {"vgg16": {**VGG16, "fully_connected_size": 7}}

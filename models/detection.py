@@ -6,7 +6,7 @@
 
 Proposals: `layers/detection/region_proposal.py`; pooling:
 `layers/detection/roi_pooling.py`; detections: `layers/detection/select_detections.py`;
-learning: `models/parts/detection/detector.py`, with `training/losses/detection.py`. A
+learning: `models/parts/detection/detector.py`, with `losses/detection.py`. A
 box of 224 × 224 pixels reads the map of stride 16, one of half the side the next finer
 map.
 
@@ -31,7 +31,8 @@ from typing import Annotated, Any, TypedDict, Unpack
 
 from keras.layers import Conv2DTranspose, ZeroPadding2D
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
+from keras_attn.docstrings.options import Option, takes_options
 from keras_attn.layers import (
     Conv2D,
     Dense,
@@ -44,21 +45,20 @@ from keras_attn.layers import (
     SelectMasks,
 )
 from keras_attn.layers.initializers import he_normal_fan_out, normal
-from keras_attn.models.parts import tasks
-from keras_attn.models.parts.arguments import checks_arguments
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.arguments import checks_arguments
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import (
+    FROM_VARIANT,
+    with_sizes,
+)
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import vgg
 from keras_attn.models.parts.detection.detector import Detector, box_head, mask_head
 from keras_attn.models.parts.functional import by_name
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import image_input
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    with_sizes,
-)
 from keras_attn.ops.boxes import BoxFormat, convert_boxes
-from keras_attn.options import Option, takes_options
 
 # He et al. 2016, table 1.
 VARIANTS = {

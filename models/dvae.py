@@ -25,16 +25,16 @@ import numpy as np
 from keras import ops
 from keras.layers import MaxPooling2D, UpSampling2D
 
-from keras_attn.checks import check_positive
-from keras_attn.indices import known_values
+from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.indices import known_values
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import CodeProjection, Conv2D, GumbelSoftmax
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.computed_loss import adds_compiled_loss
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.images import image_input
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.ops import (
     divergence_from_uniform,
     map_pixels,
@@ -335,7 +335,7 @@ class DVAE(Functional):
         """
         # Imported only by a model that is trained, because it imports all of
         # `training`.
-        from keras_attn.training.losses.logit_laplace import logit_laplace_loss
+        from keras_attn.losses.logit_laplace import logit_laplace_loss
 
         relaxation = by_name(self.layers)["relaxation"]
         outputs: Any = y_pred

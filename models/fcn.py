@@ -21,12 +21,18 @@ import keras
 from keras import ops
 from keras.layers import ZeroPadding2D
 
-from keras_attn.argument_types import AnySize
-from keras_attn.checks import check_positive
+from keras_attn.checks.argument_types import AnySize
+from keras_attn.checks.arguments import check_positive
+from keras_attn.docstrings.options import takes_options
 from keras_attn.layers import Conv2D, CropLike, ResizeLike, TransposedConv2D
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import (
+    FROM_VARIANT,
+    with_sizes,
+)
 from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional, by_name
@@ -35,12 +41,6 @@ from keras_attn.models.parts.images import (
     classify_pixels,
     normed_convolution,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    with_sizes,
-)
-from keras_attn.options import takes_options
 
 VARIANTS = {
     # Long et al. 2015, section 4.2; the stages whose pooled maps are added.

@@ -26,15 +26,24 @@ import math
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Activation
+from keras_attn.checks.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts import heads, tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    check_variant,
+    with_sizes,
+)
+from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.encoder import EncoderOptions
@@ -45,20 +54,12 @@ from keras_attn.models.parts.functional import (
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    check_variant,
-    with_sizes,
-)
 from keras_attn.ops import (
     document_mask,
     document_positions,
     gelu_tanh,
     token_positions,
 )
-from keras_attn.options import described_as
 
 _gpt = functools.partial(
     block_sizes,
@@ -297,7 +298,7 @@ def _features(
 class GPT(Functional):
     """The functional model of `build_gpt`, with incremental decoding.
 
-    Texts that share a row, as those of `training.completion_dataset(packed=True)`, are
+    Texts that share a row, as those of `data.completion_dataset(packed=True)`, are
     told apart by a third input, `document_ids`, integers (B, T), which may be left out:
     a token attends to those of its own document, whose positions begin at 0.
     """

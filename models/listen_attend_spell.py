@@ -32,6 +32,8 @@ import keras
 
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.functional import (
     Functional,
@@ -39,8 +41,6 @@ from keras_attn.models.parts.functional import (
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.ops import move_to_front
 
 # Chan et al. 2016, sections 3.2 and 4. The characters are a to z, 0 to 9, space, comma,

@@ -36,16 +36,16 @@ import keras
 from keras import ops
 from keras.layers import Add, Concatenate, LSTMCell
 
-from keras_attn.checks import check_fraction, check_positive
+from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, Dense, Embedding
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Bidirectional
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes, recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name, sequence_inputs
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Mei et al. 2016 on SAIL, as in the authors' code, github.com/hongyuanmei/NeuralWalker:
 # 78 features of the world, 100 units everywhere, a dropout of 0.1; the actions forward,

@@ -17,8 +17,8 @@ import functools
 
 import keras
 
-from keras_attn.argument_types import Activation
-from keras_attn.checks import check_pair
+from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.arguments import check_pair
 from keras_attn.layers import (
     ClassToken,
     Dense,
@@ -31,11 +31,11 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.initializers import SinusoidGrid, normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import image_input
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 
 _TOKEN_INITIALIZER = normal(0.02)
 
@@ -129,7 +129,7 @@ def build_mae(
         A model from `images` (B, H, W, channels), or a dictionary of these and `noise`,
         to a dictionary of `reconstruction` (B, T, P), the normalized pixels of each
         patch, and `hidden` (B, T), True = hidden from the encoder. Its loss is
-        `training.MaskedPatchLoss`.
+        `losses.MaskedPatchLoss`.
 
     Reference:
         He et al. 2022, "Masked Autoencoders Are Scalable Vision Learners"

@@ -12,17 +12,17 @@ from typing import Unpack
 
 from keras import ops
 
-from keras_attn.argument_types import AnySize
-from keras_attn.models.parts import tasks
+from keras_attn.checks.argument_types import AnySize
+from keras_attn.docstrings.options import takes_options
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import with_sizes
 from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import with_sizes
-from keras_attn.options import takes_options
 
 # He et al. 2016, table 1.
 VARIANTS = {

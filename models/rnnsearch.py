@@ -26,8 +26,9 @@ from typing import Literal, Unpack
 
 import keras
 
-from keras_attn.checks import check_choice
+from keras_attn.checks.arguments import check_choice
 from keras_attn.decoding import IncrementalPair
+from keras_attn.docstrings.options import takes_options
 from keras_attn.layers import (
     AdditiveAttention,
     AttentionRNN,
@@ -36,12 +37,11 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.attention.dot_product_attention import SCORES, Score
 from keras_attn.layers.recurrent.recurrent import Bidirectional
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.options import takes_options
 
 # Bahdanau et al. 2015, A.2; trained on sentences of up to 30 or 50 words.
 VARIANTS = {

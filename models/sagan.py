@@ -23,23 +23,23 @@ from keras.layers import (
     UpSampling2D,
 )
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import (
     BatchNormalization,
     ConditionalBatchNormalization,
     SelfAttention2D,
     SpectralNormalization,
 )
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     check_large_enough,
     classify,
     image_input,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.options import described_as
 
 _START = 4  # Rows and columns of the generator's first map.
 

@@ -8,9 +8,11 @@ Layers: as in `models/parts/backbones/unpooling.py`, and `classifier`.
 
 from collections.abc import Sequence
 
-from keras_attn.argument_types import AnySize
-from keras_attn.checks import check_positive
-from keras_attn.models.parts import tasks
+from keras_attn.checks.argument_types import AnySize
+from keras_attn.checks.arguments import check_positive
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.backbones.unpooling import (
     convolution,
     pooled_stages,
@@ -22,8 +24,6 @@ from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Badrinarayanan et al. 2017, section 3: the convolutions of VGG16.
 VARIANTS = {

@@ -26,13 +26,13 @@ from keras import ops
 from keras.layers import LSTMCell
 
 from keras_attn.decoding import IncrementalPair
+from keras_attn.docstrings.options import takes_options
 from keras_attn.layers import AttentionRNN, Dense, DotProductAttention
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
-from keras_attn.options import takes_options
 
 VARIANTS = {
     # Sutskever et al. 2014, section 3.4.

@@ -29,17 +29,17 @@ import keras
 from keras import ops
 from keras.layers import GlobalAveragePooling1D, LSTMCell
 
-from keras_attn.checks import check_fraction
+from keras_attn.checks.arguments import check_fraction
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dense, Dropout, Embedding
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {
     # Vinyals et al. 2015, section 4.3.1: 512 for the embeddings and the LSTM, and

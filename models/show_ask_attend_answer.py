@@ -19,16 +19,16 @@ Layers: those above, and `word_dropout`, `flat_glimpses`, `evidence`,
 import keras
 from keras.layers import Activation, Concatenate, LSTMCell, Reshape, UnitNormalization
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import Dense, Embedding, GlimpseAttention
-from keras_attn.layers.blocks.dropout import Dropout
-from keras_attn.models.parts import tasks
+from keras_attn.layers.dropout import Dropout
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Kazemi and Elqursh 2017, section 4; the map is from a ResNet-152 on an image of 448
 # pixels. The paper does not state the vocabulary size; 15,000 is our choice.
@@ -76,7 +76,7 @@ def build_vqa_show_ask_attend_answer(
 ) -> Functional:
     """An LSTM reads the question, looks at the image a few times, and answers.
 
-    Train it with `training.SoftAnswerCrossEntropy`, Adam, batches of 128 questions, and
+    Train it with `losses.SoftAnswerCrossEntropy`, Adam, batches of 128 questions, and
     a learning rate of 0.001 that halves every 50,000 steps, for 100,000 steps.
 
     Args:

@@ -35,12 +35,12 @@ import numpy as np
 from keras import ops
 from keras.layers import LSTMCell, ZeroPadding2D
 
-from keras_attn.checks import check_pair, check_positive
+from keras_attn.checks.arguments import check_pair, check_positive
 from keras_attn.layers import AdditiveAttention, Conv2D, FrameAttentionRNN, PerFrame
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Qureshi et al. 2017. The sizes are from the authors' code (CNN.lua, LSTM.lua and
 # NeuralQLearner.lua of their project "Perceivable Human-Robot Interaction using Neural

@@ -28,10 +28,12 @@ import keras
 from keras import ops
 from keras.layers import LSTMCell, MaxPooling2D
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention2D, ColumnMask, Embedding
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
 from keras_attn.models.parts.decoders.recurrent import (
     layer_states,
@@ -41,8 +43,6 @@ from keras_attn.models.parts.decoders.recurrent import (
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import image_sides, normed_convolution
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 # Li et al. 2019, table 1 and section "Implementation details". The paper reads 94
 # characters; the vocabulary also has the four special tokens of `CharacterTokenizer`.

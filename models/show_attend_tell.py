@@ -46,14 +46,14 @@ from keras_attn.layers import (
     Embedding,
 )
 from keras_attn.layers.recurrent.attention_rnn import Inference
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {
     # Xu et al. 2015, section 4.3: the grid of VGG, and 10,000 words. The other sizes

@@ -17,11 +17,14 @@ Layers: as in `build_clip`, with `probe_pooling` instead of `class_token` and
 import functools
 from typing import Unpack
 
-from keras_attn.argument_types import Activation
+from keras_attn.checks.argument_types import Activation
+from keras_attn.docstrings.options import takes_options
 from keras_attn.layers import Dense, ProbePooling, SimilarityLogits
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.models.parts.dual_encoder import (
     DualEncoder,
     TowerOptions,
@@ -33,10 +36,7 @@ from keras_attn.models.parts.dual_encoder import (
     transformer_blocks,
 )
 from keras_attn.models.parts.images import image_input
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.ops import gelu_tanh
-from keras_attn.options import takes_options
 
 _BASE = block_sizes(num_layers=12, hidden_dim=768, num_heads=12)
 # Zhai et al. 2023, in the authors' code.

@@ -16,21 +16,21 @@ from collections.abc import Sequence
 
 from keras import ops
 
-from keras_attn.argument_types import Activation
-from keras_attn.checks import check_positive
+from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
-from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
     classify,
     image_input,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 _sizes = functools.partial(dict, image_size=224, patch_size=4, window_size=7)
 # Liu et al. 2021, section 3.3.

@@ -22,9 +22,16 @@ import keras
 from keras import ops
 
 from keras_attn.decoding import IncrementalPair
+from keras_attn.docstrings.options import takes_options
 from keras_attn.layers import SinusoidalPositionEmbedding
-from keras_attn.layers.blocks.dropout import Dropout
-from keras_attn.models.parts import tasks
+from keras_attn.layers.dropout import Dropout
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    with_sizes,
+)
 from keras_attn.models.parts.decoders import cross_decoder
 from keras_attn.models.parts.decoders.incremental import check_cache_length
 from keras_attn.models.parts.functional import (
@@ -33,14 +40,7 @@ from keras_attn.models.parts.functional import (
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
 from keras_attn.ops import row_positions
-from keras_attn.options import takes_options
 
 _sizes = functools.partial(block_sizes, vocabulary_size=37_000)
 # Vaswani et al. 2017, table 3; the vocabulary size is for English-German.

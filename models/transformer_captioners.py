@@ -28,17 +28,25 @@ import keras
 from keras import ops
 from keras.layers import Rescaling, Reshape
 
-from keras_attn.argument_types import Activation
+from keras_attn.checks.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
+from keras_attn.docstrings.options import described_as, takes_options
 from keras_attn.layers import (
     Dense,
     LearnedPositionEmbedding,
     SinusoidalPositionEmbedding,
 )
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    check_variant,
+    with_sizes,
+)
 from keras_attn.models.parts.backbones.feature_grid import grid_input, read_grid
 from keras_attn.models.parts.decoders import cross_decoder
 from keras_attn.models.parts.decoders.incremental import check_cache_length
@@ -49,16 +57,8 @@ from keras_attn.models.parts.functional import (
     numbered,
     sequence_inputs,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    check_variant,
-    with_sizes,
-)
 from keras_attn.models.vit import build_vit
 from keras_attn.ops import gelu_tanh
-from keras_attn.options import described_as, takes_options
 
 VARIANTS = {
     # No sizes are published: this is the Transformer's base model with the map and

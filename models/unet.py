@@ -23,8 +23,8 @@ import keras
 from keras import ops
 from keras.layers import Concatenate, MaxPooling2D, ReLU, UpSampling2D
 
-from keras_attn.argument_types import AnySize
-from keras_attn.checks import check_fraction, check_positive
+from keras_attn.checks.argument_types import AnySize
+from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.layers import (
     Conv2D,
     CropLike,
@@ -32,8 +32,10 @@ from keras_attn.layers import (
     TransposedConv2D,
     UpsampleLike,
 )
-from keras_attn.layers.blocks.dropout import Dropout
-from keras_attn.models.parts.arguments import checks_arguments
+from keras_attn.layers.dropout import Dropout
+from keras_attn.models.catalog.arguments import checks_arguments
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.backbones.skips import find_skips
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
@@ -42,8 +44,6 @@ from keras_attn.models.parts.images import (
     image_sides,
     normed_convolution,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 from keras_attn.ops.pooling import Padding
 
 # Ronneberger et al. 2015, figure 1; dropout as published with it.

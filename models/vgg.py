@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from keras import ops
 from keras.layers import Flatten
 
-from keras_attn.argument_types import AnySize
-from keras_attn.checks import check_positive
+from keras_attn.checks.argument_types import AnySize
+from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import Dense
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import (
     any_image_input,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, with_sizes
 
 VARIANTS = {"16": VGG16}
 CARDS = model_cards(

@@ -31,10 +31,14 @@ from typing import Literal, Unpack
 import keras
 from keras import ops
 
-from keras_attn.checks import check_choice, check_fraction, check_positive
+from keras_attn.checks.arguments import check_choice, check_fraction, check_positive
+from keras_attn.docstrings.options import described_as, takes_options
 from keras_attn.layers import Dense, GlobalRegion
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.tasks import PADDING_MASK
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -44,8 +48,6 @@ from keras_attn.models.parts.heads import (
     as_encoder,
     logits_layer,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.tasks import PADDING_MASK
 from keras_attn.models.parts.two_streams import (
     Fusion,
     TwoStreamOptions,
@@ -55,8 +57,6 @@ from keras_attn.models.parts.two_streams import (
     pair_of,
     two_streams,
 )
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
-from keras_attn.options import described_as, takes_options
 
 # Lu et al. 2019, section 3.1, and the authors' `bert_base_6layer_6conect.json`.
 VARIANTS = {
@@ -276,7 +276,7 @@ def build_vilbert_scorer(
     """How well a text and an image fit together, to choose among several pairs.
 
     The answers of VCR are such pairs with one image, the images of a caption pairs with
-    one text. It learns by `training.ChoiceCrossEntropy`.
+    one text. It learns by `losses.ChoiceCrossEntropy`.
 
     Returns:
         A model from the encoder's inputs to logits (B, 1).
@@ -307,7 +307,7 @@ def build_vilbert_referring(
         A model from the encoder's inputs to logits (B, R), one for each region without
         the one of the whole image; -1e4 in padding. The target of a region in training
         is its intersection over union with the true box, or 0 below 0.5
-        (`training.ReferringCrossEntropy`). Keras warns in training that the words of
+        (`losses.ReferringCrossEntropy`). Keras warns in training that the words of
         the last co-attention get no gradient: no region depends on them.
 
     Raises:

@@ -21,18 +21,25 @@ from typing import Annotated, Literal, TypedDict, Unpack
 
 from keras import ops
 
-from keras_attn.argument_types import Activation
-from keras_attn.checks import check_pair
+from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.arguments import check_pair
+from keras_attn.docstrings.options import Option, described_as, takes_options
 from keras_attn.layers import (
     ClassToken,
     LearnedPositionEmbedding,
     PatchEmbedding,
     TransformerEncoderBlock,
 )
-from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.parts import tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import (
+    FROM_VARIANT,
+    block_sizes,
+    with_sizes,
+)
 from keras_attn.models.parts.backbones.resnet import standardized_resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
@@ -40,13 +47,6 @@ from keras_attn.models.parts.images import (
     classify,
     image_input,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
-from keras_attn.options import Option, described_as, takes_options
 
 ImagePooling = Literal["token", "mean"]
 

@@ -35,8 +35,12 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
+from keras_attn.docstrings.options import described_as, takes_options
 from keras_attn.layers import Dense, Embedding
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.tasks import PADDING_MASK
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -46,8 +50,6 @@ from keras_attn.models.parts.heads import (
     as_encoder,
     logits_layer,
 )
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.tasks import PADDING_MASK
 from keras_attn.models.parts.two_streams import (
     Fusion,
     TwoStreamOptions,
@@ -57,9 +59,7 @@ from keras_attn.models.parts.two_streams import (
     pair_of,
     two_streams,
 )
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.ops import box_locations
-from keras_attn.options import described_as, takes_options
 
 # Majumdar et al. 2020, section 4: the sizes of ViLBERT, and paths of 8 viewpoints.
 VARIANTS = {
@@ -222,7 +222,7 @@ def build_vln_bert_scorer(
 ) -> Functional:
     """How well a path fits an instruction, to choose among several paths.
 
-    It learns by `training.ChoiceCrossEntropy`.
+    It learns by `losses.ChoiceCrossEntropy`.
 
     Args:
         encoder: A model from `build_vln_bert`, whose layers are shared, or the name of

@@ -21,21 +21,22 @@ from typing import Unpack
 
 from keras import ops
 
+from keras_attn.docstrings.options import described_as, takes_options
 from keras_attn.layers import Embedding, LearnedPositionEmbedding, TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
-from keras_attn.models.parts import heads, tasks
-from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
-from keras_attn.models.parts.functional import Functional, sequence_inputs
-from keras_attn.models.parts.heads import Encoder, as_encoder
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import (
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_sizes,
     with_sizes,
 )
+from keras_attn.models.parts import heads
+from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
+from keras_attn.models.parts.functional import Functional, sequence_inputs
+from keras_attn.models.parts.heads import Encoder, as_encoder
 from keras_attn.ops import row_positions
-from keras_attn.options import described_as, takes_options
 
 # Lample and Conneau 2019, section 5.1, for the 15 languages of XNLI.
 VARIANTS = {

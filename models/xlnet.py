@@ -29,20 +29,24 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Activation
-from keras_attn.checks import check_boolean
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.arguments import check_boolean
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers.blocks.xlnet_block import (
     SegmentMemory,
     TargetEmbedding,
     XLNetBlock,
 )
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.relative_position_encoding import (
     RelativePositionEncoding,
 )
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
-from keras_attn.models.parts import heads, tasks
+from keras_attn.models.catalog import tasks
+from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders.pair_builders import inputs_like
 from keras_attn.models.parts.encoder import EncoderOptions
 from keras_attn.models.parts.functional import (
@@ -52,9 +56,6 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
-from keras_attn.models.parts.registry import model_cards, registered
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
-from keras_attn.options import described_as
 
 _sizes = functools.partial(block_sizes, vocabulary_size=32_000)
 # Yang et al. 2019, appendix A.4, table 8; the base model is from the published code.

@@ -38,9 +38,9 @@ from model_family import (
 )
 
 from keras_attn import models
-from keras_attn.indices import index_ranges
+from keras_attn.checks.indices import index_ranges
 from keras_attn.models import ModelCard
-from keras_attn.models.parts import registry
+from keras_attn.models.catalog import registry
 from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.detection.detector import Detector
 from keras_attn.models.parts.dual_encoder import DualEncoder

@@ -12,7 +12,8 @@ import pytest
 
 PUBLIC = {
     "keras_attn": (
-        "data decoding export layers models ops tiling training translator viz"
+        "data decoding export layers losses metrics models ops tiling training "
+        "translator viz"
     ),
     "keras_attn.data": (
         "Building ByteLevelBPETokenizer CLIPTokenizer CharacterTokenizer "
@@ -69,8 +70,23 @@ PUBLIC = {
         "TokenPooling TransformerDecoderBlock TransformerEncoderBlock "
         "TransposedConv2D UpsampleLike WindowAttention WordGuidedAttention XLNetBlock"
     ),
+    "keras_attn.losses": (
+        "ChoiceCrossEntropy MaskedPatchLoss MaskedRegionLoss PolicyLoss RankingLoss "
+        "ReferringCrossEntropy SegmentationCrossEntropy SmoothedCrossEntropy "
+        "SoftAnswerCrossEntropy ValueLoss border_weights clip_loss dpo_loss grpo_loss "
+        "hinge_discriminator_loss hinge_generator_loss logit_laplace_loss "
+        "ppo_policy_loss ppo_value_loss ranking_loss rloo_loss siglip_loss"
+    ),
+    "keras_attn.metrics": (
+        "AttentionInside ChoiceAccuracy DetectionScoreLogger DetectionScores "
+        "GlueScores MatthewsCorrelation PearsonCorrelation Perplexity RankingAccuracy "
+        "ReferringAccuracy SegmentationScores SparseF1Score SpearmanCorrelation "
+        "VQAAccuracy attention_inside bleu evaluate_glue exact_match "
+        "foreground_rand_scores glue_metrics named_objects navigation_scores "
+        "retrieval_hits vqa_accuracy word_objects"
+    ),
     "keras_attn.models": (
-        "GeneratedImages ModelCard Plan ZERO_SHOT_TEMPLATES build_bert "
+        "as_reward_model GeneratedImages ModelCard Plan ZERO_SHOT_TEMPLATES build_bert "
         "build_bert_classifier build_bert_masked_lm build_bert_next_sentence "
         "build_bert_pretrainer build_bert_sentence_encoder build_bert_span_qa "
         "build_bert_token_classifier build_caption_cnn_transformer "
@@ -95,33 +111,18 @@ PUBLIC = {
         "build_xlnet_token_classifier caption_encoder convolutionize count_parameters "
         "create describe generate_images image_preprocessing layout_map list_models "
         "load_checkpoint load_lora picture_encoder plan save_checkpoint save_lora "
-        "with_preprocessing zero_shot_classifier"
+        "normalize_scores with_preprocessing zero_shot_classifier"
     ),
     "keras_attn.training": (
-        "AdamW AdaptiveKL AdversarialTrainer AttentionInside BackupAndResume "
-        "ChoiceAccuracy ChoiceCrossEntropy CompletionSampling Completions CosineWarmup "
-        "DPO DeepQ DetectionScoreLogger DetectionScores FixedKL GRPO GlueScores "
-        "GreedyPolicy InverseSquareRootSchedule LinearWarmup LoRAReport "
-        "MaskedLMMasking MaskedPatchLoss MaskedRegionLoss MatthewsCorrelation PPO "
-        "PearsonCorrelation PermutationLMMasking Perplexity PlayEpisodes PolicyLoss "
-        "QuantizationReport RLOO RankingAccuracy RankingLoss ReferringAccuracy "
-        "ReferringCrossEntropy Rollout SampleTexts SegmentationCrossEntropy "
-        "SegmentationScores SmoothedCrossEntropy SoftAnswerCrossEntropy SparseF1Score "
-        "SpearmanCorrelation TranslationScore Truncated VQAAccuracy ValueLoss "
-        "adapters_off as_reward_model attention_inside augment_batches bleu "
-        "border_weights caption_dataset causal_lm_dataset check_boxes check_labels "
-        "clip_loss completion_dataset dequantize dpo_loss enable_lora evaluate_glue "
-        "exact_match fit_translator foreground_rand_scores generalized_advantages "
-        "glue_metrics grpo_advantages grpo_loss hinge_discriminator_loss "
-        "hinge_generator_loss language_probabilities layerwise_rates "
-        "logit_laplace_loss mask_batches mask_pairs merge_lora named_objects "
-        "navigation_scores next_sentence_dataset next_sentence_pairs normalize_scores "
-        "pack_documents penalize_missing_end play_episodes ppo_policy_loss "
-        "ppo_value_loss preference_dataset prompt_dataset quantize ranking_dataset "
-        "ranking_loss retrieval_hits rloo_advantages rloo_loss sample_languages "
-        "sequence_rewards set_adapters siglip_loss td_targets three_augment_dataset "
-        "token_entropies token_kl token_log_probabilities token_rewards "
-        "translation_lm_dataset truncate_completions vqa_accuracy whiten word_objects"
+        "AdamW AdaptiveKL AdversarialTrainer BackupAndResume CompletionSampling "
+        "Completions CosineWarmup DPO DeepQ FixedKL GRPO GreedyPolicy "
+        "InverseSquareRootSchedule LinearWarmup LoRAReport MaskedLMMasking PPO "
+        "PermutationLMMasking PlayEpisodes QuantizationReport RLOO Rollout "
+        "SampleTexts Truncated adapters_off dequantize enable_lora "
+        "generalized_advantages grpo_advantages layerwise_rates mask_batches "
+        "mask_pairs merge_lora penalize_missing_end play_episodes quantize "
+        "rloo_advantages sequence_rewards set_adapters td_targets token_rewards "
+        "truncate_completions whiten"
     ),
     "keras_attn.viz": (
         "CoAttention attention_page attention_rollout callbacks capture_attention "

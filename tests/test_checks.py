@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attn.checks import (
+from keras_attn.checks.arguments import (
     check_choice,
     check_fraction,
     check_matches,

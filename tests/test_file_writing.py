@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from keras_attn import file_writing
-from keras_attn.file_reading import size_of
-from keras_attn.file_writing import replacing, write_atomically
+from keras_attn.files import writing as file_writing
+from keras_attn.files.reading import size_of
+from keras_attn.files.writing import replacing, write_atomically
 
 
 def test_a_file_is_written_then_replaced(tmp_path):

@@ -13,7 +13,7 @@ import keras
 import pytest
 from test_api import PUBLIC
 
-from keras_attn.docstrings import descriptions
+from keras_attn.docstrings.arguments import descriptions
 from keras_attn.tiling import predict_tiles
 from keras_attn.translator import Translator
 from keras_attn.viz import callbacks

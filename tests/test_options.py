@@ -5,10 +5,14 @@ from typing import Annotated, Any, TypedDict, Unpack, cast
 
 import pytest
 
-from keras_attn.docstrings import descriptions, with_descriptions, with_sentence
+from keras_attn.docstrings.arguments import (
+    descriptions,
+    with_descriptions,
+    with_sentence,
+)
+from keras_attn.docstrings.options import Option, described_as, takes_options
 from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
 from keras_attn.layers.base import BaseLayer, LayerArguments
-from keras_attn.options import Option, described_as, takes_options
 
 
 class Sizes(TypedDict, total=False):

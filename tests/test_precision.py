@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attn.precision import at_least_float32, at_least_float32_dtype
+from keras_attn.kernels.precision import at_least_float32, at_least_float32_dtype
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -25,10 +25,10 @@ PRIVATE = {
     "keras_attn/layers/recurrent/recurrent.py": {
         "keras.src.backend.common": {"global_state"},
     },
-    "keras_attn/layers/blocks/output_specs.py": {
+    "keras_attn/layers/output_specs.py": {
         "keras.src.backend.common.variables": {"get_autocast_scope"},
     },
-    "keras_attn/layers/blocks/rematerialization.py": {
+    "keras_attn/layers/rematerialization.py": {
         "keras.src": {"backend"},
         "keras.src.backend.common": {"global_state", "masking"},
         "tensorflow.python.ops.control_flow_util_v2": {"in_while_loop_defun"},

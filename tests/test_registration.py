@@ -16,9 +16,11 @@ from keras.src.saving import object_registration
 
 from keras_attn import registration
 from keras_attn.layers.initializers import BilinearKernel, SinusoidGrid
+from keras_attn.losses import SmoothedCrossEntropy
+from keras_attn.metrics import Perplexity
 from keras_attn.models import build_vit
 from keras_attn.ops import gelu_tanh
-from keras_attn.training import AdamW, Perplexity, SmoothedCrossEntropy
+from keras_attn.training import AdamW
 
 PACKAGE = Path(registration.__file__).parent
 

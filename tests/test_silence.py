@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from keras_attn.silence import silence
+from keras_attn.export.silence import silence
 
 
 def test_captured_output_is_quoted_on_failure(capfd):

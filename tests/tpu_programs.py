@@ -13,8 +13,8 @@ from model_cases import CASES, ONE_OF_EACH, build, given, inputs_for
 from model_contract import few_of, objective_of
 from model_fits import ONE_OF_EACH_BLOCK
 
-from keras_attn.models.parts import tpu
 from keras_attn.models.parts.keras_state import undone, without_allocating
+from keras_attn.models.plans import tpu
 
 TOPOLOGY, ROWS = "v5e:2x2", 4
 # Their loss compares each image with the texts of all devices.

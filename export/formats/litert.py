@@ -25,8 +25,8 @@ from keras_attn.export import metadata, seals
 from keras_attn.export.errors import ExportError, RefusedError, in_one_line
 from keras_attn.export.formats import litert_rewrites, saved_model
 from keras_attn.export.signatures import TracedModel
+from keras_attn.export.silence import silence
 from keras_attn.extras import requires_extra
-from keras_attn.silence import silence
 
 _WORKER = Path(__file__).with_name("int8_worker.py")
 _QUOTED_CHARACTERS = 2000

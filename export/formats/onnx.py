@@ -24,8 +24,8 @@ from keras_attn.export.runtimes.onnx import (
     graph_files,
 )
 from keras_attn.export.signatures import Signature, TracedModel
+from keras_attn.export.silence import silence
 from keras_attn.extras import requires_extra
-from keras_attn.silence import silence
 
 # Protobuf's limit of a message, and so of an ONNX file.
 _LARGEST_MESSAGE = 2**31 - 1

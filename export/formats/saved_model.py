@@ -12,7 +12,7 @@ from keras_attn.export.errors import ExportError
 from keras_attn.export.runtimes.saved_model import METADATA, SERVING_DEFAULT
 from keras_attn.export.signature_info import SERVE
 from keras_attn.export.signatures import TracedModel
-from keras_attn.silence import silence
+from keras_attn.export.silence import silence
 
 # Functions and operators that compute nothing.
 _BOOKKEEPING = ("__inference__traced_", "__inference_signature_wrapper")

@@ -12,8 +12,8 @@ from keras_attn.export import metadata
 from keras_attn.export.errors import RefusedError, in_one_line
 from keras_attn.export.runtimes.litert_step import LiteRTStep
 from keras_attn.export.signature_info import STEP, SignatureInfo, TensorInfo
+from keras_attn.export.silence import silence
 from keras_attn.extras import requires_extra
-from keras_attn.silence import silence
 
 _FLATBUFFER_IDENTIFIER = b"TFL3"
 

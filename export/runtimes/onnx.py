@@ -13,7 +13,7 @@ from keras_attn.export.signature_info import (
     TensorInfo,
 )
 from keras_attn.extras import requires_extra
-from keras_attn.file_reading import parse_json, size_of
+from keras_attn.files.reading import parse_json, size_of
 
 # The file in an ONNX folder that holds the large tensors of all its graphs.
 WEIGHTS = "weights.data"

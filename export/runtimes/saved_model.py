@@ -12,9 +12,9 @@ from keras_attn.export.signature_info import (
     as_array,
     tensor_infos,
 )
+from keras_attn.export.silence import silence
 from keras_attn.extras import requires_extra
-from keras_attn.file_reading import read_bytes
-from keras_attn.silence import silence
+from keras_attn.files.reading import read_bytes
 
 # The signature that stock tools call by default.
 SERVING_DEFAULT = "serving_default"

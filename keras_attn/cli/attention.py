@@ -215,7 +215,7 @@ def _draw_heads(
 ) -> str:
     """Writes the plot or the page; returns what is on it."""
     from keras_attn import viz
-    from keras_attn.file_writing import write_atomically
+    from keras_attn.files.writing import write_atomically
 
     scores = viz.capture_attention(opened.model, example.inputs)
     if rollout:

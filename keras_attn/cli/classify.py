@@ -80,7 +80,7 @@ def classify(
 
 
 def _classes(labels: list[str] | None, file: Path | None) -> list[str]:
-    from keras_attn.file_reading import read_text
+    from keras_attn.files.reading import read_text
 
     if (labels is None) == (file is None):
         received = "neither" if file is None else "both"

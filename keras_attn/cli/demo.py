@@ -204,7 +204,7 @@ def _build(plan: Plan, pairs: Pairs) -> "Translator":
 def _fit(
     translator: "Translator", train: Pairs, validation: Pairs, run_dir: Path, plan: Plan
 ) -> None:
-    from keras_attn.training import fit_translator
+    from keras_attn.translator import fit_translator
 
     fit_translator(
         translator,
@@ -223,7 +223,7 @@ def _fit(
 
 def _evaluate(translator: "Translator", test: Pairs) -> float:
     """Translates the unseen dates; prints and returns the exact match."""
-    from keras_attn.training import exact_match
+    from keras_attn.metrics import exact_match
 
     sources, references = _sides(test)
     translations = []

@@ -1,6 +1,6 @@
 """`keras-attn describe`: the card of a model, or what a file or folder holds.
 
-Opening a model: `cli/opened_model.py`; the cards: `models/parts/registry.py`.
+Opening a model: `cli/opened_model.py`; the cards: `models/catalog/registry.py`.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
 def _card_of(name: str) -> dict[str, Any]:
     """What `--json` prints of a name."""
     from keras_attn import models
-    from keras_attn.models.parts.registry import builder_arguments
+    from keras_attn.models.catalog.registry import builder_arguments
 
     arguments = {
         argument: {"value": value, "description": text}
@@ -105,7 +105,7 @@ def _card(name: str) -> tuple[str, list[tuple[str, str]]]:
 
 def _arguments(name: str) -> str:
     """One line per argument of the builder: its value, and what it is."""
-    from keras_attn.models.parts.registry import builder_arguments
+    from keras_attn.models.catalog.registry import builder_arguments
 
     lines = []
     for argument, (value, text) in builder_arguments(name).items():
@@ -116,7 +116,7 @@ def _arguments(name: str) -> str:
 
 def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str, str]]:
     """The rows for the model of a file or a folder."""
-    from keras_attn.file_reading import size_of
+    from keras_attn.files.reading import size_of
     from keras_attn.models.parts.functional import input_structure, output_structure
 
     place = repr(str(path))
@@ -156,7 +156,7 @@ def _described(
     path: Path, found: dict[str, str], model: "keras.Model"
 ) -> dict[str, Any]:
     """What `--json` prints of a file or a folder, from the rows of the table."""
-    from keras_attn.file_reading import size_of
+    from keras_attn.files.reading import size_of
 
     return {
         "name": path.resolve().name,

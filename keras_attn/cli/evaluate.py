@@ -220,7 +220,7 @@ def _save(found: "Evaluation", folder: Path) -> None:
     import json
 
     from keras_attn.cli.prediction.output import writing
-    from keras_attn.file_writing import write_atomically
+    from keras_attn.files.writing import write_atomically
 
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "scores.json").exists():

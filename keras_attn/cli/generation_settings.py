@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attn.cli.terminal import note
-from keras_attn.file_reading import read_json, shown
+from keras_attn.files.reading import read_json, shown
 
 NAME = "generation_config.json"
 # Settings that choose other tokens, and the values that do not.

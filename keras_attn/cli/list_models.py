@@ -1,6 +1,6 @@
 """`keras-attn list`: the models, with their papers and sizes.
 
-The cards: `CARDS` of each `models/<family>.py`, kept by `models/parts/registry.py`.
+The cards: `CARDS` of each `models/<family>.py`, kept by `models/catalog/registry.py`.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """`keras-attn plan`: FLOPs and memory of a model, counted without allocating it.
 
-Opening a model: `cli/opened_model.py`; counting: `models/parts/planning.py`; TPUs:
-`models/parts/tpu_chips.py`, and `cli/tpu_compile.py`, which compiles.
+Opening a model: `cli/opened_model.py`; counting: `models/plans/planning.py`; TPUs:
+`models/plans/tpu_chips.py`, and `cli/tpu_compile.py`, which compiles.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ from keras_attn.cli.terminal import console, naming_options, print_json, say, wo
 if TYPE_CHECKING:
     from keras_attn.cli.tpu_compile import Answer
     from keras_attn.models import Plan
-    from keras_attn.models.parts.tpu_chips import StepBound, Topology
+    from keras_attn.models.plans.tpu_chips import StepBound, Topology
 
 _OPTIONS = Panel()
 _TPU = Panel("TPU")
@@ -97,8 +97,8 @@ def plan(
         )
     with importing_tensorflow():
         from keras_attn import models
-        from keras_attn.models.parts.planning import plan_model
-        from keras_attn.models.parts.tpu_chips import topology
+        from keras_attn.models.plans.planning import plan_model
+        from keras_attn.models.plans.tpu_chips import topology
 
     with naming_options(topology="--tpu"):
         chips = None if tpu is None else topology(tpu)
@@ -207,7 +207,7 @@ def _say_tpu(
     as_json: bool,
 ) -> None:
     """Prints whether a training step fits, what bounds it and how fast it can be."""
-    from keras_attn.models.parts.tpu_chips import StepBound
+    from keras_attn.models.plans.tpu_chips import StepBound
 
     state = counted.weights + counted.optimizer_state
     memory: dict[str, int] = {

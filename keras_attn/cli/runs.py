@@ -31,7 +31,7 @@ def read_settings(folder: Path) -> dict[str, Any] | None:
     Raises:
         ValueError: If they are damaged.
     """
-    from keras_attn.file_reading import read_json
+    from keras_attn.files.reading import read_json
 
     path = folder / _SETTINGS
     return read_json(path) if path.exists() else None
@@ -68,8 +68,8 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
     """
     import json
 
-    from keras_attn.file_writing import remove_leftovers, write_atomically
-    from keras_attn.processes import check_same, is_writer
+    from keras_attn.distribution.processes import check_same, is_writer
+    from keras_attn.files.writing import remove_leftovers, write_atomically
 
     is_new = not holds_run(folder, settings)
     if is_new:
@@ -99,8 +99,8 @@ def extend(folder: Path, settings: dict[str, Any]) -> None:
     """
     import json
 
-    from keras_attn.file_writing import write_atomically
-    from keras_attn.processes import check_same, is_writer
+    from keras_attn.distribution.processes import check_same, is_writer
+    from keras_attn.files.writing import write_atomically
 
     text = json.dumps(settings, indent=2) + "\n"
     check_same("command, options and data", text)

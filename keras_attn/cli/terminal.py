@@ -141,7 +141,7 @@ def naming_options(**options: str) -> Iterator[None]:
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
     """Shows a spinner, and hides what libraries print in the meantime."""
-    from keras_attn.silence import silence
+    from keras_attn.export.silence import silence
 
     noise = contextlib.nullcontext() if debugging() else silence()
     with console.status(text), noise:

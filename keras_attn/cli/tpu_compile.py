@@ -86,7 +86,7 @@ def compile_in_a_process(request: Request) -> Answer:
     Raises:
         ImportError: If libtpu is not installed.
     """
-    from keras_attn.models.parts.tpu import environment
+    from keras_attn.models.plans.tpu import environment
 
     variables = {**os.environ, **environment()}
     command = [sys.executable, "-m", "keras_attn.cli.tpu_compile"]
@@ -113,8 +113,8 @@ def answer(request: Request) -> Answer:
     from keras_attn import models
     from keras_attn.cli.opened_model import build_model
     from keras_attn.models.parts.keras_state import undone, without_allocating
-    from keras_attn.models.parts.step_graph import dtype_policy, input_specs
-    from keras_attn.models.parts.tpu import compile_training_step
+    from keras_attn.models.plans.step_graph import dtype_policy, input_specs
+    from keras_attn.models.plans.tpu import compile_training_step
 
     def specs_of(tree):
         return jax.tree.map(

@@ -148,8 +148,7 @@ def train(
 
         from keras_attn import models
         from keras_attn.cli.finetuning.splits import repeated_rows
-        from keras_attn.training import fit_translator
-        from keras_attn.translator import Translator
+        from keras_attn.translator import Translator, fit_translator
 
     if not _is_trainable(model):
         names = ", ".join(filter(_is_trainable, models.list_models()))
@@ -226,9 +225,9 @@ def train(
 
 
 def _score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float]:
-    from keras_attn import training
+    from keras_attn import metrics
 
-    return {"bleu": training.bleu, "exact_match": training.exact_match}[name]
+    return {"bleu": metrics.bleu, "exact_match": metrics.exact_match}[name]
 
 
 def _read_pairs(source: Path, target: Path) -> Pairs:
@@ -295,7 +294,7 @@ def _has_attention(model: str) -> bool:
 
 
 def _builder_arguments(model: str) -> tuple[str, ...]:
-    from keras_attn.models.parts.registry import entry
+    from keras_attn.models.catalog.registry import entry
 
     return tuple(inspect.signature(entry(model).builder).parameters)
 

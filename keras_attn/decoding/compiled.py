@@ -28,7 +28,7 @@ from keras_attn.decoding.strategies import (
     traced_settings,
     with_traced_settings,
 )
-from keras_attn.device_batches import padded_rows
+from keras_attn.distribution.device_batches import padded_rows
 
 # A compiled loop takes a multiple of this many end tokens.
 _END_TOKENS = 4

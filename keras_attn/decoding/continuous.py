@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.cache_names import CACHE_INDEX
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding.compiled import (
     compilations_of,
     padded_ends,

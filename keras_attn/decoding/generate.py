@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding.compiled import (
     CompiledStrategy,
     compilations_of,

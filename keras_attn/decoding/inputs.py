@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn import input_checks
+from keras_attn.checks import inputs as input_checks
 from keras_attn.decoding.pair import (
     MASKS,
     SPEECH_MASKS,

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.indices import IndexRange, length_ranges
+from keras_attn.checks.indices import IndexRange, length_ranges
 
 # Inputs that hold tokens, and the names of their padding masks.
 MASKS = {"token_ids": "padding_mask", "decoder_token_ids": "decoder_padding_mask"}

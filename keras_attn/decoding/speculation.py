@@ -34,7 +34,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.cache_names import CACHE_INDEX
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding.loop import Settings, like, next_state
 from keras_attn.decoding.pair import DecodingFunctions
 from keras_attn.decoding.strategies import Greedy, Sample, draw, is_end

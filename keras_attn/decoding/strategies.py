@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
+from keras_attn.docstrings.options import described_as
 from keras_attn.ops import MASKED
-from keras_attn.options import described_as
 
 # Values of `top_k` and `top_p` inside a compiled loop if they are None: no limit.
 _ALL_TOKENS, _ALL_PROBABILITY = 2**31 - 1, 2.0

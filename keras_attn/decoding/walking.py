@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding.compiled import compilations_of
 from keras_attn.decoding.inputs import (
     as_arrays,
@@ -24,8 +24,8 @@ from keras_attn.decoding.inputs import (
 )
 from keras_attn.decoding.loop import next_state, reorder_by_parent, repeat_for_beams
 from keras_attn.decoding.strategies import Beam, Greedy
+from keras_attn.docstrings.options import described_as
 from keras_attn.ops import MASKED
-from keras_attn.options import described_as
 
 WORLD = "world_state"
 

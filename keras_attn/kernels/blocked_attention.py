@@ -24,6 +24,7 @@ from keras_attn.kernels.loop import (
     stack_blocks,
     zero_blocks,
 )
+from keras_attn.kernels.precision import at_least_float32, at_least_float32_dtype
 from keras_attn.kernels.runtime import (
     has_fixed_shape,
     is_compiled_by_xla,
@@ -31,7 +32,6 @@ from keras_attn.kernels.runtime import (
     is_tracing,
 )
 from keras_attn.kernels.xla import traced_once, xla_fused
-from keras_attn.precision import at_least_float32, at_least_float32_dtype
 
 # Queries, and keys, of a block. XLA is fastest with the smaller ones; without it their
 # operations are too small for two cores (TensorFlow 2.21).

@@ -14,9 +14,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attn.kernels.precision import at_least_float32
 from keras_attn.kernels.runtime import is_tensorflow
 from keras_attn.kernels.xla import xla_fused
-from keras_attn.precision import at_least_float32
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -18,9 +18,9 @@ from keras import ops
 from keras_attn.kernels.blocked_attention import pad_axis, slice_axes
 from keras_attn.kernels.custom_gradient import NO_SECOND_ORDER, with_gradient
 from keras_attn.kernels.loop import sequential_scan
+from keras_attn.kernels.precision import at_least_float32, at_least_float32_dtype
 from keras_attn.kernels.runtime import has_fixed_shape, is_tensorflow
 from keras_attn.kernels.xla import traced_once, xla_fused
-from keras_attn.precision import at_least_float32, at_least_float32_dtype
 
 # Queries of a chunk: enough for the products to be fast.
 _CHUNK_SIZE = 128

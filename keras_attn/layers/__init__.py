@@ -19,10 +19,8 @@ from keras_attn.layers.attention.text_image_mask import TextImageMask
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.attention.word_guided_attention import WordGuidedAttention
 from keras_attn.layers.blocks.co_attention_block import CoAttentionBlock
-from keras_attn.layers.blocks.dropout import Dropout
 from keras_attn.layers.blocks.feed_forward import FeedForward
 from keras_attn.layers.blocks.layer_scale import LayerScale
-from keras_attn.layers.blocks.rematerialization import install as _fix_remat_scope
 from keras_attn.layers.blocks.stochastic_depth import StochasticDepth
 from keras_attn.layers.blocks.swin_block import SwinBlock
 from keras_attn.layers.blocks.transformer_block import (
@@ -46,6 +44,7 @@ from keras_attn.layers.detection.region_proposal import RegionProposal
 from keras_attn.layers.detection.roi_pooling import ROIAlign, ROIPool
 from keras_attn.layers.detection.select_detections import SelectDetections
 from keras_attn.layers.detection.select_masks import SelectMasks
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.caption_embedding import (
     CaptionEmbedding,
     ImageCodeEmbedding,
@@ -86,6 +85,7 @@ from keras_attn.layers.recurrent.frame_attention_rnn import FrameAttentionRNN
 from keras_attn.layers.recurrent.maxout import Maxout
 from keras_attn.layers.recurrent.per_frame import PerFrame
 from keras_attn.layers.recurrent.pyramidal_blstm import PyramidalBLSTM
+from keras_attn.layers.rematerialization import install as _fix_remat_scope
 
 _fix_remat_scope()
 

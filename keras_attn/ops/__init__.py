@@ -91,6 +91,11 @@ from keras_attn.ops.relative import (
 from keras_attn.ops.roi_align import roi_align
 from keras_attn.ops.roi_pool import roi_pool
 from keras_attn.ops.spatial import glimpse_scores, word_guided_weights
+from keras_attn.ops.token_probabilities import (
+    token_entropies,
+    token_kl,
+    token_log_probabilities,
+)
 from keras_attn.ops.windows import (
     cyclic_shift,
     relative_position_rows,
@@ -100,8 +105,8 @@ from keras_attn.ops.windows import (
 )
 
 __all__ = [
-    "MASKED",
     "CachedKeysAndValues",
+    "MASKED",
     "add_bias",
     "additive_scores",
     "attention_weights",
@@ -175,6 +180,9 @@ __all__ = [
     "split_heads",
     "stack_frames",
     "text_image_mask",
+    "token_entropies",
+    "token_kl",
+    "token_log_probabilities",
     "token_positions",
     "tokens_in_order",
     "unmap_pixels",

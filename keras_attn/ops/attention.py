@@ -15,10 +15,10 @@ from keras import ops
 
 from keras_attn.kernels.bias import add_bias
 from keras_attn.kernels.lean_attention import lean_attention
+from keras_attn.kernels.precision import at_least_float32
 from keras_attn.kernels.recompute import recomputed
 from keras_attn.ops.kernels import convolution, product
 from keras_attn.ops.masks import causal_mask, merge_masks
-from keras_attn.precision import at_least_float32
 
 # Added to a masked score: finite, so that no row becomes NaN, and low enough that the
 # probability is exactly zero in float32.

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from keras import ops
 
-from keras_attn.checks import check_choice, check_pair
+from keras_attn.checks.arguments import check_choice, check_pair
 
 BoxFormat = Literal["xyxy", "yxyx", "xywh", "rel_xyxy", "rel_yxyx", "rel_xywh"]
 BOX_FORMATS = get_args(BoxFormat)

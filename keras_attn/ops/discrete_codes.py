@@ -7,7 +7,7 @@ import math
 
 from keras import ops
 
-from keras_attn.precision import at_least_float32
+from keras_attn.kernels.precision import at_least_float32
 
 # Pixels stay this far from 0 and 1, where a logit is infinite.
 _MARGIN = 0.1

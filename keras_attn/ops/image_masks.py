@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from keras import ops
 
-from keras_attn.checks import check_choice
+from keras_attn.checks.arguments import check_choice
 
 # How a layer of DALL·E attends to the image.
 ImageAttention = Literal["row", "column", "convolutional"]

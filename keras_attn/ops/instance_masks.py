@@ -6,7 +6,7 @@ Legend: B batch, K or N boxes, h and w rows and columns of a mask, H and W of th
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_pair
+from keras_attn.checks.arguments import check_pair
 
 # Maximum number of pixels in the masks that are pasted at once: 64 MiB of float32.
 _MOST_PIXELS = 2**24

@@ -7,7 +7,7 @@ patches, D width.
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_pair
+from keras_attn.checks.arguments import check_pair
 
 
 def image_to_patches(images, patch_size):

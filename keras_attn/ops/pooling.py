@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from keras import ops
 
-from keras_attn.checks import check_choice, check_pair, check_rank
+from keras_attn.checks.arguments import check_choice, check_pair, check_rank
 
 Padding = Literal["valid", "same"]
 PADDINGS = get_args(Padding)

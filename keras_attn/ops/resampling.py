@@ -13,7 +13,7 @@ import numbers
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_choice
+from keras_attn.checks.arguments import check_choice
 
 _BITS = 22
 # A weight is the sum of a multiple of 2⁻¹¹ and a smaller rest, a multiple of 2⁻²². The

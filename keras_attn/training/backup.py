@@ -17,8 +17,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.file_writing import open_atomically, remove_leftovers
-from keras_attn.processes import is_writer, whole_array
+from keras_attn.distribution.processes import is_writer, whole_array
+from keras_attn.files.writing import open_atomically, remove_leftovers
 from keras_attn.training.backup_file import read_arrays, read_header, write_backup
 
 BACKUP_FILE = "training.backup"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import keras
 
-from keras_attn.file_writing import write_atomically
-from keras_attn.processes import is_writer
+from keras_attn.distribution.processes import is_writer
+from keras_attn.files.writing import write_atomically
 
 
 class HistoryFile(keras.callbacks.Callback):

@@ -10,8 +10,8 @@ import math
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive
-from keras_attn.options import described_as
+from keras_attn.checks.arguments import check_positive
+from keras_attn.docstrings.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")

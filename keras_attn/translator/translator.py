@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data import load_tokenizer
 from keras_attn.data.text.base_tokenizer import check_texts
 from keras_attn.decoding import generate
-from keras_attn.file_reading import read_json
-from keras_attn.file_writing import replacing, write_atomically
+from keras_attn.files.reading import read_json
+from keras_attn.files.writing import replacing, write_atomically
 from keras_attn.models.parts.keras_file import load_keras_file
 from keras_attn.viz import capture_attention
 

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 from matplotlib.figure import Figure
 
-from keras_attn.checks import check_rank
+from keras_attn.checks.arguments import check_rank
 from keras_attn.layers import TextImageMask
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.panels import (

@@ -12,13 +12,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import (
     AttentionPooling,
     SelfAttention2D,
     WindowAttention,
 )
 from keras_attn.layers.capture import capture_attention
-from keras_attn.options import described_as
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure

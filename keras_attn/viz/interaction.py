@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_attn.checks import check_same_length, is_whole
+from keras_attn.checks.arguments import check_same_length, is_whole
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure

@@ -7,9 +7,9 @@ import numpy as np
 from keras import ops
 from matplotlib.figure import Figure
 
-from keras_attn.checks import check_pair, check_rank
+from keras_attn.checks.arguments import check_pair, check_rank
+from keras_attn.docstrings.options import described_as
 from keras_attn.ops.patches import image_to_patches, patches_to_image
-from keras_attn.options import described_as
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 
 _PANEL_INCHES = 1.4

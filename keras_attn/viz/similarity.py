@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from keras_attn.checks import is_whole
+from keras_attn.checks.arguments import is_whole
 from keras_attn.layers import SimilarityLogits
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.panels import check_images

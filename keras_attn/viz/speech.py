@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from keras_attn.checks import is_whole
+from keras_attn.checks.arguments import is_whole
 from keras_attn.data.navigation.buildings import Building
 from keras_attn.viz.drawing.labels import font_families
 from keras_attn.viz.drawing.plots import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attn.file_reading import read_json, shown
+from keras_attn.files.reading import read_json, shown
 
 # `LoraConfig` of PEFT 0.21.2 and of earlier versions. These are applied, or compared
 # with the tensors, which say themselves what they are updates of.

@@ -33,7 +33,7 @@ from keras_attn.models.checkpoints.modules import (
 from keras_attn.models.checkpoints.tensors import TensorFile
 
 if TYPE_CHECKING:
-    from keras_attn.training.lora import LoRAReport
+    from keras_attn.layers.adaptation.lora import LoRAReport
 
 FILES = ADAPTER_FILES
 PREFIX = "base_model.model."
@@ -142,7 +142,7 @@ def load_lora(
         ```
     """
     # It imports the data sets, and they TensorFlow, which models do without on JAX.
-    from keras_attn.training.lora import train_only_updates
+    from keras_attn.layers.adaptation.lora import train_only_updates
 
     check_adapter_name(name)
     path = Path(folder)

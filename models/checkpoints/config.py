@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.ops import gelu_tanh, quick_gelu
 
 # Bounds for numbers that no axis of a weight bounds.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.file_reading import read_json
+from keras_attn.files.reading import read_json
 from keras_attn.models.checkpoints.config import MAX_IMAGE_SIZE, label_fields
 from keras_attn.models.checkpoints.folder import Folder
 from keras_attn.models.checkpoints.mapping import layers_of

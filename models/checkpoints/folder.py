@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_attn.file_reading import read_json, shown
-from keras_attn.file_writing import make_work_folder, remove_leftovers
+from keras_attn.files.reading import read_json, shown
+from keras_attn.files.writing import make_work_folder, remove_leftovers
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.tensors import (
     Index,

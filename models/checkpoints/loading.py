@@ -15,7 +15,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_attn.file_reading import shortened, shown
+from keras_attn.files.reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.description import describe
 from keras_attn.models.checkpoints.divided import assign_divided

@@ -16,7 +16,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.file_reading import (
+from keras_attn.files.reading import (
     check_values,
     get_flag,
     get_object,

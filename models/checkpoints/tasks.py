@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.checks import did_you_mean
+from keras_attn.checks.arguments import did_you_mean
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     Config,

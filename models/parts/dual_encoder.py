@@ -12,7 +12,8 @@ import keras
 from keras import ops
 from keras.layers import UnitNormalization
 
-from keras_attn.checks import check_pair
+from keras_attn.checks.arguments import check_pair
+from keras_attn.docstrings.options import Option
 from keras_attn.kernels.replicas import at_least_one_row, mean_loss
 from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers import (
@@ -23,13 +24,12 @@ from keras_attn.layers import (
     TransformerDecoderBlock,
     TransformerEncoderBlock,
 )
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.functional import Functional, sequence_inputs
-from keras_attn.models.parts.variants import FROM_VARIANT
-from keras_attn.options import Option
 
 
 class TowerOptions(TypedDict, total=False):
@@ -202,7 +202,7 @@ class DualEncoder(OwnLossModel):
     belongs to image i, and all others of the batch do not. `compile` takes no loss.
     CLIP's is the mean of two cross-entropies, of the text of each image and of the
     image of each text; SigLIP's is the sum of a binary cross-entropy for each image
-    and text, divided by B (`training.clip_loss`, `training.siglip_loss`). The batch is
+    and text, divided by B (`losses.clip_loss`, `losses.siglip_loss`). The batch is
     that of all devices together, so B is the batch size of `fit`.
 
     `fit` and `evaluate` also log the share of images whose most similar text in the
@@ -288,7 +288,7 @@ class DualEncoder(OwnLossModel):
                     f"and texts alone. Received: {argument}={value!r}"
                 )
         # Imported only when a model learns, because it imports all of `training`.
-        from keras_attn.training.losses.contrastive import clip_loss, siglip_loss
+        from keras_attn.losses.contrastive import clip_loss, siglip_loss
 
         embeddings = y_pred["image_embeddings"], y_pred["text_embeddings"]
         scale, bias = ops.exp(self.similarity.logit_scale), self.similarity.logit_bias
@@ -298,7 +298,7 @@ class DualEncoder(OwnLossModel):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The accuracies, and the metrics of `compile`."""
-        from keras_attn.training.losses.contrastive import retrieval_hits
+        from keras_attn.losses.contrastive import retrieval_hits
 
         of_images, of_texts = retrieval_hits(
             y_pred["image_embeddings"], y_pred["text_embeddings"]

@@ -11,22 +11,22 @@ from typing import Annotated, TypedDict, Unpack
 
 from keras import ops
 
-from keras_attn.argument_types import Activation
+from keras_attn.checks.argument_types import Activation
+from keras_attn.docstrings.options import Option
 from keras_attn.layers import (
     Dense,
     Embedding,
     LearnedPositionEmbedding,
     TransformerEncoderBlock,
 )
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
-from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.ops import row_positions
-from keras_attn.options import Option
 
 
 class EncoderOptions(TypedDict, total=False):

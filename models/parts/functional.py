@@ -17,21 +17,14 @@ from typing import Any
 
 import keras
 
-from keras_attn.checks import check_fits, empty_axes_of, fits
-from keras_attn.device_batches import (
-    check_rows,
-    count_rows,
-    explaining,
-    first_rows,
-    padded_rows,
-)
-from keras_attn.indices import (
+from keras_attn.checks.arguments import check_fits, empty_axes_of, fits
+from keras_attn.checks.indices import (
     IndexRange,
     check_indices,
     index_ranges,
     length_ranges,
 )
-from keras_attn.input_checks import (
+from keras_attn.checks.inputs import (
     BOX_SHARES,
     MASKED_INPUTS,
     check_box_shares,
@@ -42,8 +35,15 @@ from keras_attn.input_checks import (
     check_same_rows,
     smallest_rows,
 )
-from keras_attn.input_checks import (
+from keras_attn.checks.inputs import (
     check_rows as check_masked_rows,
+)
+from keras_attn.distribution.device_batches import (
+    check_rows,
+    count_rows,
+    explaining,
+    first_rows,
+    padded_rows,
 )
 from keras_attn.kernels.replicas import of_all_replicas
 from keras_attn.layers.adaptation.adaptable import (

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_attn.checks import check_boolean, check_fraction, check_positive
+from keras_attn.checks.arguments import check_boolean, check_fraction, check_positive
 from keras_attn.layers import Dense
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import truncated_normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.catalog.variants import check_variant
 from keras_attn.models.parts.functional import Functional, sequence_inputs
-from keras_attn.models.parts.variants import check_variant
 
 # What a head is built on: a model, or the name of a variant to build first.
 Encoder = str | keras.Model

@@ -5,7 +5,7 @@ Legend: B batch, H and W pixels, D width, C classes.
 
 import keras
 
-from keras_attn.checks import check_pair, check_positive, pair_of
+from keras_attn.checks.arguments import check_pair, check_positive, pair_of
 from keras_attn.layers import Conv2D
 from keras_attn.layers.convolution.minimum_image_size import (
     MinimumImageSize,

@@ -17,7 +17,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.file_reading import check_file, shortened
+from keras_attn.files.reading import check_file, shortened
 
 _CONFIG = "config.json"
 _WEIGHTS = ("model.weights.h5", "model.weights.npz")

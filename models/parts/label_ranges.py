@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.indices import check_indices, known_values
+from keras_attn.checks.indices import check_indices, known_values
 
 _SPARSE = "sparse_categorical_crossentropy"
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.models.parts.dual_encoder import DualEncoder
 from keras_attn.models.parts.functional import by_name
 from keras_attn.models.parts.preprocessing import image_preprocessing

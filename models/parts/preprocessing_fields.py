@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 
 # PIL's codes, which transformers writes, and timm's names.
 RESAMPLING = {

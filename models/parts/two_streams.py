@@ -21,11 +21,13 @@ from typing import Annotated, Literal, get_args
 
 import keras
 
-from keras_attn.checks import check_choice, check_fraction
+from keras_attn.checks.arguments import check_choice, check_fraction
+from keras_attn.docstrings.options import Option
 from keras_attn.layers import CoAttentionBlock, Dense, TransformerEncoderBlock
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.encoder import (
     EncoderOptions,
     encoder_blocks,
@@ -33,8 +35,6 @@ from keras_attn.models.parts.encoder import (
     normalized_embeddings,
 )
 from keras_attn.models.parts.heads import INITIALIZER, as_encoder, logits_layer
-from keras_attn.models.parts.variants import FROM_VARIANT
-from keras_attn.options import Option
 
 Fusion = Literal["multiply", "add"]
 

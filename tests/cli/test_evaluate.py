@@ -29,7 +29,7 @@ from keras_attn.data import (  # noqa: E402
     WordPieceTokenizer,
     completion_dataset,
 )
-from keras_attn.training import SmoothedCrossEntropy  # noqa: E402
+from keras_attn.losses import SmoothedCrossEntropy
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = pytest.mark.filterwarnings(

@@ -27,7 +27,7 @@ from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.pictures import predict_masks, predict_objects
 from keras_attn.data import detection_dataset, read_coco
 from keras_attn.data.images.instance_masks import decode_mask
-from keras_attn.training import DetectionScoreLogger
+from keras_attn.metrics import DetectionScoreLogger
 from keras_attn.viz.drawing.panels import class_colors
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.

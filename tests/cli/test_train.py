@@ -8,7 +8,7 @@ import pytest
 from keras_attn import training
 from keras_attn.cli.train import _summary
 from keras_attn.data import CharacterTokenizer
-from keras_attn.models.parts import registry
+from keras_attn.models.catalog import registry
 from keras_attn.translator import Translator
 
 # Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.

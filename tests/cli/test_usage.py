@@ -38,7 +38,13 @@ def test_help_needs_no_tensorflow():
     assert all(name in printed for name in COMMANDS)
     # Nor the commands, or what only they need.
     commands = {f"keras_attn.cli.{name}" for name in COMMANDS}
-    heavy = {"tensorflow", "keras", "numpy", "rich.progress", "keras_attn.silence"}
+    heavy = {
+        "tensorflow",
+        "keras",
+        "numpy",
+        "rich.progress",
+        "keras_attn.export.silence",
+    }
     assert not (commands | heavy) & set(modules.split())
 
 

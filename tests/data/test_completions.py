@@ -7,7 +7,8 @@ from model_cases import create, numpy, tiny
 
 from keras_attn import models
 from keras_attn.data import completion_dataset
-from keras_attn.training import Perplexity, SmoothedCrossEntropy
+from keras_attn.losses import SmoothedCrossEntropy
+from keras_attn.metrics import Perplexity
 
 END, PAD = 2, 0
 PROMPTS = [[11, 12], [21], [31, 32, 33], [], [51, 52]]

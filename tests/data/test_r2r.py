@@ -12,7 +12,7 @@ from walk_cases import paths, viewpoints, write_r2r
 from keras_attn.data import Building, Walk, WalkSimulator, read_building, read_r2r
 from keras_attn.data import walk_dataset as dataset_of
 from keras_attn.data.navigation.r2r import WalkData, WalkExample
-from keras_attn.training import navigation_scores
+from keras_attn.metrics import navigation_scores
 
 
 @pytest.fixture(scope="module")

@@ -30,9 +30,9 @@ from layer_contract import (
 )
 
 from keras_attn import layers
-from keras_attn.indices import index_ranges
+from keras_attn.checks.indices import index_ranges
+from keras_attn.layers import output_specs
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks import output_specs
 from keras_attn.ops import gelu_tanh
 
 FIRST = {f"{layer}-{[*cases][0]}" for layer, cases in CASES.items()}

@@ -17,8 +17,8 @@ from keras_attn.layers import (
     AttentionRNN,
     DotProductAttention,
     TransformerEncoderBlock,
+    output_specs,
 )
-from keras_attn.layers.blocks import output_specs
 
 D = 21
 

@@ -21,8 +21,8 @@ from model_cases import (
 from keras_attn import models
 from keras_attn.decoding import Beam, Greedy, Sample, generate
 from keras_attn.layers import AttentionRNN
+from keras_attn.losses import SmoothedCrossEntropy
 from keras_attn.models import show_attend_tell
-from keras_attn.training import SmoothedCrossEntropy
 from keras_attn.viz import capture_attention
 
 CASES = (

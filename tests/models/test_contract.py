@@ -56,9 +56,9 @@ from model_contract import (
 )
 
 from keras_attn import models
+from keras_attn.checks.indices import index_ranges, length_ranges
+from keras_attn.checks.inputs import check_finite
 from keras_attn.decoding import generate, walk
-from keras_attn.indices import index_ranges, length_ranges
-from keras_attn.input_checks import check_finite
 
 # Inputs that options and heads add to those of the card.
 FURTHER_INPUTS = {

@@ -11,7 +11,7 @@ from model_cases import GRAPHS, TINY, first_of_families, tiny
 from model_contract import few_of
 
 from keras_attn import models
-from keras_attn.models.parts import registry
+from keras_attn.models.catalog import registry
 
 BUILDERS = {
     name: getattr(models, name) for name in models.__all__ if name.startswith("build_")

@@ -41,7 +41,7 @@ from model_contract import (
     train,
 )
 
-from keras_attn.indices import index_ranges
+from keras_attn.checks.indices import index_ranges
 from keras_attn.viz import capture_attention
 
 BACKEND = keras.backend.backend()

@@ -20,15 +20,15 @@ from model_cases import (
 )
 from variations import in_turn
 
-from keras_attn import data, models, training
-from keras_attn.models.parts.detection.detector_truth import mask_targets
-from keras_attn.ops.boxes import convert_boxes
-from keras_attn.training.losses.detection import (
+from keras_attn import data, metrics, models
+from keras_attn.losses.detection import (
     binary_losses,
     class_losses,
     mean_over_samples,
     smooth_l1,
 )
+from keras_attn.models.parts.detection.detector_truth import mask_targets
+from keras_attn.ops.boxes import convert_boxes
 
 # A Faster R-CNN on a ResNet is the Mask R-CNN without its last layers.
 DETECTORS = ("mask_rcnn_resnet50", "faster_rcnn_vgg16")
@@ -254,7 +254,7 @@ def test_a_perfect_mask_head_scores_one():
     batches = shapes.dataset("detection", 21, batch_size=7)
     names = list(shapes.shapes)
     scores = {
-        case: training.DetectionScores(names, masks=True, aligned_masks=case)
+        case: metrics.DetectionScores(names, masks=True, aligned_masks=case)
         for case in (True, False)
     }
     rng = np.random.default_rng(2)

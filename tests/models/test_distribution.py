@@ -23,20 +23,18 @@ from model_cases import (
 )
 from model_contract import remove_noise
 
+from keras_attn.losses import (
+    MaskedPatchLoss,
+    MaskedRegionLoss,
+    SegmentationCrossEntropy,
+    SmoothedCrossEntropy,
+)
 from keras_attn.models.dalle import DALLE
 from keras_attn.models.dvae import DVAE
 from keras_attn.models.parts.detection.detector import Detector
 from keras_attn.models.parts.dual_encoder import DualEncoder
 from keras_attn.models.parts.functional import Functional
-from keras_attn.training import (
-    AdversarialTrainer,
-    DeepQ,
-    MaskedPatchLoss,
-    MaskedRegionLoss,
-    SegmentationCrossEntropy,
-    SmoothedCrossEntropy,
-    enable_lora,
-)
+from keras_attn.training import AdversarialTrainer, DeepQ, enable_lora
 
 TESTS = Path(__file__).resolve().parent.parent
 ROWS, DEVICES = 4, 2

@@ -29,8 +29,8 @@ if keras.backend.backend() != "tensorflow":
 
 from export_formats import SUFFIXES  # noqa: E402
 
+from keras_attn.checks.indices import length_ranges  # noqa: E402
 from keras_attn.export import export, load_runner  # noqa: E402
-from keras_attn.indices import length_ranges  # noqa: E402
 from keras_attn.models.parts.functional import without_training_outputs  # noqa: E402
 
 # LiteRT's built-in operators only: these would need another runtime.

@@ -15,7 +15,7 @@ import pytest
 from keras import ops
 from model_cases import B, T, V, build, create, inputs_for, logits_of, numpy, randomize
 
-from keras_attn.training import SmoothedCrossEntropy
+from keras_attn.losses import SmoothedCrossEntropy
 
 pytestmark = pytest.mark.compiled
 

@@ -29,7 +29,7 @@ from model_contract import remove_noise
 from keras_attn import models, training
 from keras_attn.decoding import generate
 from keras_attn.models.parts.keras_state import allocate, undone, without_allocating
-from keras_attn.models.parts.splits import find_groups
+from keras_attn.models.plans.splits import find_groups
 
 if keras.backend.backend() != "jax":
     pytest.skip("`keras.distribution` has no effect here", allow_module_level=True)

@@ -196,7 +196,7 @@ def test_long_sequences_are_attended_to_in_parts(name, shortest, monkeypatch):
 def test_operations_without_a_rule_are_refused():
     import tensorflow as tf
 
-    from keras_attn.models.parts.planning import _flops
+    from keras_attn.models.plans.planning import _flops
 
     matrix = tf.TensorSpec((3, 5, 7, 2), tf.float32)
 

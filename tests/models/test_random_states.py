@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from model_cases import build, numpy
 
-from keras_attn import training
+from keras_attn import losses, training
 
 
 def states_of(model):
@@ -25,7 +25,7 @@ def test_a_loaded_run_draws_the_dropout_of_the_saved_one(tmp_path):
     keras.utils.set_random_seed(3)
     model = build("gpt2_small", num_layers=1, dropout=0.3)
     training.enable_lora(model, rank=2)
-    loss = training.SmoothedCrossEntropy()
+    loss = losses.SmoothedCrossEntropy()
     model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
     start = states_of(model)
     fit(model, 1)

@@ -38,7 +38,7 @@ from model_contract import each_of
 from model_family import dense, gate
 
 from keras_attn import models
-from keras_attn.models.parts import registry
+from keras_attn.models.catalog import registry
 
 RECURRENT = 64_032_000
 

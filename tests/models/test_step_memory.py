@@ -3,8 +3,8 @@
 import pytest
 from backend import skip_module_without_tensorflow
 
-from keras_attn.models.parts.step_memory import StepMemory, is_in, peak_memory
-from keras_attn.models.parts.tpu_tiles import map_bytes, tiled_bytes
+from keras_attn.models.plans.step_memory import StepMemory, is_in, peak_memory
+from keras_attn.models.plans.tpu_tiles import map_bytes, tiled_bytes
 
 skip_module_without_tensorflow("plan reads TensorFlow's graphs")
 

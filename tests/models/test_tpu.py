@@ -21,8 +21,8 @@ from tpu_programs import (
 from keras_attn import models
 from keras_attn.kernels.splash_attention import splash_attention
 from keras_attn.layers import MultiHeadAttention
-from keras_attn.models.parts import tpu
 from keras_attn.models.parts.keras_state import undone, without_allocating
+from keras_attn.models.plans import tpu
 from keras_attn.ops import non_max_suppression, roi_align, roi_pool
 
 ON_JAX = keras.backend.backend() == "jax"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_attn.models.parts.tpu_chips import CHIPS, StepBound, topology
+from keras_attn.models.plans.tpu_chips import CHIPS, StepBound, topology
 
 STEP = {"arguments": 7_000, "results": 5_000, "temporary": 3_000, "gradients": 4_000}
 

@@ -13,8 +13,8 @@ from tpu_programs import (
 )
 
 from keras_attn.decoding import Beam, Greedy, Sample
-from keras_attn.models.parts import tpu
 from keras_attn.models.parts.keras_state import without_allocating
+from keras_attn.models.plans import tpu
 
 LENGTH = 16
 # Models that read a token at each step, not their surroundings.

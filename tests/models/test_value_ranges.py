@@ -7,8 +7,8 @@ from model_cases import build, create, inputs_for
 
 from keras_attn import models
 from keras_attn.layers import ImagePreprocessing
+from keras_attn.losses.masked_regions import MaskedRegionLoss
 from keras_attn.models.parts.functional import Functional
-from keras_attn.training.losses.masked_regions import MaskedRegionLoss
 
 RNG = np.random.default_rng(3)
 BYTES = RNG.integers(0, 256, (2, 14, 21, 3))

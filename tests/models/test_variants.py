@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypedDict, Unpack, cast
 import pytest
 
 from keras_attn import models
-from keras_attn.docstrings import descriptions
-from keras_attn.models.parts.variants import FROM_VARIANT, block_sizes, with_sizes
-from keras_attn.options import Option, takes_options
+from keras_attn.docstrings.arguments import descriptions
+from keras_attn.docstrings.options import Option, takes_options
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 
 SIZES = {
     "base": {"num_layers": 2, "norm_first": True, "window": None},

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from model_cases import create, given, inputs_for, outputs_of
 
+from keras_attn.losses import SmoothedCrossEntropy
 from keras_attn.models.parts.functional import Functional
-from keras_attn.training import SmoothedCrossEntropy
 
 
 def keras_loss(**options):

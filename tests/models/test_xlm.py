@@ -53,12 +53,9 @@ def test_positions_may_be_an_input():
 def test_trains_on_translations():
     if keras.backend.backend() != "tensorflow":
         pytest.skip("the pipeline needs the TensorFlow backend")
-    from keras_attn.training import (
-        MaskedLMMasking,
-        SmoothedCrossEntropy,
-        mask_batches,
-        translation_lm_dataset,
-    )
+    from keras_attn.data import translation_lm_dataset
+    from keras_attn.losses import SmoothedCrossEntropy
+    from keras_attn.training import MaskedLMMasking, mask_batches
 
     rng = np.random.default_rng(5)
     texts = [rng.integers(5, V, (13, size)).tolist() for size in (4, 6)]

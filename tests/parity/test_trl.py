@@ -10,18 +10,9 @@ import pytest
 from keras import ops
 from model_cases import numpy
 
-from keras_attn.training import (
-    RankingLoss,
-    dpo_loss,
-    grpo_advantages,
-    grpo_loss,
-    rloo_advantages,
-    rloo_loss,
-    sequence_rewards,
-    token_entropies,
-    token_kl,
-    token_log_probabilities,
-)
+from keras_attn.losses import RankingLoss, dpo_loss, grpo_loss, rloo_loss
+from keras_attn.ops import token_entropies, token_kl, token_log_probabilities
+from keras_attn.training import grpo_advantages, rloo_advantages, sequence_rewards
 
 GROUP = 3
 with np.load(Path(__file__).parent / "trl.npz") as _file:

@@ -8,8 +8,8 @@ import pytest
 from parity import folders
 from parity.folders import CHECKPOINTS, TOLERANCE
 
+from keras_attn.losses import MaskedPatchLoss
 from keras_attn.models import load_checkpoint, save_checkpoint
-from keras_attn.training import MaskedPatchLoss
 
 CASES = folders.cases_of("vit", "deit", "mae", "swin", "convnext")
 

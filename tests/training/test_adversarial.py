@@ -12,11 +12,8 @@ from keras import layers, ops
 from model_cases import numpy
 
 from keras_attn.layers import ConditionalBatchNormalization, SpectralNormalization
-from keras_attn.training import (
-    AdversarialTrainer,
-    hinge_discriminator_loss,
-    hinge_generator_loss,
-)
+from keras_attn.losses import hinge_discriminator_loss, hinge_generator_loss
+from keras_attn.training import AdversarialTrainer
 
 pytestmark = pytest.mark.compiled
 

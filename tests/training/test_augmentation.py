@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_attn.training import three_augment_dataset
+from keras_attn.data import three_augment_dataset
 
 C = 5
 

@@ -12,19 +12,23 @@ import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from keras import layers
 
-from keras_attn.data import CharacterTokenizer, parallel_dataset, shuffled_dataset
+from keras_attn.data import (
+    CharacterTokenizer,
+    augment_batches,
+    causal_lm_dataset,
+    next_sentence_dataset,
+    parallel_dataset,
+    sample_languages,
+    shuffled_dataset,
+    three_augment_dataset,
+    translation_lm_dataset,
+)
 from keras_attn.layers import Dropout
 from keras_attn.training import (
     BackupAndResume,
     MaskedLMMasking,
     PermutationLMMasking,
-    augment_batches,
-    causal_lm_dataset,
     mask_batches,
-    next_sentence_dataset,
-    sample_languages,
-    three_augment_dataset,
-    translation_lm_dataset,
 )
 from keras_attn.training.backup import BACKUP_FILE
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_attn.training import check_boxes
+from keras_attn.data import check_boxes
 
 SIZE = (61, 83)
 NAN = float("nan")

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from keras_attn import models
-from keras_attn.data import CharacterTokenizer, Shapes
-from keras_attn.training import SmoothedCrossEntropy, caption_dataset
+from keras_attn.data import CharacterTokenizer, Shapes, caption_dataset
+from keras_attn.losses import SmoothedCrossEntropy
 
 TOKENIZER = CharacterTokenizer("abc ")  # a is 4, b 5, c 6, " " 7
 CAPTIONS = ["ab c", "b", "", "abcabc"]

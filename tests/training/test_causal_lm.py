@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_attn.data.text.causal_lm import causal_lm_dataset, pack_documents
-from keras_attn.training.scores.perplexity import Perplexity
+from keras_attn.metrics.perplexity import Perplexity
 
 
 def blocks(token_ids, **options):

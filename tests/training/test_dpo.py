@@ -11,7 +11,8 @@ from model_cases import numpy
 
 from keras_attn import models
 from keras_attn.data import preference_dataset
-from keras_attn.training import DPO, BackupAndResume, dpo_loss, enable_lora
+from keras_attn.losses import dpo_loss
+from keras_attn.training import DPO, BackupAndResume, enable_lora
 
 pytestmark = pytest.mark.compiled
 

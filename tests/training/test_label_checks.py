@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_attn.training import check_labels
+from keras_attn.data import check_labels
 
 C = 5
 

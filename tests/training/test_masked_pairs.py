@@ -8,12 +8,8 @@ import pytest
 import tensorflow as tf
 from model_cases import build, numpy
 
-from keras_attn.training import (
-    MaskedLMMasking,
-    MaskedRegionLoss,
-    SmoothedCrossEntropy,
-    mask_pairs,
-)
+from keras_attn.losses import MaskedRegionLoss, SmoothedCrossEntropy
+from keras_attn.training import MaskedLMMasking, mask_pairs
 
 V, MASK, B, T, R, F, C = 19, 3, 6, 11, 5, 7, 29
 MASKING = MaskedLMMasking(V, MASK, special_token_ids=[0, 1, 2])

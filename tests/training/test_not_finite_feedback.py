@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_attn.training import (
-    RankingAccuracy,
+from keras_attn.losses import (
     dpo_loss,
-    grpo_advantages,
     grpo_loss,
     ppo_policy_loss,
     ppo_value_loss,
     ranking_loss,
-    rloo_advantages,
     rloo_loss,
-    token_entropies,
-    whiten,
 )
+from keras_attn.metrics import RankingAccuracy
+from keras_attn.ops import token_entropies
+from keras_attn.training import grpo_advantages, rloo_advantages, whiten
 from keras_attn.training.feedback import advantages
 
 pytestmark = pytest.mark.skipif(

@@ -23,7 +23,8 @@ from policy_cases import (
 
 from keras_attn.data import CharacterTokenizer, completion_dataset, prompt_dataset
 from keras_attn.decoding import Sample, generate
-from keras_attn.models import build_gpt_token_classifier
+from keras_attn.losses import ppo_policy_loss, ppo_value_loss
+from keras_attn.models import as_reward_model, build_gpt_token_classifier
 from keras_attn.training import (
     GRPO,
     PPO,
@@ -33,11 +34,8 @@ from keras_attn.training import (
     CompletionSampling,
     SampleTexts,
     adapters_off,
-    as_reward_model,
     enable_lora,
     generalized_advantages,
-    ppo_policy_loss,
-    ppo_value_loss,
     token_rewards,
     whiten,
 )

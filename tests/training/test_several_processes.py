@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn import processes
+from keras_attn.distribution import processes
 from keras_attn.training import BackupAndResume
 from keras_attn.training.history_file import HistoryFile
 from keras_attn.viz.callbacks.base import Plots

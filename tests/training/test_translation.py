@@ -11,16 +11,11 @@ import numpy as np
 import pytest
 from event_files import events_of, steps_of
 
-from keras_attn.training import (
-    BackupAndResume,
-    CosineWarmup,
-    TranslationScore,
-    exact_match,
-    fit_translator,
-)
+from keras_attn.metrics import exact_match
+from keras_attn.training import BackupAndResume, CosineWarmup
 from keras_attn.training.backup import BACKUP_FILE
 from keras_attn.training.history_file import HistoryFile
-from keras_attn.translator import Translator
+from keras_attn.translator import TranslationScore, Translator, fit_translator
 from keras_attn.translator import training as translation
 
 pytestmark = pytest.mark.compiled

@@ -5,8 +5,8 @@ import pytest
 from keras import ops
 from model_cases import tiny
 
+from keras_attn.losses import MaskedPatchLoss
 from keras_attn.ops.patches import image_to_patches
-from keras_attn.training import MaskedPatchLoss
 from keras_attn.viz import plot_reconstruction, reconstruct_images
 
 RNG = np.random.default_rng(0)

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 
 from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.layers.adaptation.lora import LoRAReport, enable_lora, kernel_parts
 from keras_attn.models import save_lora
 from keras_attn.models.checkpoints.saving import can_be_saved
-from keras_attn.training.lora import LoRAReport, enable_lora, kernel_parts
 
 _USUAL = ("query", "value")
 

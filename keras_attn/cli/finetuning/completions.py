@@ -21,7 +21,9 @@ from keras_attn.data import (
     read_preferences,
 )
 from keras_attn.data.text.tables import read_columns
-from keras_attn.training import DPO, Perplexity, SmoothedCrossEntropy, adapters_off
+from keras_attn.losses import SmoothedCrossEntropy
+from keras_attn.metrics import Perplexity
+from keras_attn.training import DPO, adapters_off
 
 _MULTIPLE = 32
 

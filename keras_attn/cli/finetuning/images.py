@@ -10,7 +10,7 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.samples import NORMALIZATIONS
 from keras_attn.data import RandomColors, RandomMirror, RandomQuarterTurns
-from keras_attn.models.parts.registry import entry
+from keras_attn.models.catalog.registry import entry
 
 DEFAULT_SIZE = 224
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from keras_attn.checks import check_choice
+from keras_attn.checks.arguments import check_choice
 from keras_attn.cli.finetuning.coco_images import image_folder_of
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.data.images.image_files import is_hidden, is_picture
@@ -18,7 +18,7 @@ from keras_attn.data.text.tables import (
     delimiter_of,
     is_table,
 )
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 
 # What a model learns, and from which data.
 TASKS = {

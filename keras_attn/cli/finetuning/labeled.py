@@ -29,12 +29,12 @@ from keras_attn.cli.finetuning.splits import (
 from keras_attn.cli.finetuning.token_batches import longest_of, token_batches
 from keras_attn.cli.terminal import working
 from keras_attn.data import LabeledTexts, read_labeled_texts, read_preferences
-from keras_attn.processes import device_count
-from keras_attn.training import (
+from keras_attn.distribution.processes import device_count
+from keras_attn.losses import RankingLoss
+from keras_attn.metrics import (
     MatthewsCorrelation,
     PearsonCorrelation,
     RankingAccuracy,
-    RankingLoss,
     SparseF1Score,
     SpearmanCorrelation,
 )

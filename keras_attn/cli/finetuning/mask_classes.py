@@ -12,7 +12,7 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.terminal import working
 from keras_attn.data.images.geometry import IGNORED_LABEL
 from keras_attn.data.images.image_files import list_images, read_label_image
-from keras_attn.file_reading import read_text, shown
+from keras_attn.files.reading import read_text, shown
 
 _BLACK_AND_WHITE = {0, 255}
 # The name of what is no class, in a file of classes.

@@ -21,7 +21,7 @@ from keras_attn.data.images.voc import begins_at_zero, voc_folders
 from keras_attn.data.images.yolo_layout import find_yolo
 from keras_attn.data.pipelines.bad_files import first_reasons
 from keras_attn.extras import requires_extra
-from keras_attn.file_reading import read_json
+from keras_attn.files.reading import read_json
 
 MASKS = "instance_segmentation"
 Split = str | Sequence[str] | None

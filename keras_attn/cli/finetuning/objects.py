@@ -26,8 +26,8 @@ from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.finetuning.splits import check_apart, without_examples
 from keras_attn.cli.terminal import say
 from keras_attn.data import DetectionData, detection_dataset
+from keras_attn.metrics import DetectionScoreLogger, DetectionScores
 from keras_attn.models.parts.detection.detector import Detector
-from keras_attn.training import DetectionScoreLogger, DetectionScores
 
 
 class ObjectJob(Job):

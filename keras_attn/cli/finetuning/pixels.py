@@ -31,7 +31,8 @@ from keras_attn.cli.terminal import working
 from keras_attn.data import SegmentationData, read_segmentation, segmentation_dataset
 from keras_attn.data.images.geometry import IGNORED_LABEL
 from keras_attn.data.images.split_names import SPLITS, split_of
-from keras_attn.training import SegmentationCrossEntropy, SegmentationScores
+from keras_attn.losses import SegmentationCrossEntropy
+from keras_attn.metrics import SegmentationScores
 
 
 class PixelJob(Job):

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from keras_attn.file_reading import read_json
-from keras_attn.file_writing import write_atomically
+from keras_attn.files.reading import read_json
+from keras_attn.files.writing import write_atomically
 
 NAME = "finetuned.json"
 

@@ -45,12 +45,12 @@ from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, yolo_folders
 from keras_attn.data.text.sentencepiece import MODEL_FILES
-from keras_attn.file_writing import replacing
+from keras_attn.distribution.processes import alone, is_writer
+from keras_attn.files.writing import replacing
 from keras_attn.models import save_checkpoint, save_lora
 from keras_attn.models.checkpoints.saving import can_be_saved
 from keras_attn.models.parts.keras_state import undone, without_allocating
-from keras_attn.models.parts.planning import plan_model
-from keras_attn.processes import alone, is_writer
+from keras_attn.models.plans.planning import plan_model
 from keras_attn.training import AdamW, BackupAndResume, LinearWarmup, merge_lora
 from keras_attn.training.history_file import HistoryFile
 

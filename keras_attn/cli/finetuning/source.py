@@ -19,7 +19,8 @@ from keras_attn.cli.opened_model import (
     load_tokenizer_of,
 )
 from keras_attn.cli.terminal import say, working
-from keras_attn.file_reading import size_of
+from keras_attn.files.reading import size_of
+from keras_attn.models.catalog.registry import entry
 from keras_attn.models.checkpoints.description import class_names_of
 from keras_attn.models.checkpoints.families import family_of
 from keras_attn.models.checkpoints.folder import Folder
@@ -30,7 +31,6 @@ from keras_attn.models.parts.keras_file import (
     load_keras_file,
 )
 from keras_attn.models.parts.keras_state import undone, without_allocating
-from keras_attn.models.parts.registry import entry
 
 _WITHOUT_A_CHECKPOINT = {"frozen_norms": False, "num_frozen": 0}
 

@@ -11,7 +11,7 @@ import numpy as np
 from keras_attn.cli.finetuning.job import shortened_names
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.data.text.tables import empty_rows
-from keras_attn.file_reading import read_bytes
+from keras_attn.files.reading import read_bytes
 
 _END = 4096
 _MAX_BYTES = 2**30

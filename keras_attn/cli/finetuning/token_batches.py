@@ -74,7 +74,7 @@ def longest_of(source: Any, head: str, options: dict[str, Any]) -> int | None:
         head: As of `Source.load`.
         options: As of `Source.load`.
     """
-    from keras_attn.indices import length_ranges
+    from keras_attn.checks.indices import length_ranges
     from keras_attn.models.parts.keras_state import undone, without_allocating
 
     with undone(), without_allocating():

@@ -15,7 +15,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from keras_attn.data.images.instance_masks import decode_mask
-from keras_attn.file_writing import write_atomically
+from keras_attn.files.writing import write_atomically
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.panels import class_colors
 from keras_attn.viz.drawing.plots import TEXT_COLOR, figure_to_array, new_figure

@@ -35,8 +35,8 @@ from keras_attn.data import (
     read_segmentation,
 )
 from keras_attn.data.images.image_files import read_image
+from keras_attn.metrics import DetectionScores
 from keras_attn.ops.boxes import pairwise_iou
-from keras_attn.training import DetectionScores
 
 _MATCH = 0.5  # IoU from which a box is found, for the worst images.
 

@@ -20,7 +20,7 @@ from keras_attn.data.text.tables import (
     is_table,
     read_all_columns,
 )
-from keras_attn.file_reading import read_text, shown
+from keras_attn.files.reading import read_text, shown
 
 STDIN = "-"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from keras_attn.file_writing import open_atomically
+from keras_attn.files.writing import open_atomically
 
 Row = Mapping[str, Any]
 

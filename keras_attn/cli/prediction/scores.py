@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_attn.cli.finetuning.label_scale import LabelScale
-from keras_attn.training import (
+from keras_attn.metrics import (
     MatthewsCorrelation,
     PearsonCorrelation,
     SparseF1Score,

@@ -18,7 +18,7 @@ from keras_attn.data import (
     read_labeled_texts,
     read_preferences,
 )
-from keras_attn.training import token_log_probabilities
+from keras_attn.ops import token_log_probabilities
 
 
 def score_texts(

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.audio.wav_format import decode_samples, is_wav, parse_wav
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.extras import requires_extra
-from keras_attn.file_reading import MIB, check_file, read_bytes
+from keras_attn.files.reading import MIB, check_file, read_bytes
 
 _MAX_BYTES = 1024 * MIB
 _MAX_SAMPLES = _MAX_BYTES // 4

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from keras_attn.checks import check_fraction, check_pair
+from keras_attn.checks.arguments import check_fraction, check_pair
 from keras_attn.data.pipelines.epochs import Epoch, StatelessRandom, batch_seeds
 from keras_attn.data.pipelines.label_checks import check_labels
 

@@ -6,7 +6,7 @@ Legend: B batch, T length in tokens.
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.text.base_tokenizer import Tokenizer
 
 _IMAGES = ("images", "features")

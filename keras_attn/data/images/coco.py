@@ -21,7 +21,7 @@ from keras_attn.data.images.image_files import (
 from keras_attn.data.images.instance_masks import check_segmentation
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
-from keras_attn.file_reading import MIB, read_json, shown
+from keras_attn.files.reading import MIB, read_json, shown
 
 # `instances_train2017.json` has 449 MB and about 60 million numbers.
 MAX_COCO_BYTES = 1024 * MIB

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_pair, check_positive
+from keras_attn.checks.arguments import check_pair, check_positive
 from keras_attn.data.images.geometry import (
     OF_BOXES,
     Augmentation,

@@ -5,7 +5,7 @@ Legend: H and W pixels, C channels, G points of a coarse grid along each axis.
 
 import tensorflow as tf
 
-from keras_attn.checks import check_fraction
+from keras_attn.checks.arguments import check_fraction
 from keras_attn.data.images.geometry import Example, image_size
 from keras_attn.data.pipelines.epochs import fold_in
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_choice, check_fraction, check_pair
+from keras_attn.checks.arguments import check_choice, check_fraction, check_pair
 from keras_attn.data.pipelines.epochs import fold_in
 
 Example = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.images.geometry import Augmentation
 from keras_attn.data.images.image_files import (
     check_folder,
@@ -27,7 +27,7 @@ from keras_attn.data.pipelines.bad_files import Skipped, check_readable
 from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 
 
 @dataclass(frozen=True)

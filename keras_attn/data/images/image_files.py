@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from keras_attn.file_reading import MIB, read_bytes, read_text, shown
+from keras_attn.files.reading import MIB, read_bytes, read_text, shown
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".bmp"),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.images.coco import check_image, entries_of
 from keras_attn.data.images.geometry import Augmentation
 from keras_attn.data.images.image_files import (
@@ -28,7 +28,7 @@ from keras_attn.data.pipelines.bad_files import Skipped, check_readable
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
 from keras_attn.data.text.text_tokenizer import TextTokenizer
-from keras_attn.file_reading import MIB, read_json, read_text, shown
+from keras_attn.files.reading import MIB, read_json, read_text, shown
 
 # `captions_train2017.json` has 92 MB and about 5 million entries.
 _MAX_BYTES = 512 * MIB

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.images.detection import pad_objects
 from keras_attn.data.images.geometry import Example, areas
 from keras_attn.extras import requires_extra

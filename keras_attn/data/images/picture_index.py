@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.images.image_files import ZippedFile, find_pictures, read_image
 from keras_attn.data.images.unused_files import unused_files
-from keras_attn.file_reading import MIB, read_bytes, shown
-from keras_attn.file_writing import write_atomically
+from keras_attn.files.reading import MIB, read_bytes, shown
+from keras_attn.files.writing import write_atomically
 
 EmbedPictures = Callable[[Sequence[np.ndarray]], np.ndarray]
 _FORMAT = "keras_attn picture index 1"

@@ -14,12 +14,12 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.data.images.image_files import check_folder
 from keras_attn.data.pipelines.bad_files import Skipped, check_readable
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
-from keras_attn.file_reading import MIB, check_file
+from keras_attn.files.reading import MIB, check_file
 
 _SUFFIXES = (".npz", ".tfrecord")
 _MAX_BYTES = 256 * MIB

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_pair, check_positive
+from keras_attn.checks.arguments import check_pair, check_positive
 from keras_attn.data.images.geometry import (
     IGNORED_LABEL,
     Augmentation,

@@ -25,7 +25,7 @@ from keras_attn.data.images.image_files import (
 )
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
-from keras_attn.file_reading import MIB, read_bytes, shown
+from keras_attn.files.reading import MIB, read_bytes, shown
 
 _MAX_XML_BYTES = 4 * MIB
 _MAX_XML_DEPTH = 16

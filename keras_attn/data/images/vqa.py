@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.data.images.answers import normalize_answer
 from keras_attn.data.images.image_files import check_folder, check_names
 from keras_attn.data.pipelines.bad_files import Skipped
-from keras_attn.file_reading import MIB, read_json, shown
+from keras_attn.files.reading import MIB, read_json, shown
 
 # The annotations of VQA 2.0's training set have about 370 MB and 20 million values.
 _MAX_BYTES = 1024 * MIB

@@ -6,7 +6,7 @@ Legend: B batch, H and W pixels, T words of a question, K answers to a question.
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_pair, check_positive
+from keras_attn.checks.arguments import check_pair, check_positive
 from keras_attn.data.images.geometry import fit_into, normalization
 from keras_attn.data.images.image_files import read_image
 from keras_attn.data.images.vqa import VQAData, encode_question, ids_of

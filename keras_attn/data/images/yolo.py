@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from keras_attn.checks import check_choice
+from keras_attn.checks.arguments import check_choice
 from keras_attn.data.images.detection import (
     DetectionData,
     DetectionExample,
@@ -21,7 +21,7 @@ from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.images.yolo_layout import find_yolo, label_file_of
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
-from keras_attn.file_reading import MIB, read_text, shown
+from keras_attn.files.reading import MIB, read_text, shown
 
 _MAX_BYTES = 16 * MIB
 _ORIENTATION = 274  # The number of the EXIF field.

@@ -12,7 +12,7 @@ from typing import Any
 
 from keras_attn.data.images.image_files import from_windows
 from keras_attn.data.images.split_names import SPLITS
-from keras_attn.file_reading import MIB, read_text, shown
+from keras_attn.files.reading import MIB, read_text, shown
 
 YAML_SUFFIXES = (".yaml", ".yml")
 _IMAGES, _LABELS = "images", "labels"

@@ -15,8 +15,8 @@ from typing import cast
 
 import numpy as np
 
-from keras_attn.checks import check_positive, check_same_length, is_whole
-from keras_attn.file_reading import shown
+from keras_attn.checks.arguments import check_positive, check_same_length, is_whole
+from keras_attn.files.reading import shown
 
 # What a walker sees in a sector, in this order.
 WORLD_FEATURES = ("way", "distance", "elevation", "visited", "came_from")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.navigation.buildings import Walk
 from keras_attn.data.navigation.path_regions import PathRegions
 from keras_attn.data.navigation.r2r import WalkData, WalkExample

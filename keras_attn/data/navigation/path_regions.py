@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.navigation.buildings import Building, Walk
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 
 _SUM_TOLERANCE = 1e-2
 # Keeps lengths of ways, up to 5 m with few exceptions, and their numbers near 1.

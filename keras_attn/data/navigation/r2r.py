@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.images.image_files import check_folder
 from keras_attn.data.images.vqa import (
     WordVocabulary,
@@ -32,7 +32,7 @@ from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.text.ragged import index_batches
-from keras_attn.file_reading import MIB, read_json_list, shown
+from keras_attn.files.reading import MIB, read_json_list, shown
 
 # The largest building has 349 viewpoints, each with three lists of 349 entries.
 _MAX_BYTES = 256 * MIB

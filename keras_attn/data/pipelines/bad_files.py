@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from keras_attn.checks import check_choice
+from keras_attn.checks.arguments import check_choice
 
 _SHOWN = 3
 

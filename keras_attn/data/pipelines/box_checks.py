@@ -7,7 +7,7 @@ classes.
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_choice, check_pair, check_positive
+from keras_attn.checks.arguments import check_choice, check_pair, check_positive
 from keras_attn.ops.boxes import BOX_FORMATS
 
 

@@ -6,7 +6,7 @@ Legend: B batch, C classes.
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 
 _EXPECTED = (
     "Labels must be integers from 0 to num_classes - 1. Check the number of classes, "

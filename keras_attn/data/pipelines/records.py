@@ -15,10 +15,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.pipelines.epochs import Epoch, epoch_seeds, fold_in
-from keras_attn.processes import process_count
-from keras_attn.processes import process_id as this_process
+from keras_attn.distribution.processes import process_count
+from keras_attn.distribution.processes import process_id as this_process
 
 _MOST_STREAMS = 16
 _LENGTH_BYTES = 8

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 
 
 def split_batches(

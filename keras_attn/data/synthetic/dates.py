@@ -13,7 +13,7 @@ import datetime
 import random
 import string
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 
 FIRST_DAY = datetime.date(1900, 1, 1)
 LAST_DAY = datetime.date(2099, 12, 31)

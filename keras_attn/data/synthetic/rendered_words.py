@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_choice, check_pair, check_positive
+from keras_attn.checks.arguments import check_choice, check_pair, check_positive
 from keras_attn.data.images.geometry import normalization
 from keras_attn.data.images.instance_masks import box_around
 from keras_attn.data.pipelines.bad_files import Skipped

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_choice, check_fraction, check_pair, check_positive
+from keras_attn.checks.arguments import (
+    check_choice,
+    check_fraction,
+    check_pair,
+    check_positive,
+)
 from keras_attn.data.images.detection import pad_objects
 from keras_attn.data.images.geometry import Augmentation, fit_into, normalization
 from keras_attn.data.images.instance_masks import box_around

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.checks import check_pair, check_positive, is_whole
+from keras_attn.checks.arguments import check_pair, check_positive, is_whole
 
 ACTIONS = ("wait", "look", "wave", "handshake")
 PASSING, FACING, OFFERING = range(3)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.checks import check_positive
-from keras_attn.file_writing import write_atomically
+from keras_attn.checks.arguments import check_positive
+from keras_attn.files.writing import write_atomically
 
 FORMAT = "keras_attn.tokenizer"
 SPECIAL_PIECES = ("<pad>", "<start>", "<end>", "<unk>")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attn.checks import check_choice
+from keras_attn.checks.arguments import check_choice
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.byte_pairs import (
     LETTER_OF_BYTE,
@@ -27,8 +27,8 @@ from keras_attn.data.text.text_tokenizer import (
     training_corpus,
 )
 from keras_attn.data.text.tokenizer_json import byte_level_json
-from keras_attn.file_reading import read_vocabulary_json
-from keras_attn.options import described_as
+from keras_attn.docstrings.options import described_as
+from keras_attn.files.reading import read_vocabulary_json
 
 CONVENTIONS = {
     # The text alone; the two texts of a pair concatenated.

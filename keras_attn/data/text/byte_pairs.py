@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from keras_attn.data.text import tokenizer_files as files
-from keras_attn.file_reading import get_flag, get_object, read_vocabulary_json, shown
-from keras_attn.file_writing import write_atomically
+from keras_attn.files.reading import get_flag, get_object, read_vocabulary_json, shown
+from keras_attn.files.writing import write_atomically
 
 
 def _byte_letters() -> dict[int, str]:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from keras_attn.file_reading import shortened
+from keras_attn.files.reading import shortened
 
 
 @dataclasses.dataclass(frozen=True)

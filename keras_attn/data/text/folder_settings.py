@@ -19,7 +19,7 @@ from keras_attn.data.text.tokenizer_json import (
     NOT_UNIGRAM,
     template_json,
 )
-from keras_attn.file_reading import shortened, shown
+from keras_attn.files.reading import shortened, shown
 
 _BERT_FLAGS = {
     "do_lower_case": "lowercase",

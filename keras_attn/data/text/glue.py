@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_attn.checks import check_choice
+from keras_attn.checks.arguments import check_choice
 from keras_attn.data.pipelines.bad_files import Skipped
-from keras_attn.file_reading import (
+from keras_attn.files.reading import (
     MIB,
     read_bytes,
     read_gzip,

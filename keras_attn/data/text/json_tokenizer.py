@@ -20,8 +20,8 @@ from keras_attn.data.text.text_tokenizer import (
     TextTokenizer,
     tokenizers_library,
 )
-from keras_attn.file_reading import shown
-from keras_attn.options import described_as
+from keras_attn.docstrings.options import described_as
+from keras_attn.files.reading import shown
 
 # The roles of special tokens in files that do not name them.
 _ROLES = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_attn.data.pipelines.class_names import check_class_names, same_but_for_case
 from keras_attn.data.text.tables import check_text, read_columns
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 
 # 3,5 and 1.250,75; and 1,250, which is 1250 or 1.25.
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")

@@ -37,7 +37,7 @@ from keras_attn.data.text.wordpiece import (
     WordPieceTokenizer,
     bert_convention,
 )
-from keras_attn.file_reading import (
+from keras_attn.files.reading import (
     MAX_VOCABULARY_BYTES,
     get_object,
     get_text,

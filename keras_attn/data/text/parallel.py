@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive, check_same_length
+from keras_attn.checks.arguments import check_positive, check_same_length
 from keras_attn.data.pipelines.epochs import Epoch, row_indices
 from keras_attn.data.text.base_tokenizer import Tokenizer
 from keras_attn.data.text.ragged import to_ragged

@@ -9,7 +9,7 @@ from typing import Any
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.added_tokens import AddedToken, read_added_tokens
 from keras_attn.data.text.folder_settings import check_says_no_more, with_settings
-from keras_attn.file_reading import read_vocabulary_json
+from keras_attn.files.reading import read_vocabulary_json
 
 
 def check_plain(

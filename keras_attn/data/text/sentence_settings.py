@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attn.file_reading import (
+from keras_attn.files.reading import (
     check_file,
     check_values,
     get_flag,

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
@@ -21,9 +21,9 @@ from keras_attn.data.text.text_tokenizer import (
     training_corpus,
 )
 from keras_attn.data.text.tokenizer_json import sentencepiece_json
-from keras_attn.file_reading import MAX_VOCABULARY_BYTES, read_bytes
-from keras_attn.file_writing import write_atomically
-from keras_attn.options import described_as
+from keras_attn.docstrings.options import described_as
+from keras_attn.files.reading import MAX_VOCABULARY_BYTES, read_bytes
+from keras_attn.files.writing import write_atomically
 
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 CONVENTIONS = {

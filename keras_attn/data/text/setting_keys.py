@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attn.file_reading import check_values
+from keras_attn.files.reading import check_values
 
 # `clean_up_tokenization_spaces` for byte pairs.
 CLEAN_UP_BYTE_PAIRS = (

@@ -15,7 +15,7 @@ from keras_attn.data.text.delimiters import (
     quoted_rows,
     unless_blank,
 )
-from keras_attn.file_reading import (
+from keras_attn.files.reading import (
     MIB,
     check_file,
     parse_json,

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.base_tokenizer import TokenDecoder, check_text, check_texts
 from keras_attn.data.text.conventions import Convention, Vocabulary

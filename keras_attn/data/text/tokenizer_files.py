@@ -18,7 +18,7 @@ from keras_attn.data.text.setting_keys import (
     check_refused,
     unknown_keys,
 )
-from keras_attn.file_reading import (
+from keras_attn.files.reading import (
     MAX_PIECES,
     MAX_VOCABULARY_ENTRIES,
     check_file,
@@ -30,7 +30,7 @@ from keras_attn.file_reading import (
     read_vocabulary_json,
     shown,
 )
-from keras_attn.file_writing import write_atomically
+from keras_attn.files.writing import write_atomically
 
 SETTINGS = "tokenizer_config.json"
 # Hugging Face's names for the roles of `Convention.tokens`.

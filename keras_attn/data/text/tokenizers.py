@@ -22,14 +22,14 @@ from keras_attn.data.text.text_tokenizer import (
     tokenizers_library,
     training_corpus,
 )
-from keras_attn.file_reading import (
+from keras_attn.docstrings.options import described_as
+from keras_attn.files.reading import (
     MAX_PIECES,
     MAX_VOCABULARY_BYTES,
     read_json,
     shortened,
     shown,
 )
-from keras_attn.options import described_as
 
 
 class CharacterTokenizer(Tokenizer):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_attn.indices import check_indices
+from keras_attn.checks.indices import check_indices
 from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.ops import add_bias
 from keras_attn.ops.kernels import (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_attn.checks import check_choice
+from keras_attn.checks.arguments import check_choice
 from keras_attn.layers.adaptation.adaptable import (
     adaptable_layers,
     dequantize_kernel,

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
 
 MODES = ("int8", "int4")
 _LARGEST = {"int8": 127, "int4": 7}

@@ -5,13 +5,13 @@ Legend: B batch, T query length, S key length, A units.
 
 import keras
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_positive
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_positive
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import additive_scores, project
-from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -6,8 +6,8 @@ of a head.
 
 import keras
 
-from keras_attn.checks import check_matches, check_rank
-from keras_attn.indices import known_values
+from keras_attn.checks.arguments import check_matches, check_rank
+from keras_attn.checks.indices import known_values
 
 _AXES_BY_RANK = {
     2: "(query length, key length)",

@@ -7,8 +7,9 @@ width, N heads, E width of the output.
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Activation, Initializer
-from keras_attn.checks import check_positive, check_rank
+from keras_attn.checks.argument_types import Activation, Initializer
+from keras_attn.checks.arguments import check_positive, check_rank
+from keras_attn.docstrings.options import described_as
 from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
@@ -21,9 +22,8 @@ from keras_attn.layers.blocks.block_parts import (
     head_size,
     layer_norm,
 )
-from keras_attn.layers.blocks.output_specs import caches_output_specs
 from keras_attn.layers.initializers import fork
-from keras_attn.options import described_as
+from keras_attn.layers.output_specs import caches_output_specs
 
 
 @keras.saving.register_keras_serializable("keras_attn")

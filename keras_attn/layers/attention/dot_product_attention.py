@@ -9,14 +9,14 @@ from typing import Literal, get_args
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_choice
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_choice
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import dot_scores, project
 from keras_attn.ops.kernels import kernel_value
-from keras_attn.options import described_as
 
 Score = Literal["dot", "scaled_dot", "general", "linear"]
 SCORES = get_args(Score)

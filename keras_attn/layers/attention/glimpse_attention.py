@@ -7,14 +7,14 @@ glimpses.
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
-from keras_attn.layers.blocks.output_specs import caches_output_specs
+from keras_attn.layers.dropout import dropout_function, dropout_of
 from keras_attn.layers.initializers import fork
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import attention_weights, glimpse_scores, project
 
 

@@ -6,7 +6,7 @@ Legend: B batch, G key/value heads, P prompt length, L length of the cache, H he
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive, check_rank
+from keras_attn.checks.arguments import check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 
 

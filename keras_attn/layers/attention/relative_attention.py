@@ -12,13 +12,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import (
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import (
     check_fraction,
     check_matches,
     check_positive,
     check_rank,
 )
+from keras_attn.kernels.precision import at_least_float32_dtype
 from keras_attn.layers import recorder
 from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.attention_checks import (
@@ -26,7 +27,7 @@ from keras_attn.layers.attention.attention_checks import (
     check_padding_mask,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
+from keras_attn.layers.dropout import dropout_function, dropout_of
 from keras_attn.layers.embeddings.relative_position_encoding import encode_distances
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import (
@@ -37,7 +38,6 @@ from keras_attn.ops import (
     split_heads,
 )
 from keras_attn.ops.relative import relative_attention
-from keras_attn.precision import at_least_float32_dtype
 
 
 @keras.saving.register_keras_serializable("keras_attn")

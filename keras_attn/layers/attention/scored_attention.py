@@ -5,14 +5,14 @@ Legend: B batch, T query length, S key length, D width.
 
 from keras import ops
 
-from keras_attn.checks import check_rank
+from keras_attn.checks.arguments import check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.attention.attention_checks import (
     check_attention_mask,
     check_padding_mask,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.output_specs import caches_output_specs
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import attention_weights, both_masks, merge_masks
 
 

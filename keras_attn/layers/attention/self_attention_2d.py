@@ -6,13 +6,13 @@ Legend: B batch, R rows, S columns, T = R·S positions, C channels, K channels o
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_positive, check_rank
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.output_specs import caches_output_specs
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.normalization.spectral_normalization import SpectralNormalization
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import scaled_dot_product_attention
 
 

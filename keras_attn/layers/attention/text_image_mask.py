@@ -5,7 +5,7 @@ Legend: B batch, T query length, S key length.
 
 import keras
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import text_image_mask
 from keras_attn.ops.image_masks import (

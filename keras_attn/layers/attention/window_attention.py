@@ -8,13 +8,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
+from keras_attn.kernels.precision import at_least_float32
 from keras_attn.layers import recorder
 from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.fused_kernel import parts_by_head
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.dropout import dropout_function, dropout_of
+from keras_attn.layers.dropout import dropout_function, dropout_of
 from keras_attn.layers.initializers import fork, fork_fused
 from keras_attn.ops import MASKED, project, scaled_dot_product_attention
 from keras_attn.ops.windows import (
@@ -24,7 +25,6 @@ from keras_attn.ops.windows import (
     window_merge,
     window_partition,
 )
-from keras_attn.precision import at_least_float32
 
 
 @keras.saving.register_keras_serializable("keras_attn")

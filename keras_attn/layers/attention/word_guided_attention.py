@@ -6,11 +6,11 @@ Legend: B batch, T words, S locations, D width of words and keys, E width of val
 import keras
 from keras import ops
 
-from keras_attn.checks import check_rank
+from keras_attn.checks.arguments import check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.output_specs import caches_output_specs
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import both_masks, word_guided_weights
 
 

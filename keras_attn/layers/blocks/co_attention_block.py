@@ -6,8 +6,8 @@ N heads.
 
 import keras
 
-from keras_attn.argument_types import Activation, Initializer
-from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.checks.argument_types import Activation, Initializer
+from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
@@ -15,10 +15,10 @@ from keras_attn.layers.attention.multi_head_attention import (
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import built, head_size, layer_norm
-from keras_attn.layers.blocks.dropout import dropout_of
 from keras_attn.layers.blocks.feed_forward import FeedForward
-from keras_attn.layers.blocks.output_specs import caches_output_specs
+from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
+from keras_attn.layers.output_specs import caches_output_specs
 
 
 @keras.saving.register_keras_serializable("keras_attn")

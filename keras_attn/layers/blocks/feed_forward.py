@@ -3,13 +3,13 @@
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Activation, Initializer
-from keras_attn.checks import check_fraction, check_positive
+from keras_attn.checks.argument_types import Activation, Initializer
+from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.kernels.gelu import activation_of, with_fast_gradient
 from keras_attn.kernels.runtime import has_fixed_shape
 from keras_attn.layers.adaptation.keras_layers import Dense
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.dropout import dropout_of
+from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
 
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_attn.checks import check_fraction
+from keras_attn.checks.arguments import check_fraction
 from keras_attn.layers.base import BaseLayer
 
 

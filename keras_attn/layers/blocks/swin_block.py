@@ -5,14 +5,14 @@ Legend: B batch, R rows and S columns of tokens, N heads, w side of a window, D 
 
 import keras
 
-from keras_attn.argument_types import Activation, Initializer
-from keras_attn.checks import check_fraction, check_positive
+from keras_attn.checks.argument_types import Activation, Initializer
+from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import feed_forward, layer_norm
-from keras_attn.layers.blocks.dropout import dropout_of
 from keras_attn.layers.blocks.stochastic_depth import StochasticDepth
+from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
 
 

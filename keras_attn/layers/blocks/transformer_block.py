@@ -12,8 +12,9 @@ from typing import Annotated, Any, Unpack
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Activation, Initializer
-from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.checks.argument_types import Activation, Initializer
+from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
+from keras_attn.docstrings.options import Option, takes_options
 from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
@@ -26,13 +27,12 @@ from keras_attn.layers.blocks.block_parts import (
     head_size,
     layer_norm,
 )
-from keras_attn.layers.blocks.dropout import dropout_of
 from keras_attn.layers.blocks.layer_scale import LayerScale
-from keras_attn.layers.blocks.output_specs import caches_output_specs
 from keras_attn.layers.blocks.stochastic_depth import StochasticDepth
+from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import banded_mask, merge_masks, token_positions
-from keras_attn.options import Option, takes_options
 
 
 class BlockOptions(LayerArguments, total=False):

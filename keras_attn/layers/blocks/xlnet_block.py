@@ -7,8 +7,9 @@ size, D width.
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Activation, Initializer
-from keras_attn.checks import check_fraction, check_positive, check_rank
+from keras_attn.checks.argument_types import Activation, Initializer
+from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
+from keras_attn.docstrings.options import described_as
 from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
 from keras_attn.layers.base import BaseLayer
@@ -18,9 +19,8 @@ from keras_attn.layers.blocks.block_parts import (
     head_size,
     layer_norm,
 )
-from keras_attn.layers.blocks.dropout import dropout_of
+from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
-from keras_attn.options import described_as
 
 
 def permutation_mask(order):

@@ -6,8 +6,8 @@ Legend: B batch, H rows and W columns of the padded images, C channels.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_matches, check_rank
-from keras_attn.indices import check_indices
+from keras_attn.checks.arguments import check_matches, check_rank
+from keras_attn.checks.indices import check_indices
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import column_mask
 

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_positive
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork

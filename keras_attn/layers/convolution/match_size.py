@@ -9,10 +9,10 @@ Legend: B batch, h and w rows and columns, C channels.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_rank
+from keras_attn.checks.arguments import check_rank
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import resize_bilinear
-from keras_attn.options import described_as
 
 _AXES = "(batch, rows, columns, channels)"
 

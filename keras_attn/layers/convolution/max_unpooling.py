@@ -7,7 +7,7 @@ channels.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_choice, check_pair, check_rank
+from keras_attn.checks.arguments import check_choice, check_pair, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.convolution.switches import chosen
 from keras_attn.ops.pooling import (

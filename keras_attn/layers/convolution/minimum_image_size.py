@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_attn.checks import check_pair, check_rank
+from keras_attn.checks.arguments import check_pair, check_rank
 from keras_attn.layers.base import BaseLayer
 
 

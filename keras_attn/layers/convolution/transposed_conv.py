@@ -7,8 +7,8 @@ channels, F filters, k kernel size, s stride, p padding, o output padding.
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Activation, Initializer
-from keras_attn.checks import (
+from keras_attn.checks.argument_types import Activation, Initializer
+from keras_attn.checks.arguments import (
     check_pair,
     check_positive,
     check_rank,

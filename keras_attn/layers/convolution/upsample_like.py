@@ -6,9 +6,9 @@ Legend: B batch, h and w rows and columns, C channels.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers.convolution.match_size import MatchSize, ResizeLike
-from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")

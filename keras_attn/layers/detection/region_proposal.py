@@ -10,8 +10,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_pair, check_positive, check_same_length, check_share
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import (
+    check_pair,
+    check_positive,
+    check_same_length,
+    check_share,
+)
 from keras_attn.kernels.gather import gather_rows
 from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer

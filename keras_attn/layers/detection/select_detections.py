@@ -9,7 +9,12 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_attn.checks import check_choice, check_pair, check_positive, check_share
+from keras_attn.checks.arguments import (
+    check_choice,
+    check_pair,
+    check_positive,
+    check_share,
+)
 from keras_attn.kernels.gather import gather_rows
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.box_matching import IGNORED, match_boxes, sample_matches

@@ -7,7 +7,7 @@ columns of a mask.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_rank
+from keras_attn.checks.arguments import check_rank
 from keras_attn.layers.base import BaseLayer
 
 

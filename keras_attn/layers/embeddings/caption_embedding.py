@@ -7,9 +7,9 @@ codes, V vocabulary, D width.
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_pair, check_positive, check_rank
-from keras_attn.indices import check_indices
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_pair, check_positive, check_rank
+from keras_attn.checks.indices import check_indices
 from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer

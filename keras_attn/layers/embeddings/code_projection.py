@@ -6,9 +6,9 @@ Legend: V vocabulary, D width.
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_positive
-from keras_attn.indices import check_indices
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.indices import check_indices
 from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork

@@ -6,7 +6,7 @@ Legend: B batch, R regions, F width of the features.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_rank
+from keras_attn.checks.arguments import check_rank
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import box_locations

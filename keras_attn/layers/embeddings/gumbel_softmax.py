@@ -8,7 +8,7 @@ import math
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import cosine_annealing, gumbel_softmax, most_probable_codes
 

@@ -10,8 +10,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_choice, check_pair, check_positive, check_rank
-from keras_attn.indices import known_values
+from keras_attn.checks.arguments import (
+    check_choice,
+    check_pair,
+    check_positive,
+    check_rank,
+)
+from keras_attn.checks.indices import known_values
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.resampling import PASSES, RESAMPLING, resize_like_pillow
 

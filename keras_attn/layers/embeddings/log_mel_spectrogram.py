@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
-from keras_attn.checks import check_choice, check_positive, check_rank
+from keras_attn.checks.arguments import check_choice, check_positive, check_rank
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import (

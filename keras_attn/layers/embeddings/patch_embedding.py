@@ -9,8 +9,13 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_choice, check_pair, check_positive, check_rank
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import (
+    check_choice,
+    check_pair,
+    check_positive,
+    check_rank,
+)
 from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork

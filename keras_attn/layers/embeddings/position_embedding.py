@@ -9,9 +9,9 @@ from typing import Literal, get_args
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_choice, check_positive, check_rank
-from keras_attn.indices import check_indices
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_choice, check_positive, check_rank
+from keras_attn.checks.indices import check_indices
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import sinusoids, sinusoids_2d

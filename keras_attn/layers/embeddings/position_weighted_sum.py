@@ -6,8 +6,8 @@ Legend: B batch, T length, D width.
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_positive, check_rank
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_positive, check_rank
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork

@@ -9,8 +9,8 @@ import numbers
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_rank
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 

@@ -7,7 +7,7 @@ D width.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive, check_rank
+from keras_attn.checks.arguments import check_positive, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.relative import relative_distances, relative_sinusoids
 

@@ -8,7 +8,7 @@ import math
 import keras
 from keras import ops
 
-from keras_attn.checks import check_rank
+from keras_attn.checks.arguments import check_rank
 from keras_attn.layers.base import BaseLayer
 
 

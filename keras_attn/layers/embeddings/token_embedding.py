@@ -6,13 +6,13 @@ Legend: B batch, T length, D width, V vocabulary.
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.indices import check_indices
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.indices import check_indices
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers.adaptation.keras_layers import SavedByNumber
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.ops.kernels import kernel_rows, transposed_product
-from keras_attn.options import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import keras
 from keras import ops
 
-from keras_attn.checks import check_choice, check_rank, is_whole
+from keras_attn.checks.arguments import check_choice, check_rank, is_whole
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 

@@ -6,8 +6,8 @@ Legend: B batch, C channels.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive
-from keras_attn.indices import check_indices
+from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.indices import check_indices
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
 

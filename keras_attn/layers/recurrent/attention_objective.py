@@ -6,7 +6,7 @@ Legend: B batch, T steps, S locations.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_fraction
+from keras_attn.checks.arguments import check_fraction
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import coverage_penalty, entropy_of, log_probability_of
 

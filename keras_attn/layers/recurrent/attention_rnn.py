@@ -9,13 +9,14 @@ from typing import Literal, get_args
 import keras
 from keras import ops
 
-from keras_attn.argument_types import Initializer
-from keras_attn.checks import check_choice, check_fraction, check_rank
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import check_choice, check_fraction, check_rank
+from keras_attn.kernels.precision import at_least_float32
 from keras_attn.layers import recorder
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.attention.scored_attention import ScoredAttention
-from keras_attn.layers.blocks.output_specs import caches_output_specs
 from keras_attn.layers.initializers import fork
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.recurrent.recurrent_attention import (
     CellStep,
     RecurrentAttention,
@@ -30,7 +31,6 @@ from keras_attn.ops import (
     project,
     sampled_places,
 )
-from keras_attn.precision import at_least_float32
 
 # What hard attention does outside training.
 Inference = Literal["mean", "most_probable"]

@@ -7,8 +7,8 @@ width, U units of each LSTM, A units of the attention, V vocabulary.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_fraction, check_positive, check_rank
-from keras_attn.indices import check_indices
+from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
+from keras_attn.checks.indices import check_indices
 from keras_attn.kernels.lstm import LoopLSTM, has_fast_lstm
 from keras_attn.layers import recorder
 from keras_attn.layers.adaptation.keras_layers import Dense, Embedding

@@ -7,9 +7,9 @@ map, U units of the cell.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_rank
+from keras_attn.checks.arguments import check_rank
 from keras_attn.layers import recorder
-from keras_attn.layers.blocks.output_specs import caches_output_specs
+from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.recurrent.recurrent_attention import (
     CellStep,
     RecurrentAttention,

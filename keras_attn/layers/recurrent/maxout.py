@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import maxout
 

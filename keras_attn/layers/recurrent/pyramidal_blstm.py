@@ -6,7 +6,7 @@ Legend: B batch, T frames, D width, U units of each direction, R reduction.
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive, check_rank
+from keras_attn.checks.arguments import check_positive, check_rank
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.recurrent.recurrent import Bidirectional, Recurrent

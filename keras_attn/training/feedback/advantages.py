@@ -11,11 +11,11 @@ from typing import Any
 
 from keras import ops
 
-from keras_attn.checks import check_positive, check_rank, check_share
-from keras_attn.input_checks import check_finite
+from keras_attn.checks.arguments import check_positive, check_rank, check_share
+from keras_attn.checks.inputs import check_finite
 from keras_attn.kernels.loop import sequential_scan
-from keras_attn.precision import at_least_float32
-from keras_attn.training.feedback.masked import masked, per_sequence
+from keras_attn.kernels.precision import at_least_float32
+from keras_attn.losses.masked_means import masked, per_sequence
 
 
 def token_rewards(scores, kl, mask, kl_weight=1.0) -> Any:

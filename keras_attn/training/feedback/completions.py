@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from keras import ops
 
-from keras_attn.checks import check_above_zero, check_choice, fits, is_whole
-from keras_attn.training.feedback.masked import masked
+from keras_attn.checks.arguments import check_above_zero, check_choice, fits, is_whole
+from keras_attn.losses.masked_means import masked
 
 
 class Truncated(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive, check_rank, check_share
+from keras_attn.checks.arguments import check_positive, check_rank, check_share
 from keras_attn.kernels.replicas import mean_weights, of_all_replicas
 
 

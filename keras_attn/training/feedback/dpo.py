@@ -10,14 +10,14 @@ import keras
 from keras import ops
 
 from keras_attn.kernels.replicas import mean_loss
-from keras_attn.training.feedback.masked import masked
-from keras_attn.training.feedback.policies import base_logits, check_reference
-from keras_attn.training.feedback.token_probabilities import token_log_probabilities
-from keras_attn.training.losses.preferences import (
+from keras_attn.losses.masked_means import masked
+from keras_attn.losses.preferences import (
     DPOKind,
     check_dpo_options,
     dpo_loss,
 )
+from keras_attn.ops.token_probabilities import token_log_probabilities
+from keras_attn.training.feedback.policies import base_logits, check_reference
 
 # What a batch reports, in this order.
 _REPORTED = ("accuracy", "margin", "chosen_reward", "rejected_reward")

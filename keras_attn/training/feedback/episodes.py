@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_attn.checks import check_positive, check_share, is_whole
+from keras_attn.checks.arguments import check_positive, check_share, is_whole
 
 Policy = Callable[[dict[str, np.ndarray], int], np.ndarray]
 _LABELS = ("actions", "rewards", "is_last", "is_real")

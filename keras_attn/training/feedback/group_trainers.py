@@ -8,19 +8,20 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_attn.checks import check_at_least_zero, check_boolean, check_choice
+from keras_attn.checks.arguments import check_at_least_zero, check_boolean, check_choice
+from keras_attn.losses.policies import (
+    ClipRange,
+    check_clip_range,
+    grpo_loss,
+    rloo_loss,
+)
+from keras_attn.ops.token_probabilities import token_kl
 from keras_attn.training.feedback.advantages import (
     grpo_advantages,
     rloo_advantages,
     sequence_rewards,
 )
 from keras_attn.training.feedback.policies import score_tokens
-from keras_attn.training.feedback.policy_losses import (
-    ClipRange,
-    check_clip_range,
-    grpo_loss,
-    rloo_loss,
-)
 from keras_attn.training.feedback.policy_trainer import (
     KLWeight,
     PolicyTrainer,
@@ -29,7 +30,6 @@ from keras_attn.training.feedback.policy_trainer import (
 )
 from keras_attn.training.feedback.rewards import Reward
 from keras_attn.training.feedback.sampling import CompletionSampling
-from keras_attn.training.feedback.token_probabilities import token_kl
 
 _REPORTED = ("clip_share", "ratio", "approximate_kl")
 

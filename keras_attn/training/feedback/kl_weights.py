@@ -2,7 +2,7 @@
 
 import math
 
-from keras_attn.checks import (
+from keras_attn.checks.arguments import (
     check_above_zero,
     check_at_least_zero,
     check_fraction,

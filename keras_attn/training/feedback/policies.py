@@ -12,7 +12,7 @@ from keras import ops
 from keras_attn.layers import Dense
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.layers.adaptation.switching import adapters_off
-from keras_attn.training.feedback.token_probabilities import (
+from keras_attn.ops.token_probabilities import (
     token_entropies,
     token_log_probabilities,
 )

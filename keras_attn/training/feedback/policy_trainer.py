@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import keras
 import numpy as np
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers.adaptation.switching import adapters_off
 from keras_attn.training.feedback.completions import penalize_missing_end

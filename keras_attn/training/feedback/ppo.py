@@ -10,7 +10,15 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_attn.checks import check_at_least_zero, check_boolean, check_share
+from keras_attn.checks.arguments import check_at_least_zero, check_boolean, check_share
+from keras_attn.losses.cross_entropy import SmoothedCrossEntropy
+from keras_attn.losses.policies import (
+    ClipRange,
+    check_clip_range,
+    ppo_policy_loss,
+    ppo_value_loss,
+)
+from keras_attn.ops.token_probabilities import token_kl
 from keras_attn.training.feedback.advantages import (
     generalized_advantages,
     token_rewards,
@@ -22,12 +30,6 @@ from keras_attn.training.feedback.policies import (
     value_head,
     with_features,
 )
-from keras_attn.training.feedback.policy_losses import (
-    ClipRange,
-    check_clip_range,
-    ppo_policy_loss,
-    ppo_value_loss,
-)
 from keras_attn.training.feedback.policy_trainer import (
     KLWeight,
     PolicyTrainer,
@@ -36,8 +38,6 @@ from keras_attn.training.feedback.policy_trainer import (
 )
 from keras_attn.training.feedback.rewards import Reward
 from keras_attn.training.feedback.sampling import CompletionSampling
-from keras_attn.training.feedback.token_probabilities import token_kl
-from keras_attn.training.losses.cross_entropy import SmoothedCrossEntropy
 
 _REPORTED = (
     "policy_loss",

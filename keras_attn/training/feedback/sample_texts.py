@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
+from keras_attn.distribution.processes import event_writer
 from keras_attn.layers.adaptation.switching import adapters_off
-from keras_attn.processes import event_writer
 from keras_attn.training.feedback.policy_trainer import PolicyTrainer
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_above_zero, check_boolean, check_positive
+from keras_attn.checks.arguments import check_above_zero, check_boolean, check_positive
 from keras_attn.decoding import Sample, generate
 from keras_attn.training.feedback.completions import truncate_completions
 

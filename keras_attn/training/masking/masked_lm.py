@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.checks import check_positive
-from keras_attn.options import described_as
+from keras_attn.checks.arguments import check_positive
+from keras_attn.docstrings.options import described_as
 from keras_attn.training.masking.random_masking import (
     RandomMasking,
     candidate_tokens,

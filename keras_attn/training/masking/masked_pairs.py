@@ -12,7 +12,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from keras_attn.checks import check_choice, check_fraction, check_share
+from keras_attn.checks.arguments import check_choice, check_fraction, check_share
 from keras_attn.data.pipelines.epochs import Epoch, StatelessRandom, batch_seeds
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.training.masking.masked_lm import MaskedLMMasking

@@ -13,9 +13,9 @@ Legend: B batch, T length, P targets per row, J spans per row, 1/K share of targ
 import keras
 from keras import ops
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers.blocks.xlnet_block import permutation_mask
-from keras_attn.options import described_as
 from keras_attn.training.masking.random_masking import (
     RandomMasking,
     candidate_tokens,

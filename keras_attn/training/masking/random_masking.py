@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_attn.checks import check_matches, check_positive, check_rank
+from keras_attn.checks.arguments import check_matches, check_positive, check_rank
 from keras_attn.data.pipelines.epochs import Epoch, StatelessRandom, batch_seeds
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.layers.base import BaseLayer

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
+from keras_attn.distribution.processes import event_writer, is_writer
 from keras_attn.layers.capture import capture_attention
-from keras_attn.processes import event_writer, is_writer
 from keras_attn.viz.drawing.plots import figure_to_array
 
 

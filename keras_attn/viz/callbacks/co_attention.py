@@ -10,7 +10,7 @@ from typing import Any, cast
 import keras
 import numpy as np
 
-from keras_attn.checks import is_whole
+from keras_attn.checks.arguments import is_whole
 from keras_attn.viz.callbacks.base import AttentionPlots
 from keras_attn.viz.co_attention import (
     capture_co_attention,

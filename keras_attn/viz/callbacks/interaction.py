@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.checks import check_pair
+from keras_attn.checks.arguments import check_pair
 from keras_attn.viz.callbacks.base import Plots
 from keras_attn.viz.interaction import plot_interaction
 

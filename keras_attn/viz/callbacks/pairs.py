@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_attn.checks import check_same_length
+from keras_attn.checks.arguments import check_same_length
 from keras_attn.layers import ImagePreprocessing
 from keras_attn.viz.callbacks.base import Plots
 from keras_attn.viz.images import plot_image_attention

@@ -11,7 +11,7 @@ from typing import Any, cast
 import keras
 import numpy as np
 
-from keras_attn.checks import check_pair
+from keras_attn.checks.arguments import check_pair
 from keras_attn.viz.callbacks.base import AttentionPlots
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from keras_attn.file_writing import write_atomically
+from keras_attn.files.writing import write_atomically
 from keras_attn.viz.drawing.labels import drawable, font_families, readable
 
 # White, the page itself, means no attention: weak attention is visible against it. A

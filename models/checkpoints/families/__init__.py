@@ -1,6 +1,6 @@
 """Every family of checkpoints: by transformers' `model_type`, or by a library."""
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.bert import BERT
 from keras_attn.models.checkpoints.families.clip import HF_CLIP, SIGLIP

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_SIZE, Config, one_or_two
 from keras_attn.models.checkpoints.families.clip import (

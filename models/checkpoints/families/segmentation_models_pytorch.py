@@ -7,7 +7,7 @@ size, which the library does not read, `model_args` with the arguments of our bu
 well.
 """
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.models import vilbert as builders
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, label_fields

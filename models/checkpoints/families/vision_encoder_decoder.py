@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families import gpt, vit
 from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered

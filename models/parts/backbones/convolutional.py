@@ -15,7 +15,7 @@ from typing import Any
 import keras
 from keras import layers
 
-from keras_attn.checks import check_pair
+from keras_attn.checks.arguments import check_pair
 from keras_attn.layers.convolution.minimum_image_size import MinimumImageSize
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.graph import Graph, is_graph

@@ -18,6 +18,7 @@ Reference:
 from collections.abc import Sequence
 from typing import Unpack
 
+from keras_attn.docstrings.options import takes_options
 from keras_attn.layers import Dense, LearnedPositionEmbedding
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
@@ -25,7 +26,6 @@ from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.ops import row_positions
-from keras_attn.options import takes_options
 
 
 @takes_options

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.checks import check_pair, check_positive
+from keras_attn.checks.arguments import check_pair, check_positive
 from keras_attn.models.parts.backbones.skips import check_backbone
 from keras_attn.models.parts.functional import sequence_inputs
 

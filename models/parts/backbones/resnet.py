@@ -21,11 +21,11 @@ from keras.layers import (
     ZeroPadding2D,
 )
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
+from keras_attn.docstrings.options import Option
 from keras_attn.layers import BatchNormalization, Conv2D, StandardizedConv2D
 from keras_attn.layers.initializers import he_normal_fan_out
-from keras_attn.models.parts.variants import FROM_VARIANT
-from keras_attn.options import Option
+from keras_attn.models.catalog.variants import FROM_VARIANT
 
 # With 16 blocks the standard deviation of the maps stays near 1; with 1 it was 130.
 _SMALL_SCALE = {"class_name": "Constant", "config": {"value": 0.1}}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_attn.checks import check_positive, check_same_length
+from keras_attn.checks.arguments import check_positive, check_same_length
 from keras_attn.layers import (
     BatchNormalization,
     Conv2D,

@@ -8,7 +8,7 @@ from typing import Any
 
 from keras.layers import MaxPooling2D
 
-from keras_attn.checks import check_positive, check_same_length
+from keras_attn.checks.arguments import check_positive, check_same_length
 from keras_attn.layers import Conv2D
 from keras_attn.layers.initializers import he_normal_fan_out
 

@@ -14,18 +14,18 @@ Layers: `token_embedding` (also the output matrix), `encoder_block_0`, …,
 import math
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-from keras_attn.argument_types import Activation
+from keras_attn.checks.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
+from keras_attn.docstrings.options import Option
 from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
 from keras_attn.models.parts.functional import by_name, numbered, sequence_inputs
-from keras_attn.models.parts.variants import FROM_VARIANT
 from keras_attn.ops import token_positions
-from keras_attn.options import Option
 
 
 class StackOptions(TypedDict, total=False):

@@ -24,7 +24,7 @@ D width, V vocabulary.
 
 from keras import ops
 
-from keras_attn.checks import check_positive
+from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.attention.pad_cache import PadCache
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 

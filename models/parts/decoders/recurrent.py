@@ -10,14 +10,14 @@ from typing import Annotated, Any, TypedDict
 from keras.layers import Concatenate, GRUCell
 
 from keras_attn.decoding import IncrementalPair
+from keras_attn.docstrings.options import Option
 from keras_attn.layers import Dense, Embedding, Maxout
-from keras_attn.layers.blocks.dropout import Dropout
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Recurrent
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair, recurrent_pair
 from keras_attn.models.parts.functional import by_name, sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
-from keras_attn.models.parts.variants import FROM_VARIANT
-from keras_attn.options import Option
 
 
 class EmbeddingOptions(TypedDict, total=False):

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.checks import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers.detection.roi_pooling import ROIAlign
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
@@ -251,7 +251,7 @@ class Detector(OwnLossModel):
     def _all_losses(self, maps, truth, training) -> dict[str, Any]:
         # Imported only by a model that is trained, because it imports all of
         # `training`.
-        from keras_attn.training.losses import detection as losses
+        from keras_attn.losses import detection as losses
 
         layers = by_name(self.layers)
         proposer, selector = layers["region_proposal"], layers["detections"]

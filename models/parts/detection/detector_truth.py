@@ -7,7 +7,7 @@ rows and columns of a mask in its box.
 import numpy as np
 from keras import ops
 
-from keras_attn.indices import known_values
+from keras_attn.checks.indices import known_values
 from keras_attn.ops import convert_boxes, roi_align
 
 # Boxes of an image of fewer pixels may all lie in the first one.

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of

@@ -5,7 +5,7 @@ function of `torchvision.models`; `num_classes`; and, for a model of a different
 `model_args` with the arguments of our builder.
 """
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision.rcnn import RCNN
 from keras_attn.models.checkpoints.families.torchvision.resnet import RESNET

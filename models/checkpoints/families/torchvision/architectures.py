@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 
 

@@ -8,7 +8,7 @@ read.
 import inspect
 from typing import Any
 
-from keras_attn.file_reading import shown
+from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config, one_or_two
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet

@@ -1,0 +1,1 @@
+"""Checks of arguments, indices and inputs, with messages that name the value."""

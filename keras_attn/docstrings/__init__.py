@@ -1,0 +1,1 @@
+"""Docstrings that are read and completed; options that are described once."""

@@ -1,0 +1,1 @@
+"""Reading files that may be damaged, and writing files that are whole."""

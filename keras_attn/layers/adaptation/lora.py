@@ -1,0 +1,447 @@
+"""LoRA on whole models: low-rank updates of chosen kernels, everything else fixed."""
+
+import math
+import re
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+
+from keras_attn.checks.arguments import check_fraction, check_positive
+from keras_attn.checks.indices import known_values
+from keras_attn.layers.adaptation.adaptable import (
+    Adaptable,
+    adaptable_layers,
+    add_update,
+    check_update,
+    kernels_changed,
+    restore_kernel,
+)
+from keras_attn.layers.adaptation.kept import (
+    forget_kept,
+    keep,
+    kept_in,
+    own_weights,
+)
+from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
+from keras_attn.layers.adaptation.paths import (
+    check_adapter_name,
+    grouped,
+    lines_of,
+    not_adaptable,
+    path_of,
+)
+from keras_attn.layers.adaptation.quantization import dequantize
+from keras_attn.layers.adaptation.switching import as_tuple, switch, updates_in
+
+
+class LoRAReport(NamedTuple):
+    """What `enable_lora` reached.
+
+    Attributes:
+        adapted: Path of each part that has an update now.
+        also_trained: Path of each layer that trains as a whole.
+        passed_over: Path of each layer with a kernel that can't have an update, and
+            why.
+        num_trained: How many numbers train.
+        num_fixed: How many don't.
+    """
+
+    adapted: tuple[str, ...]
+    also_trained: tuple[str, ...]
+    passed_over: dict[str, str]
+    num_trained: int
+    num_fixed: int
+
+    def __str__(self) -> str:
+        total = self.num_trained + self.num_fixed
+        share = self.num_trained / max(1, total)
+        lines = [
+            f"{self.num_trained:,} of {total:,} numbers train ({share:.2%}): updates "
+            f"of {grouped(self.adapted)}"
+        ]
+        if self.also_trained:
+            lines.append(f"trained as a whole: {grouped(self.also_trained)}")
+        return "\n".join(lines + lines_of(self.passed_over))
+
+
+class KernelPart(NamedTuple):
+    """Columns of a kernel, or all of them.
+
+    Attributes:
+        path: Path that targets are compared with.
+        layer: The layer with the kernel.
+        attribute: The kernel's attribute of the layer.
+        columns: First column, and the one after the last.
+        is_whole: Whether this is a kernel of which other entries are parts.
+    """
+
+    path: str
+    layer: Adaptable
+    attribute: str
+    columns: Columns
+    is_whole: bool = False
+
+
+def enable_lora(
+    model: keras.Model,
+    rank: int = 8,
+    *,
+    alpha: float | None = None,
+    dropout: float = 0.0,
+    targets: str | Sequence[str] = ("query", "value"),
+    also_train: str | Sequence[str] = (),
+    rslora: bool = False,
+    name: str = "default",
+    seed: int | None = None,
+) -> LoRAReport:
+    """Gives kernels of a model low-rank updates; only these train from now on.
+
+    A kernel W becomes `W + s A B`, with A of `rank` columns and B, which starts at
+    zero, of `rank` rows. `x W + s (x A) B` is computed without the sum, so that there
+    is no gradient of W. Then compile the model, and `fit`. The updates are saved with
+    the model apart from W, in a `.keras` file and in the files of weights.
+
+    A second call with another `name` adds further updates on the same kernels or on
+    others, which train instead of the first; `set_adapters` switches.
+
+    Args:
+        model: The model, which is built. It must be compiled afterwards.
+        rank: r, at most the smaller side of each kernel.
+        alpha: α of the scale s = α/r. Default: r, as in Keras.
+        dropout: Probability in [0, 1) of dropping an input of A in training.
+        targets: Which kernels: names or ends of paths, such as "query", "value",
+            "output", "feed_forward/expand" or "block_0/attention/query", and regular
+            expressions for a whole path; "query_key_value" is one update for all three
+            parts, as in PEFT's for GPT-2. "all" is every part of every kernel.
+        also_train: Names of layers that train as a whole, such as "classifier", a head
+            that is new; `set_adapters` and `adapters_off` bring the base's back (of
+            Keras' own layers, not after a file was loaded). Their kernels of integers
+            become variables again. The scale of a norm, or a kernel, that is
+            0 everywhere trains, too, as the last norm of a new ResNet's blocks: fixed,
+            it would stop all gradients.
+        rslora: Whether s is α/√r.
+        name: Name of the updates.
+        seed: Seed of A and of the dropout. None = from `keras.utils.set_random_seed`.
+
+    Returns:
+        What was reached, what not, and how many numbers train; `print` it.
+
+    Raises:
+        ValueError: If an argument is out of range, a target matches nothing or a layer
+            that can't have an update, or a kernel has an update of this name already.
+
+    Example:
+        ```python
+        print(enable_lora(classifier, rank=8, also_train="classifier"))
+        classifier.compile("adamw", keras.losses.SparseCategoricalCrossentropy(True))
+        classifier.fit(train)
+        ```
+
+    Reference:
+        Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models"
+        (arXiv:2106.09685); `rslora`: Kalajdzievski 2023 (arXiv:2312.03732).
+    """
+    check_positive("rank", rank)
+    check_fraction("dropout", dropout)
+    check_adapter_name(name)
+    alpha = rank if alpha is None else alpha
+    if not alpha > 0:
+        raise ValueError(f"`alpha` must be above 0. Received: alpha={alpha}")
+    whole = _layers_named(model, also_train)
+    inside = {id(each) for layer in whole for each in layer._flatten_layers()}
+    passed_over = without_updates(model)
+    found = [
+        part
+        for part in find_parts(model, targets, passed_over)
+        if id(part.layer) not in inside
+    ]
+    if targets == "all":
+        for part in [each for each in found if _sides(each)[-1] < rank]:
+            passed_over[part.path] = f"a side of its kernel is less than rank {rank}"
+            found.remove(part)
+    if not found:
+        raise ValueError(
+            "The model has no kernel that can have an update of this rank. Received: "
+            f"rank={rank}, and a model with {grouped(passed_over)}"
+        )
+    for part in found:
+        check_update(part.layer, part.attribute, name, rank)
+    add_updates(
+        found,
+        name,
+        rank=rank,
+        scale=alpha / (math.sqrt(rank) if rslora else rank),
+        dropout=dropout,
+        seed=seed,
+    )
+    for layer in whole:
+        dequantize(layer)
+        # Anew, or its weights would stay fixed, which an earlier call may have fixed.
+        layer.trainable = False
+        layer.trainable = True
+    kept = [(x, own_weights(x)) for layer in whole for x in layer._flatten_layers()]
+    switch(model, ())
+    stuck = _zero_factors(model, inside)
+    report = train_only_updates(model, name, kept + stuck)
+    return report._replace(
+        # In the order of the targets.
+        adapted=tuple(part.path for part in found),
+        also_trained=tuple(map(path_of, whole))
+        + tuple(f"{path_of(layer)}/{x.name}" for layer, own in stuck for x in own),
+        passed_over=passed_over if targets == "all" else {},
+    )
+
+
+def _zero_factors(model, inside):
+    """Layers, and their norms' scales and kernels that are 0 and have no update.
+
+    Fixed, they would let no gradient through to the updates before them.
+
+    Args:
+        model: The model, with its updates, which are off.
+        inside: `id` of each layer that trains anyway.
+    """
+    found = []
+    for layer in model._flatten_layers():
+        updated = [x.base for x in layer._layers if isinstance(x, LowRankKernel)]
+        own = [
+            x
+            for x in own_weights(layer)
+            if (x.name == "gamma" or x.name.endswith("kernel"))
+            and not any(x is each for each in updated)
+            and _is_zero(x)
+        ]
+        if own and id(layer) not in inside:
+            found.append((layer, own))
+    return found
+
+
+def _is_zero(variable):
+    """Whether all numbers are 0; False in a plan, where weights have no values."""
+    value = keras.ops.convert_to_tensor(variable)
+    # Few have a first number of 0; the others are read no further.
+    for part in (keras.ops.reshape(value, (-1,))[:1], value):
+        found = known_values(keras.ops.any(part))
+        if found is None or found:
+            return False
+    return True
+
+
+def train_only_updates(
+    model: keras.Model,
+    name: str,
+    whole: Sequence[tuple[keras.layers.Layer, Sequence[keras.Variable]]],
+) -> LoRAReport:
+    """Fixes everything but what an adapter has, which is switched on.
+
+    Args:
+        model: The model.
+        name: Name of the adapter, whose low-rank updates the model has.
+        whole: Layers, and weights of their own that the adapter has as a whole.
+
+    Returns:
+        As from `enable_lora`, without `passed_over`.
+    """
+    # From the values of the base, whichever adapter is on.
+    switch(model, ())
+    for layer, weights in whole:
+        if weights:
+            keep(layer, name, weights)
+    _fix_all_but_updates(model)
+    switch(model, (name,))
+    kernels_changed(model)
+    adapted = [part.path for part in kernel_parts(model) if _has_update(part, name)]
+    trained = sum(math.prod(x.shape) for x in model.trainable_variables)
+    copies = sum(
+        math.prod(x.shape) for kept in kept_in(model) for x in kept.weights.weights
+    )
+    return LoRAReport(
+        tuple(adapted),
+        tuple(path_of(layer) for layer, weights in whole if weights),
+        {},
+        trained,
+        sum(math.prod(x.shape) for x in model.weights) - copies - trained,
+    )
+
+
+def _has_update(part, name):
+    kernel = getattr(part.layer, part.attribute)
+    if not isinstance(kernel, LowRankKernel) or name not in kernel.updates:
+        return False
+    return part.columns in kernel.updates[name].columns
+
+
+def merge_lora(model: keras.Model) -> None:
+    """Adds the low-rank updates that are on to their kernels, and removes all.
+
+    Layers that train as a whole keep the values that are in use. The model then is as
+    before `enable_lora`: same layers, files and speed, and all of it trains. Kernels of
+    integers with updates become float kernels.
+
+    Args:
+        model: A model after `enable_lora`. Compile it before the next `fit`.
+    """
+    forget_kept(model)
+    for layer in adaptable_layers(model):
+        for attribute in layer.kernel_parts():
+            if isinstance(getattr(layer, attribute), LowRankKernel):
+                restore_kernel(layer, attribute)
+    for layer in model._flatten_layers():
+        # Keras ignores a value that the layer has already, whatever those inside have.
+        layer.trainable = False
+        layer.trainable = True
+    kernels_changed(model)
+
+
+def find_parts(
+    model: keras.Model, targets: str | Sequence[str], passed_over: dict[str, str]
+) -> list[KernelPart]:
+    """The parts of kernels that targets name.
+
+    Args:
+        model: The model.
+        targets: As for `enable_lora`.
+        passed_over: From `without_updates`.
+
+    Raises:
+        ValueError: If a target names nothing, or a layer that can't have an update.
+    """
+    parts = [part for part in kernel_parts(model) if part.path not in passed_over]
+    if targets == "all":
+        return [part for part in parts if not part.is_whole]
+    found = {}
+    for target in as_tuple(targets):
+        matches = [part for part in parts if _matches(target, part.path)]
+        if not matches:
+            for path, reason in passed_over.items():
+                if _matches(target, path):
+                    raise ValueError(
+                        f"`targets` must not name {path!r}: {reason}. Received: "
+                        f"targets={targets!r}"
+                    )
+            names = sorted({part.path.rsplit("/", 1)[-1] for part in parts})
+            raise ValueError(
+                "Each of `targets` must be the name or the end of the path of a kernel "
+                f"or of a part of one; this model has {', '.join(names)}. Received: "
+                f"targets={targets!r}, and {target!r} matches none"
+            )
+        found.update({part.path: part for part in matches})
+    return list(found.values())
+
+
+def kernel_parts(model: keras.Model) -> list[KernelPart]:
+    """Every part of every kernel, and each kernel that consists of several parts."""
+    found = []
+    for layer in adaptable_layers(model):
+        for attribute, parts in layer.kernel_parts().items():
+            if len(parts) > 1:
+                whole = f"{layer.path}/{attribute.removesuffix('_kernel')}"
+                width = getattr(layer, attribute).shape[-1]
+                found.append(KernelPart(whole, layer, attribute, (0, width), True))
+            for name, columns in parts.items():
+                path = f"{layer.path}/{name}" if name else layer.path
+                found.append(KernelPart(path, layer, attribute, columns))
+    return found
+
+
+def add_updates(
+    parts: Sequence[KernelPart], name: str, *, seed: int | None = None, **options
+) -> None:
+    """Gives each kernel one update, with an A and a B for each of the parts.
+
+    Args:
+        parts: The parts.
+        name: Name of the updates.
+        seed: Each update gets a seed of its own, from this one and its path.
+        **options: `rank`, `scale` and `dropout`, as for `LowRankUpdate`.
+    """
+    kernels: dict[tuple[int, str], list[KernelPart]] = {}
+    for part in parts:
+        kernels.setdefault((id(part.layer), part.attribute), []).append(part)
+    for together in kernels.values():
+        layer, attribute = together[0].layer, together[0].attribute
+        update = LowRankUpdate(
+            columns=tuple(part.columns for part in together),
+            seed=None if seed is None else _seed_of(seed, layer, attribute),
+            dtype=layer.dtype_policy,
+            name=name,
+            **options,
+        )
+        add_update(layer, attribute, update)
+
+
+def without_updates(model: keras.Model) -> dict[str, str]:
+    """Path of each layer with a kernel that can't have an update, and why."""
+    reasons = not_adaptable(model)
+    for layer in adaptable_layers(model):
+        if getattr(layer, "groups", 1) > 1:
+            reason = "groups of channels have kernels of their own"
+        elif getattr(layer, "data_format", None) == "channels_first":
+            reason = "an update needs channels in the last axis"
+        else:
+            continue
+        reasons[path_of(layer)] = reason
+    return reasons
+
+
+def _seed_of(seed, layer, attribute):
+    return (seed + zlib.crc32(f"{layer.path}/{attribute}".encode())) % 2**31
+
+
+def _matches(target: str, path: str) -> bool:
+    if path == target or path.endswith(f"/{target}"):
+        return True
+    try:
+        return re.fullmatch(target, path) is not None
+    except re.error as error:
+        raise ValueError(
+            "`targets` must be names, ends of paths or regular expressions. Received: "
+            f"{target!r} ({error})"
+        ) from None
+
+
+def _sides(part):
+    """The larger and the smaller side of the kernel of a part."""
+    inner = math.prod(getattr(part.layer, part.attribute).shape[:-1])
+    start, stop = part.columns
+    return sorted((inner, stop - start), reverse=True)
+
+
+def _layers_named(model, names):
+    """The layers of a model, or of a model that is one of its layers, by name."""
+    layers = {}
+    for each in model._flatten_layers():
+        if isinstance(each, keras.Model):
+            layers.update({layer.name: layer for layer in each.layers})
+    for name in as_tuple(names):
+        if name not in layers:
+            raise ValueError(
+                "`also_train` must be names of layers of the model: "
+                f"{', '.join(layers)}. Received: {name!r}"
+            )
+    return [layers[name] for name in as_tuple(names)]
+
+
+def _fix_all_but_updates(model):
+    """Fixes all weights but low-rank updates; what adapters keep trains if it is on."""
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            _fix_all_but_updates(layer)
+        elif updates_in(layer) or kept_in(layer):
+            _fix_base(layer)
+        else:
+            layer.trainable = False
+
+
+def _fix_base(layer):
+    """Fixes all of a layer but the updates inside it."""
+    mine = {id(weight) for update in updates_in(layer) for weight in update.weights}
+    for each in layer._flatten_layers():
+        # Its moving statistics would change in training.
+        if isinstance(each, keras.layers.BatchNormalization):
+            each.trainable = False
+    for weight in layer.weights:
+        if id(weight) not in mine:
+            weight.trainable = False

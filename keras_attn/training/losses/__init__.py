@@ -1,1 +1,0 @@
-"""Losses, each with the layers or trainers that belong to it."""

@@ -1,0 +1,1 @@
+"""The catalog of models: variants, cards, and the registry that creates by name."""
