@@ -6,7 +6,7 @@ import re
 import keras
 import numpy as np
 
-from keras_attn.layers.adaptation.adaptable import Adaptable, adaptable_layers
+from keras_attn.layers.adaptation.kernel_layer import KernelLayer, kernel_layers
 from keras_attn.layers.adaptation.low_rank import LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.paths import path_of
 from keras_attn.layers.adaptation.quantized import QuantizedKernel, bytes_of
@@ -88,9 +88,9 @@ def refused_in(layer, mode=None, block_size=None, reached=()) -> dict[str, list[
     for each in layer._flatten_layers():
         if isinstance(each, LowRankUpdate | QuantizedKernel):
             continue
-        if mode is None and isinstance(each, Adaptable):
-            kernels = [getattr(each, name) for name in each.kernel_parts()]
-            known |= {id(x.base) for x in kernels if isinstance(x, LowRankKernel)}
+        if mode is None and isinstance(each, KernelLayer):
+            kernel = each.adapted_kernel
+            known |= {id(kernel.base)} if isinstance(kernel, LowRankKernel) else set()
         kind = type(each).__name__
         if type(each).__module__.startswith("keras."):
             kind = f"keras.layers.{kind}"
@@ -124,7 +124,7 @@ def assert_only_updates_train(model):
 
 def num_kernels(layer):
     """How many kernels a layer or model has."""
-    return sum(len(each.kernel_parts()) for each in adaptable_layers(layer))
+    return len(kernel_layers(layer))
 
 
 def cosine(values, others):

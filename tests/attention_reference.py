@@ -134,8 +134,11 @@ def array_of(variable):
 
 
 def weights_of(layer) -> dict[str, Any]:
-    """A built layer's weights by name, in float64."""
-    return {w.name: array_of(w).astype("float64") for w in layer.weights}
+    """A built layer's weights by their paths inside it, in float64."""
+    start = f"{layer.path}/"
+    return {
+        w.path.removeprefix(start): array_of(w).astype("float64") for w in layer.weights
+    }
 
 
 def multi_head_weights(layer):
@@ -148,14 +151,14 @@ def multi_head_weights(layer):
     ends = [layer.num_heads * size, (layer.num_heads + groups) * size]
 
     def parts(name, zeros):
-        if f"query_key_value_{name}" in by_name:
-            return np.split(by_name[f"query_key_value_{name}"], ends, axis=-1)
-        found = [by_name.get(f"{part}_{name}") for part in ("query", "key", "value")]
+        if f"query_key_value/{name}" in by_name:
+            return np.split(by_name[f"query_key_value/{name}"], ends, axis=-1)
+        found = [by_name.get(f"{part}/{name}") for part in ("query", "key", "value")]
         return [zeros if part is None else part for part in found]
 
-    kernels = [*parts("kernel", None), by_name["output_kernel"]]
+    kernels = [*parts("kernel", None), by_name["output/kernel"]]
     if layer.use_bias:
-        biases = [*parts("bias", None), by_name["output_bias"]]
+        biases = [*parts("bias", None), by_name["output/bias"]]
     else:
         biases = [np.zeros(kernel.shape[1]) for kernel in kernels]
     return [one for pair in zip(kernels, biases, strict=True) for one in pair]

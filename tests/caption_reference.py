@@ -101,8 +101,10 @@ class ShowAttendTell:
 
     def _score(self, h, place):
         d = self.decoder
-        inner = h @ d["attention/query_kernel"] + place @ d["attention/key_kernel"]
-        return (np.tanh(inner + d["attention/bias"]) @ d["attention/score_vector"])[0]
+        inner = h @ d["attention/query/kernel"] + place @ d["attention/key/kernel"]
+        return (np.tanh(inner + d["attention/key/bias"]) @ d["attention/score_vector"])[
+            0
+        ]
 
     def expected_log_likelihood(self, grid, words, labels):
         """`Σ_s p(s) log p(y|s)`, over all sequences s of locations."""

@@ -61,7 +61,7 @@ PUBLIC = {
         "LearnedPositionEmbedding LogMelSpectrogram MLPDotAttention "
         "MaxPoolWithIndices MaxUnpool2D Maxout MinimumImageSize MultiHeadAttention "
         "OutputBias PadCache PatchEmbedding PatchMerging PatchUnmasking PerFrame "
-        "PositionWeightedSum ProbePooling PyramidalBLSTM ROIAlign ROIPool "
+        "PositionWeightedSum ProbePooling Projection PyramidalBLSTM ROIAlign ROIPool "
         "RandomPatchMasking RegionProposal RelativeMultiHeadAttention "
         "RelativePositionEncoding ResizeLike ScoredAttention SegmentMemory "
         "SelectDetections SelectMasks SelfAttention2D SimilarityLogits "

@@ -78,6 +78,7 @@ from keras_attn.layers.normalization.conditional_batch_normalization import (
 )
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.layers.normalization.spectral_normalization import SpectralNormalization
+from keras_attn.layers.projection import Projection
 from keras_attn.layers.recurrent.attention_objective import AttentionObjective
 from keras_attn.layers.recurrent.attention_rnn import AttentionRNN
 from keras_attn.layers.recurrent.attention_speller import AttentionSpeller
@@ -138,6 +139,7 @@ __all__ = [
     "PerFrame",
     "PositionWeightedSum",
     "ProbePooling",
+    "Projection",
     "PyramidalBLSTM",
     "ROIAlign",
     "ROIPool",

@@ -6,7 +6,8 @@ from typing import Any, TypedDict
 
 import keras
 
-from keras_attn.layers.adaptation.adaptable import RestoresKernels
+from keras_attn.layers.adaptation.kernel_layer import RestoresAdapters
+from keras_attn.layers.adaptation.quantization import Quantizable
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -21,7 +22,7 @@ class LayerArguments(TypedDict, total=False):
     activity_regularizer: Any
 
 
-class BaseLayer(RestoresKernels):
+class BaseLayer(Quantizable, RestoresAdapters):
     """A Keras layer with one attribute per constructor argument, of the same name.
 
     So `get_config` needs no list of the arguments. A subclass with an argument that is
@@ -65,6 +66,10 @@ def _serialized(value):
         return keras.saving.serialize_keras_object(value)
     if isinstance(value, keras.initializers.Initializer):
         return keras.initializers.serialize(value)
+    if isinstance(value, keras.regularizers.Regularizer):
+        return keras.regularizers.serialize(value)
+    if isinstance(value, keras.constraints.Constraint):
+        return keras.constraints.serialize(value)
     if callable(value):
         return keras.activations.serialize(value)
     return value

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn.layers.adaptation.adaptable import adaptable_layers
+from keras_attn.layers.adaptation.kernel_layer import kernel_layers
 from keras_attn.layers.adaptation.switching import only_adapter
 from keras_attn.models.checkpoints.adapters import FILES, PREFIX
 from keras_attn.models.checkpoints.folder import preview, write_folder
@@ -127,19 +127,17 @@ def _check_all_written(model, name, adapted, modules, whole):
     covered = {}
     merged = [x for x in modules.by_name.values() if _is_inside(x.name, whole)]
     for module in (*adapted, *merged):
-        key = (id(module.layer), module.attribute)
-        start, stop = module.columns
-        covered.setdefault(key, set()).update(range(start, stop))
+        columns = covered.setdefault(id(module.layer), set())
+        columns.update(range(*module.columns))
     found, lost = False, []
-    for layer in adaptable_layers(model):
-        for attribute in layer.kernel_parts():
-            update = update_of(getattr(layer, attribute), name)
-            if update is None:
-                continue
-            found = True
-            columns = covered.get((id(layer), attribute), set())
-            if any(not columns.issuperset(range(*x)) for x in update.columns):
-                lost.append(layer.path or layer.name)
+    for layer in kernel_layers(model):
+        update = update_of(layer.adapted_kernel, name)
+        if update is None:
+            continue
+        found = True
+        columns = covered.get(id(layer), set())
+        if any(not columns.issuperset(range(*x)) for x in update.columns):
+            lost.append(layer.path or layer.name)
     if not found or not adapted:
         raise ValueError(
             "`name` must be the name of low-rank updates of the model; add them by "

@@ -9,17 +9,12 @@ the names of transformers 5 in what is written; those of transformers 4 are read
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 
-from keras_attn.layers.adaptation.adaptable import (
-    add_update,
-    check_update,
-    dequantize_kernel,
-)
 from keras_attn.layers.adaptation.kept import own_weights
+from keras_attn.layers.adaptation.lora import LoRAReport, train_only_updates
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.layers.adaptation.paths import check_adapter_name
 from keras_attn.models.checkpoints.adapter_config import MERGE, AdapterConfig
@@ -31,9 +26,6 @@ from keras_attn.models.checkpoints.modules import (
     base_of,
 )
 from keras_attn.models.checkpoints.tensors import TensorFile
-
-if TYPE_CHECKING:
-    from keras_attn.layers.adaptation.lora import LoRAReport
 
 FILES = ADAPTER_FILES
 PREFIX = "base_model.model."
@@ -112,7 +104,7 @@ def _form(module):
 
 def load_lora(
     model: keras.Model, folder: str | os.PathLike, *, name: str = "default"
-) -> "LoRAReport":
+) -> LoRAReport:
     """Reads low-rank updates from a folder of PEFT's, and switches them on.
 
     Layers that the folder has as a whole (`modules_to_save`), such as the classifier,
@@ -141,9 +133,6 @@ def load_lora(
         print(models.load_lora(model, "bert-lora-sst2"))
         ```
     """
-    # It imports the data sets, and they TensorFlow, which models do without on JAX.
-    from keras_attn.layers.adaptation.lora import train_only_updates
-
     check_adapter_name(name)
     path = Path(folder)
     _check_files(path)
@@ -156,10 +145,10 @@ def load_lora(
     modules.check_ties({id(variable) for variable in changed})
     updates = [_update(file, config, parts, name) for parts in kernels]
     for parts, _, _ in updates:
-        check_update(parts[0].layer, parts[0].attribute, name)
+        parts[0].layer.check_update(name)
     values = {keys[0]: _whole(file, weight, keys) for weight, keys in whole}
     for parts, update, pairs in updates:
-        add_update(parts[0].layer, parts[0].attribute, update)
+        parts[0].layer.add_update(update)
         for own, pair in zip(update.pairs, pairs, strict=True):
             for variable, value in zip(own, pair, strict=True):
                 variable.assign(value)
@@ -199,7 +188,7 @@ def _assigned(file, modules, config):
             if key.endswith(suffix):
                 module = modules.by_name.get(key.removesuffix(suffix))
         if module is not None and key.removeprefix(module.name) in module.suffixes:
-            group = kernels.setdefault((id(module.layer), module.attribute), {})
+            group = kernels.setdefault(id(module.layer), {})
             group[module.name] = module
         elif key in by_key:
             weight, keys = by_key[key]
@@ -362,7 +351,7 @@ def _with_variables(model, modules, whole):
     for weight, _ in whole:
         for kernel in variables_of(weight):
             if id(kernel) in modules.owners:
-                dequantize_kernel(*modules.owners[id(kernel)])
+                modules.owners[id(kernel)].dequantize_kernel()
     return [
         (weight, keys) for keys, weight in Modules(model).weights if keys[0] in wanted
     ]

@@ -5,7 +5,7 @@ A `Weight` ties one variable of ours to the tensors of a file that hold it:
 ```python
 Weight(("bert.pooler.dense.weight",), layer.kernel, read=np.transpose, write=...)
 dense("bert.pooler.dense", layer)      # that, and the bias
-fused("…attention.self", ("query", "key", "value"), kernel, bias)
+fused("…attention.self", ("query", "key", "value"), layer)
 ```
 
 Keys are written as in a model with a head, with the prefix (`bert.pooler.…`). A
@@ -181,13 +181,13 @@ def weight_normed(name: str, layer) -> list[Weight]:
 
 
 def dense(name: str, layer) -> list[Weight]:
-    """A `Dense` layer of ours that is a `Linear` in PyTorch."""
+    """A dense layer or projection of ours that is a `Linear` in PyTorch."""
     return linear(name, layer.kernel, layer.bias)
 
 
-def conv1d(name: str, kernel, bias) -> list[Weight]:
+def conv1d(name: str, layer) -> list[Weight]:
     """GPT's `Conv1D`: the kernel is laid out as ours."""
-    return [same(f"{name}.weight", kernel), same(f"{name}.bias", bias)]
+    return [same(f"{name}.weight", layer.kernel), same(f"{name}.bias", layer.bias)]
 
 
 def convolution(name: str, layer) -> list[Weight]:
@@ -225,12 +225,9 @@ def patch_embedding(model, convolution_key: str, norm_key: str) -> list[Weight]:
     ]
 
 
-def fused(name: str, parts: Sequence[str], kernel, bias) -> list[Weight]:
-    """Several `Linear` of equal width that are one kernel of ours, side by side.
-
-    `bias` may be None.
-    """
-    count = len(parts)
+def fused(name: str, parts: Sequence[str], layer) -> list[Weight]:
+    """Several `Linear` of equal width that are one projection of ours, side by side."""
+    count, kernel, bias = len(parts), layer.kernel, layer.bias
     weights = [
         Weight(
             tuple(f"{name}.{part}.weight" for part in parts),
@@ -258,14 +255,12 @@ def query_key_value(
     name: str, attention, parts: Sequence[str] = ("query", "key", "value")
 ) -> list[Weight]:
     """The input projections of an attention, three `Linear` named `parts`."""
-    return fused(
-        name, parts, attention.query_key_value_kernel, attention.query_key_value_bias
-    )
+    return fused(name, parts, attention.query_key_value)
 
 
 def attention_output(name: str, attention) -> list[Weight]:
     """The output projection of an attention, a `Linear`."""
-    return linear(name, attention.output_kernel, attention.output_bias)
+    return dense(name, attention.output_projection)
 
 
 def concatenated(keys: Sequence[str], variable, axis: int) -> Weight:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_attn.layers.adaptation.adaptable import Adaptable, adaptable_layers
+from keras_attn.layers.adaptation.kernel_layer import KernelLayer, kernel_layers
 from keras_attn.layers.adaptation.low_rank import (
     Columns,
     LowRankKernel,
@@ -30,21 +30,19 @@ class Module(NamedTuple):
     Attributes:
         name: Its path in the model of the folder.
         layer: The layer with the kernel.
-        attribute: The kernel's attribute of the layer.
         columns: The columns of the kernel.
         keeps_axes: Whether its weight has our axes, as in GPT-2's `Conv1D`.
     """
 
     name: str
-    layer: Adaptable
-    attribute: str
+    layer: KernelLayer
     columns: Columns
     keeps_axes: bool
 
     @property
     def kernel(self) -> Any:
         """The kernel of ours."""
-        return getattr(self.layer, self.attribute)
+        return self.layer.adapted_kernel
 
     @property
     def suffixes(self) -> tuple[str, str]:
@@ -78,7 +76,7 @@ class Modules:
         task: Its task.
         weights: The keys of each weight, and the weight.
         by_name: The modules that are parts of kernels, by name.
-        owners: The layer and the attribute of each kernel, by its id.
+        owners: The layer of each kernel, by its id.
 
     Raises:
         ValueError: If the model has no counterpart.
@@ -88,11 +86,7 @@ class Modules:
         self.family, self.task = family_of(model, None)
         is_bare = self.family.saved_as.get(self.task) == self.family.bare
         prefix = self.family.prefix if is_bare else ""
-        self.owners = {
-            id(getattr(layer, attribute)): (layer, attribute)
-            for layer in adaptable_layers(model)
-            for attribute in layer.kernel_parts()
-        }
+        self.owners = {id(x.adapted_kernel): x for x in kernel_layers(model)}
         self.weights: list[tuple[list[str], Weight]] = []
         self.by_name: dict[str, Module] = {}
         for weight in self.family.weights(model):
@@ -100,7 +94,7 @@ class Modules:
             self.weights.append((keys, weight))
             if id(weight.variable) in self.owners:
                 owner = self.owners[id(weight.variable)]
-                for module in _modules_of(keys, weight, *owner):
+                for module in _modules_of(keys, weight, owner):
                     self.by_name[module.name] = module
 
     def trained_as_a_whole(self) -> list[str]:
@@ -149,7 +143,7 @@ class Modules:
                 )
 
 
-def _modules_of(keys, weight, layer, attribute) -> Iterator[Module]:
+def _modules_of(keys, weight, layer) -> Iterator[Module]:
     # Which columns of the kernel each tensor has, and along which axis.
     shape = weight.variable.shape
     numbers = np.broadcast_to(np.arange(shape[-1]), shape)
@@ -161,4 +155,4 @@ def _modules_of(keys, weight, layer, attribute) -> Iterator[Module]:
                 [0, -1], 0
             ]
             columns = (int(first), int(last) + 1)
-            yield Module(name, layer, attribute, columns, axis == part.ndim - 1)
+            yield Module(name, layer, columns, axis == part.ndim - 1)

@@ -46,7 +46,7 @@ from keras_attn.distribution.device_batches import (
     padded_rows,
 )
 from keras_attn.kernels.replicas import of_all_replicas
-from keras_attn.layers.adaptation.adaptable import (
+from keras_attn.layers.adaptation.kernel_layer import (
     RestoresAdapters,
     copy_kernels,
     forget_functions,

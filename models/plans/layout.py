@@ -21,6 +21,7 @@ from keras_attn.models.plans.splits import (
     find_groups,
     is_fused,
     key_value_heads,
+    weights_by_name,
 )
 
 Axes = tuple[str | None, ...]
@@ -271,8 +272,8 @@ def _divide(model, size, exempt) -> tuple[dict[str, tuple[int | None, int]], lis
     whole, failed, needed = [], [], []
     for layer, groups in find_groups(model):
         own = {
-            weight.name: weight
-            for weight in layer._trainable_variables + layer._non_trainable_variables
+            name: weight
+            for name, weight in weights_by_name(layer).items()
             if weight.path not in exempt
         }
         for group in groups:
@@ -285,8 +286,8 @@ def _divide(model, size, exempt) -> tuple[dict[str, tuple[int | None, int]], lis
             if way is not None:
                 for name in way.keys() & own.keys():
                     divided[own[name].path] = way[name], len(own[name].shape)
-                if is_fused(layer) and "query_key_value_kernel" in own:
-                    path = own["query_key_value_kernel"].path
+                if is_fused(layer) and "query_key_value/kernel" in own:
+                    path = own["query_key_value/kernel"].path
                     divided |= _parts(path, key_value_heads(layer), size)
             elif group.argument:
                 failed.append((layer, group, weights[0]))

@@ -7,8 +7,8 @@ computes its own columns and rows, and the devices add up once per pair (Shoeybi
 `MultiHeadAttention`, `RelativeMultiHeadAttention`
     kernels of queries, keys and values by columns, of the output by rows: N/n heads
 `MultiHeadAttention` with a fused kernel, `WindowAttention`
-    the fused kernel by rows, for which `layers/attention/fused_kernel.py` has the
-    reason, and the output by rows: N/n heads
+    the fused kernel by rows, for which `Projection` has the reason, and the output by
+    rows: N/n heads
 `FeedForward`
     `expand` by columns, `contract` by rows: 1/n of `mlp_dim`
 `GlimpseAttention`
@@ -39,8 +39,9 @@ class Group(NamedTuple):
     """Weights of one layer that are divided together.
 
     Attributes:
-        ways: Name of a weight to the axis that is divided, the best way first. Names
-            that the layer does not have are skipped.
+        ways: Name of a weight to the axis that is divided, the best way first; that of
+            a projection inside the layer is "query/kernel". Names that the layer does
+            not have are skipped.
         units: Sizes that must be divided without a rest besides those axes, such as a
             number of heads.
         argument: The builder's argument that determines the size, if the pair is what
@@ -95,9 +96,19 @@ def find_groups(model: keras.Model) -> Iterator[Found]:
     yield from visit(model, None, False)
 
 
+def weights_by_name(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
+    """The layer's own weights, and those of projections inside it, by name."""
+    inside = [x for x in layer._layers if isinstance(x, layers.Projection)]
+    return {
+        f"{each.name}/{weight.name}" if each in inside else weight.name: weight
+        for each in (layer, *inside)
+        for weight in each._trainable_variables + each._non_trainable_variables
+    }
+
+
 def is_fused(layer: keras.layers.Layer) -> bool:
     """Whether a layer has one kernel for queries, keys and values."""
-    return getattr(layer, "query_key_value_kernel", None) is not None
+    return getattr(layer, "query_key_value", None) is not None
 
 
 def key_value_heads(layer: keras.layers.Layer) -> int:
@@ -115,11 +126,12 @@ def _groups_of(layer) -> tuple[Group, ...]:
 def _attention(layer) -> tuple[Group, ...]:
     heads, groups = (layer.num_heads,), (key_value_heads(layer),)
     if is_fused(layer):
-        ways = ({"query_key_value_kernel": 0, "output_kernel": 0}, {"output_kernel": 0})
+        output = {"output/kernel": 0}
+        ways = ({"query_key_value/kernel": 0, **output}, output)
         return (Group(ways, heads, "num_heads"),)
-    queries = {"query_kernel": 1, "query_bias": 0, "output_kernel": 0}
-    others = ("key_kernel", "value_kernel", "position_kernel")
-    keys = {**dict.fromkeys(others, 1), "key_bias": 0, "value_bias": 0}
+    queries = {"query/kernel": 1, "query/bias": 0, "output/kernel": 0}
+    others = ("key/kernel", "value/kernel", "position/kernel")
+    keys = {**dict.fromkeys(others, 1), "key/bias": 0, "value/bias": 0}
     return (
         Group((queries,), heads, "num_heads"),
         # With fewer heads than devices, each needs the keys of all its queries.
@@ -128,7 +140,7 @@ def _attention(layer) -> tuple[Group, ...]:
 
 
 def _glimpses(layer) -> tuple[Group, ...]:
-    way = {"query_kernel": 1, "value_kernel": 1, "bias": 0, "score_kernel": 0}
+    way = {"query/kernel": 1, "query/bias": 0, "value/kernel": 1, "score/kernel": 0}
     return (Group((way,)),)
 
 

@@ -242,7 +242,7 @@ def test_digest_depends_on_all_that_a_file_holds():
     again = model.incremental(max_length=8)
     assert decoder_cache.digest(again, "onnx") in digests
     # The smallest change of one weight.
-    bias = model.get_layer("block_0").self_attention.output_bias
+    bias = model.get_layer("block_0").self_attention.output_projection.bias
     changed = bias.numpy()
     changed[3] = np.nextafter(changed[3], np.float32(9))
     bias.assign(changed)

@@ -98,8 +98,8 @@ def _block(weights, name, index, hidden):
     size = D // heads
     own = f"{name}/self_attention"
     normed = _norm(weights, f"{name}/self_attention_norm", hidden)
-    fused = normed @ weights[f"{own}/query_key_value_kernel"]
-    fused = (fused + weights[f"{own}/query_key_value_bias"]).reshape(-1, 3, heads, size)
+    fused = normed @ weights[f"{own}/query_key_value/kernel"]
+    fused = (fused + weights[f"{own}/query_key_value/bias"]).reshape(-1, 3, heads, size)
     attended = np.zeros((len(hidden), heads, size))
     for query in range(len(hidden)):
         keys = _attended(index, query, len(hidden))
@@ -108,8 +108,8 @@ def _block(weights, name, index, hidden):
             scores = np.exp(scores - scores.max())
             attended[query, head] = scores / scores.sum() @ fused[keys, 2, head]
     merged = attended.reshape(len(hidden), -1)
-    hidden = hidden + merged @ weights[f"{own}/output_kernel"]
-    hidden = hidden + weights[f"{own}/output_bias"]
+    hidden = hidden + merged @ weights[f"{own}/output/kernel"]
+    hidden = hidden + weights[f"{own}/output/bias"]
     inner = _norm(weights, f"{name}/feed_forward_norm", hidden)
     for layer in ("expand", "contract"):
         inner = inner @ weights[f"{name}/feed_forward/{layer}/kernel"]

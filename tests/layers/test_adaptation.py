@@ -11,36 +11,19 @@ from layer_cases import ALL
 from layer_contract import assert_close, built, flat, functional, randomize, tensors
 
 from keras_attn.layers import Conv2D
-from keras_attn.layers.adaptation.adaptable import (
-    adaptable_layers,
-    add_update,
-    dequantize_kernel,
-    quantize_kernel,
-    restore_kernel,
-)
+from keras_attn.layers.adaptation.kernel_layer import kernel_layers
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 
 RANK = 2
 
 
-def kernels(layer):
-    """Layer and attribute of every kernel."""
-    return [
-        (each, attribute)
-        for each in adaptable_layers(layer)
-        for attribute in each.kernel_parts()
-    ]
-
-
 def adapt(layer, names=("first",), seed=0):
     """Gives each kernel an update of each name, with random numbers."""
     for name in names:
-        for each, attribute in kernels(layer):
-            update = LowRankUpdate(
-                min(RANK, *getattr(each, attribute).shape[-2:]), 0.5, name=name
-            )
-            add_update(each, attribute, update)
+        for each in kernel_layers(layer):
+            rank = min(RANK, *each.adapted_kernel.shape[-2:])
+            each.add_update(LowRankUpdate(rank, 0.5, name=name))
     draw_updates(layer, seed, 0.3)
 
 
@@ -48,6 +31,8 @@ def updates(layer):
     return [x for x in layer._flatten_layers() if isinstance(x, LowRankUpdate)]
 
 
+# Products of query and key alone.
+WITHOUT_KERNEL = "-dot", "-scaled_dot"
 ADAPTABLE = [
     (name, case)
     for name, case in ALL
@@ -62,6 +47,7 @@ ADAPTABLE = [
     TransformerDecoderBlock TransformerEncoderBlock WindowAttention XLNetBlock
 """.split()
     )
+    and not name.endswith(WITHOUT_KERNEL)
 ]
 # What does not depend on the options of a layer.
 FIRST = {name.split("-")[0]: case for name, case in ADAPTABLE[::-1]}
@@ -94,8 +80,8 @@ def test_every_weight_is_of_a_kernel_or_listed_with_a_reason():
     for name, case in ALL:
         layer = case.make()
         call(layer, case)
-        assert bool(adaptable_layers(layer)) == (name in adaptable), name
-        reached = [getattr(each, attribute) for each, attribute in kernels(layer)]
+        assert bool(kernel_layers(layer)) == (name in adaptable), name
+        reached = [each.adapted_kernel for each in kernel_layers(layer)]
         found |= set(refused_in(layer, reached=reached))
     # Of Keras' layers some are inside models alone.
     names = {name for names in REFUSED.values() for name in names}
@@ -110,16 +96,13 @@ def call(layer, case):
 def test_an_update_of_zero_changes_nothing_and_fixes_the_kernel(case):
     layer = built(case)
     before = flat(call(layer, case))
-    for each in adaptable_layers(layer):
-        sides = [RANK]
-        for attribute in each.kernel_parts():
-            sides += getattr(each, attribute).shape[-2:]
-        each.enable_lora(min(sides))
+    for each in kernel_layers(layer):
+        each.enable_lora(min(RANK, *each.adapted_kernel.shape[-2:]))
     for one, other in zip(flat(call(layer, case)), before, strict=True):
         np.testing.assert_array_equal(one, other)
     trained = {id(weight) for weight in layer.trainable_variables}
-    for each, attribute in kernels(layer):
-        kernel = getattr(each, attribute)
+    for each in kernel_layers(layer):
+        kernel = each.adapted_kernel
         assert id(kernel.base) not in trained
         (update,) = kernel.updates.values()
         assert {id(w) for w in (*update.a_kernels, *update.b_kernels)} <= trained
@@ -139,21 +122,20 @@ def test_the_rank_of_a_convolution_may_be_above_its_channels():
 def test_the_update_is_the_product_of_its_parts(case):
     layer, plain = built(case), built(case)
     adapt(layer, ("first", "second"))
-    for (each, attribute), (other, _) in zip(
-        kernels(layer), kernels(plain), strict=True
-    ):
-        value = np.array(ops.convert_to_numpy(getattr(other, attribute)))
-        for update in getattr(each, attribute).updates.values():
+    pairs = zip(kernel_layers(layer), kernel_layers(plain), strict=True)
+    for each, other in pairs:
+        value = np.array(ops.convert_to_numpy(other.adapted_kernel))
+        for update in each.adapted_kernel.updates.values():
             for (start, stop), a, b in zip(
                 update.columns, update.a_kernels, update.b_kernels, strict=True
             ):
                 a, b = ops.convert_to_numpy(a), ops.convert_to_numpy(b)
                 value[..., start:stop] += 0.5 * np.einsum("...r,re->...e", a, b)
-        getattr(other, attribute).assign(value)
+        other.adapted_kernel.assign(value)
     expected = flat(call(plain, case))
     assert_close(call(layer, case), expected, atol=3e-5)
-    for each, attribute in kernels(layer):
-        restore_kernel(each, attribute)
+    for each in kernel_layers(layer):
+        each.merge_kernel()
     assert_close(call(layer, case), expected, atol=3e-5)
     assert [w.shape for w in layer.weights] == [w.shape for w in plain.weights]
 
@@ -171,9 +153,9 @@ def test_a_saved_layer_keeps_its_updates_and_integers(case, mode, tmp_path):
     model = functional(case, case.make())
     layer = model.layers[-1]
     randomize(layer)
-    for each, attribute in kernels(layer) if mode else ():
-        assert quantize_kernel(each, attribute, mode, 32 if mode == "int4" else None)
-        assert not quantize_kernel(each, attribute, mode)
+    for each in kernel_layers(layer) if mode else ():
+        assert each.quantize_kernel(mode, 32 if mode == "int4" else None)
+        assert not each.quantize_kernel(mode)
     adapt(layer)
     expected = flat(model(tensors(case)))
     for name in ("once", "twice"):
@@ -186,14 +168,14 @@ def test_a_saved_layer_keeps_its_updates_and_integers(case, mode, tmp_path):
         shapes = [[w.shape for w in getattr(x, weights)] for x in (saved, layer)]
         assert shapes[0] == shapes[1]
     integers = [x for x in saved._flatten_layers() if isinstance(x, QuantizedKernel)]
-    assert len(integers) == (len(kernels(layer)) if mode else 0)
+    assert len(integers) == (len(kernel_layers(layer)) if mode else 0)
     # Their numbers, in weights of the same order as before.
-    for each, attribute in kernels(saved) if mode else ():
-        assert dequantize_kernel(each, attribute) is not None
-        assert dequantize_kernel(each, attribute) is None
+    for each in kernel_layers(saved) if mode else ():
+        assert each.dequantize_kernel() is not None
+        assert each.dequantize_kernel() is None
     assert_close(call(saved, case), expected, atol=3e-5)
-    for each, attribute in kernels(saved):
-        restore_kernel(each, attribute)
+    for each in kernel_layers(saved):
+        each.merge_kernel()
     plain = built(case)
     assert [w.path.split("/")[-1] for w in saved.weights] == [
         w.path.split("/")[-1] for w in plain.weights

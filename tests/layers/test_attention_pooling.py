@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from attention_reference import weights_of
 from model_cases import numpy
 
 from keras_attn.layers import AttentionPooling, ProbePooling
@@ -22,16 +23,16 @@ def randomized(layer, inputs):
 
 def attended(attention, query, keys):
     """The output and the probabilities (N, 1, T) of one query (C,) to keys (T, C)."""
-    w = {weight.name: numpy(weight) for weight in attention.weights}
+    w = weights_of(attention)
     parts = {
-        name: (x @ w[f"{name}_kernel"] + w[f"{name}_bias"]).reshape(-1, N, C // N)
+        name: (x @ w[f"{name}/kernel"] + w[f"{name}/bias"]).reshape(-1, N, C // N)
         for name, x in (("query", query[None]), ("key", keys), ("value", keys))
     }
     scores = np.einsum("qnh,tnh->nqt", parts["query"], parts["key"]) / (C // N) ** 0.5
     weights = np.exp(scores)
     weights /= weights.sum(-1, keepdims=True)
     heads = np.einsum("nqt,tnh->qnh", weights, parts["value"]).reshape(-1)
-    return heads @ w["output_kernel"] + w["output_bias"], weights
+    return heads @ w["output/kernel"] + w["output/bias"], weights
 
 
 def test_the_mean_of_a_map_attends_to_itself_and_to_all_positions():

@@ -32,13 +32,14 @@ UNITS = 17
 def score_of(attention):
     weights = reference.weights_of(attention)
     if isinstance(attention, AdditiveAttention):
-        w, u = weights["query_kernel"], weights["key_kernel"]
+        w, u = weights["query/kernel"], weights["key/kernel"]
         return lambda q, k: weights["score_vector"][:, 0] @ np.tanh(q @ w + k @ u)
+    kernel = weights.get("projection/kernel")
     return {
         "dot": lambda q, k: q @ k,
         "scaled_dot": lambda q, k: q @ k / np.sqrt(UNITS),
-        "general": lambda q, k: q @ weights["kernel"] @ k,
-        "linear": lambda q, k: np.concatenate([q, k]) @ weights["kernel"][:, 0],
+        "general": lambda q, k: q @ kernel @ k,
+        "linear": lambda q, k: np.concatenate([q, k]) @ kernel[:, 0],
     }[attention.score]
 
 

@@ -100,8 +100,8 @@ def test_one_head_by_hand():
     inputs = np.array([[[1.0], [2.0]]], "float32")
     layer(inputs)
     # W^Q = 1, W^K = -ln 3, W^V = 4, W^O = 10: keys -ln 3, -2 ln 3; values 4, 8.
-    layer.query_key_value_kernel.assign([[1.0, -ln3, 4.0]])
-    layer.output_kernel.assign([[10.0]])
+    layer.query_key_value.kernel.assign([[1.0, -ln3, 4.0]])
+    layer.output_projection.kernel.assign([[10.0]])
     outputs, scores = layer(inputs, return_attention_scores=True)
     # Query 1 differs by ln 3 between the keys, query 2 by ln 9.
     assert_close(scores, np.array([[[[0.75, 0.25], [0.9, 0.1]]]]), atol=1e-6)
@@ -115,7 +115,9 @@ def test_a_query_without_keys_gets_the_output_of_zeros():
     padding[1] = False
     outputs, scores = layer(inputs, padding_mask=padding, return_attention_scores=True)
     assert not ops.convert_to_numpy(scores)[1].any()
-    assert_close(outputs[1], np.tile(array_of(layer.output_bias), (T, 1)), atol=0)
+    assert_close(
+        outputs[1], np.tile(array_of(layer.output_projection.bias), (T, 1)), atol=0
+    )
 
 
 @pytest.mark.parametrize("groups", [None, 3])
@@ -143,7 +145,7 @@ def test_parts_of_the_fused_kernel_are_initialized_independently():
     width, heads, size = 97, 5, 11
     layer = MultiHeadAttention(heads, size, num_key_value_heads=1)
     layer.build((None, None, width))
-    kernel = array_of(layer.query_key_value_kernel)
+    kernel = array_of(layer.query_key_value.kernel)
     assert kernel.shape == (width, 7 * size)
     query, key, value = np.split(kernel, [heads * size, (heads + 1) * size], axis=1)
     assert np.abs(key - value).max() > 0.1
@@ -154,7 +156,7 @@ def test_parts_of_the_fused_kernel_are_initialized_independently():
         assert 0.97 * bound < np.abs(block).max() <= bound
     cross = MultiHeadAttention(heads, size)
     cross.build((None, None, width), (None, None, width))
-    kernels = [cross.query_kernel, cross.key_kernel, cross.value_kernel]
+    kernels = [cross.query.kernel, cross.key.kernel, cross.value.kernel]
     query, key, value = (array_of(kernel) for kernel in kernels)
     for one, other in ((query, key), (key, value), (query, value)):
         assert np.abs(one - other).max() > 0.1
@@ -166,7 +168,7 @@ def test_kernels_with_one_seed_differ():
     for value_shape in (None, (None, None, D)):
         layer = MultiHeadAttention(HEADS, KEY_DIM, kernel_initializer=initializer)
         layer.build((None, None, D), value_shape)
-        kernels.append([array_of(w) for w in layer.weights if "kernel" in w.name])
+        kernels.append([array_of(w) for w in layer.weights if w.name == "kernel"])
     (fused, _), (query, key, value, _) = kernels
     assert np.abs(query - key).max() > 0.1
     assert np.abs(key - value).max() > 0.1
@@ -177,10 +179,7 @@ def test_kernels_with_one_seed_differ():
 def test_without_biases_there_are_no_bias_weights():
     layer = MultiHeadAttention(HEADS, KEY_DIM, use_bias=False)
     layer(normal(B, T, D))
-    assert [w.name for w in layer.weights] == [
-        "query_key_value_kernel",
-        "output_kernel",
-    ]
+    assert [*reference.weights_of(layer)] == ["query_key_value/kernel", "output/kernel"]
 
 
 def keras_twin(layer, *call, **options):
@@ -407,8 +406,8 @@ def test_half_precision_scores_of_ten_thousand(dtype):
     layer(inputs)
     # Queries and keys of 70.5: scores of 4 · 70.5² / 2 = 9940.5.
     kernel = [np.full((4, 4), 70.5 / 4)] * 2 + [np.eye(4)]
-    layer.query_key_value_kernel.assign(np.concatenate(kernel, axis=1))
-    layer.output_kernel.assign(np.eye(4))
+    layer.query_key_value.kernel.assign(np.concatenate(kernel, axis=1))
+    layer.output_projection.kernel.assign(np.eye(4))
     for padding in ([True, True, True], [True, True, False], [False] * 3):
         outputs, scores = layer(
             inputs, padding_mask=np.array([padding]), return_attention_scores=True

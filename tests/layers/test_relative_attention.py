@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from attention_reference import weights_of
 from keras import ops
 from layer_contract import assert_close, flat, gradients, randomize
 from layers.relative_cases import (
@@ -53,10 +54,10 @@ def encode(distance):
 
 def by_hand(layer, inputs, call):
     """The equations, one batch entry, head, query and key at a time."""
-    weight = {w.name: np.asarray(w, "float64") for w in layer.weights}
+    weight = weights_of(layer)
 
     def kernel(name, head):
-        return weight[f"{name}_kernel"].reshape(D, N, H)[:, head]
+        return weight[f"{name}/kernel"].reshape(D, N, H)[:, head]
 
     memory = call.get("memory", np.zeros((B, 0, D)))
     known = np.concatenate([memory, inputs], 1)
@@ -104,7 +105,7 @@ def by_hand(layer, inputs, call):
                     p = np.exp(e - e.max())
                     scores[b, n, i] = p / p.sum()
                 values = known[b] @ kernel("value", n)
-                out = weight["output_kernel"].reshape(N, H, D)[n]
+                out = weight["output/kernel"].reshape(N, H, D)[n]
                 outputs[b, i] += scores[b, n, i] @ values @ out
     if two_streams:
         mapping = call["target_mapping"]

@@ -16,14 +16,15 @@ def score_of(layer):
     """The paper's score of two vectors, with the weights of a built layer."""
     weights = reference.weights_of(layer)
     if isinstance(layer, AdditiveAttention):
-        w, u = weights["query_kernel"], weights["key_kernel"]
-        v, b = weights["score_vector"][:, 0], weights.get("bias", 0.0)
+        w, u = weights["query/kernel"], weights["key/kernel"]
+        v, b = weights["score_vector"][:, 0], weights.get("key/bias", 0.0)
         return lambda q, k: v @ np.tanh(q @ w + k @ u + b)
+    kernel = weights.get("projection/kernel")
     return {
         "dot": lambda q, k: q @ k,
         "scaled_dot": lambda q, k: q @ k / math.sqrt(len(q)),
-        "general": lambda q, k: q @ weights["kernel"] @ k,
-        "linear": lambda q, k: np.concatenate([q, k]) @ weights["kernel"][:, 0],
+        "general": lambda q, k: q @ kernel @ k,
+        "linear": lambda q, k: np.concatenate([q, k]) @ kernel[:, 0],
     }[layer.score]
 
 
@@ -107,7 +108,8 @@ def test_additive_by_hand():
     layer = AdditiveAttention(1)
     query, value = np.array([[[1.0]]]), np.array([[[2.0], [-1.0]]])
     layer(query, value)
-    layer.set_weights([np.array([[0.5]]), np.array([[1.0]]), np.array([[2.0]])])
+    # v, W and U.
+    layer.set_weights([np.array([[2.0]]), np.array([[0.5]]), np.array([[1.0]])])
     scores = 2 * np.tanh([2.5, -0.5])  # v tanh(W q + U k)
     first = 1 / (1 + math.exp(scores[1] - scores[0]))
     found = layer(query, value, return_attention_scores=True)
@@ -140,7 +142,7 @@ def test_scaling_keeps_the_softmax_of_wide_vectors_from_saturating():
 def test_kernels_are_initialized_independently_within_glorots_bound():
     layer = AdditiveAttention(101)
     layer.build((None, None, 97), (None, None, 97))
-    query, key = array_of(layer.query_kernel), array_of(layer.key_kernel)
+    query, key = array_of(layer.query.kernel), array_of(layer.key.kernel)
     assert np.abs(query - key).max() > 0.1
     bound = math.sqrt(6 / (97 + 101))
     for kernel in (query, key):
@@ -166,7 +168,7 @@ def test_agrees_with_keras(score, masked):
     if score == "additive":
         scale = np.random.default_rng(2).normal(size=D)
         theirs.set_weights([scale])
-        ours.set_weights([np.eye(D), np.eye(D), scale[:, None]])
+        ours.set_weights([scale[:, None], np.eye(D), np.eye(D)])
         theirs_found = theirs(
             [query, value],
             mask=[None, padding] if masked else None,

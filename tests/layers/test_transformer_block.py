@@ -180,7 +180,7 @@ def test_every_option_reaches_the_sub_layers():
             False,
             5,
         )
-        assert not array_of(attention.output_kernel).any()
+        assert not array_of(attention.output_projection.kernel).any()
         assert attention.dtype_policy.name == "mixed_bfloat16"
     config = block.feed_forward.get_config()
     assert (config["dropout"], config["use_bias"], config["seed"]) == (0.3, False, 5)

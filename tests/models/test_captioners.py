@@ -327,6 +327,6 @@ def test_weights_have_fixed_paths():
         *(f"decoder/decoder_cell/{x}" for x in ("kernel", "recurrent_kernel", "bias")),
         *(
             f"decoder/attention/{name}"
-            for name in ("query_kernel", "key_kernel", "score_vector", "bias")
+            for name in ("query/kernel", "key/kernel", "score_vector", "key/bias")
         ),
     }

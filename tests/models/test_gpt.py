@@ -42,8 +42,8 @@ def test_kernels_before_residuals_are_initialized_smaller():
     deviations = [
         np.std(numpy(kernel))
         for kernel in (
-            block.self_attention.query_key_value_kernel,
-            block.self_attention.output_kernel,
+            block.self_attention.query_key_value.kernel,
+            block.self_attention.output_projection.kernel,
             block.feed_forward.expand.kernel,
             block.feed_forward.contract.kernel,
         )

@@ -46,12 +46,12 @@ def test_a_map_has_one_pattern_for_all_blocks():
     layout = models.layout_map("gpt2_small", mesh_of(1, 4), **GPT)
     attention, mlp = r"block_\d+/self_attention/", r"block_\d+/feed_forward/"
     assert {pattern: each.axes for pattern, each in layout.items()} == {
-        attention + "query_key_value_kernel": ("model", None),
+        attention + "query_key_value/kernel": ("model", None),
         # Not variables: how the layer divides the parts of its kernel.
-        attention + "query_key_value_kernel/query": (None, "model"),
-        attention + "query_key_value_kernel/key": (None, "model"),
-        attention + "query_key_value_kernel/value": (None, "model"),
-        attention + "output_kernel": ("model", None),
+        attention + "query_key_value/kernel/query": (None, "model"),
+        attention + "query_key_value/kernel/key": (None, "model"),
+        attention + "query_key_value/kernel/value": (None, "model"),
+        attention + "output/kernel": ("model", None),
         mlp + "expand/kernel": (None, "model"),
         mlp + "expand/bias": ("model",),
         mlp + "contract/kernel": ("model", None),
@@ -162,8 +162,8 @@ def test_some_layers_keep_heads_that_others_divide():
     rules = {"stage_0_block_0/attention/.*": None}
     assert f"rules={rules!r}" in str(error.value)
     layout = models.layout_map("swin_tiny", mesh_of(2, 2), rules=rules, **sizes)
-    found = {pattern for pattern in layout if pattern.endswith("output_kernel")}
-    assert found == {"stage_1_block_0/attention/output_kernel"}
+    found = {pattern for pattern in layout if pattern.endswith("output/kernel")}
+    assert found == {"stage_1_block_0/attention/output/kernel"}
 
 
 @with_devices

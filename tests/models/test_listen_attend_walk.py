@@ -99,7 +99,7 @@ def test_weights_have_fixed_paths():
         *(f"decoder/decoder_cell/{name}" for name in recurrent),
         *(
             f"decoder/attention/{name}"
-            for name in ("query_kernel", "key_kernel", "score_vector")
+            for name in ("query/kernel", "key/kernel", "score_vector")
         ),
         *(
             f"{name}/kernel"

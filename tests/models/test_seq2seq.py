@@ -76,8 +76,8 @@ def test_weights_have_fixed_paths():
         "decoder/decoder_cell/kernel",
         "decoder/decoder_cell/recurrent_kernel",
         "decoder/decoder_cell/bias",
-        "decoder/attention/query_kernel",
-        "decoder/attention/key_kernel",
+        "decoder/attention/query/kernel",
+        "decoder/attention/key/kernel",
         "decoder/attention/score_vector",
     }
 

@@ -55,8 +55,8 @@ def reference(model, camera, frames):
             kernel, bias = (w[f"conv_{index}/conv/{n}"] for n in ("kernel", "bias"))
             x = convolve(x, kernel, bias, stride)
         places = x.reshape(-1, x.shape[-1])
-        projected = places @ w["lstm/attention/key_kernel"]
-        projected += w["lstm/attention/bias"] + h @ w["lstm/attention/query_kernel"]
+        projected = places @ w["lstm/attention/key/kernel"]
+        projected += w["lstm/attention/key/bias"] + h @ w["lstm/attention/query/kernel"]
         scores = np.tanh(projected) @ w["lstm/attention/score_vector"]
         weights = softmax(scores[:, 0])
         z = weights @ places

@@ -138,7 +138,7 @@ def read(weights, image, tokens, make_lstm):
     states = run(lstms("decoder"), [word, *embedded])[1:]
     u, w_h, w_e = (
         weights[f"attention/{part}"]
-        for part in ("key_kernel", "query_kernel", "score_vector")
+        for part in ("key/kernel", "query/kernel", "score_vector")
     )
     logits, maps = [], []
     for state in states:

@@ -57,14 +57,14 @@ def _set_attention(layer, projections):
     *inward, (output_kernel, output_bias) = projections
     if layer.is_self_attention:
         kernels, biases = zip(*inward, strict=True)
-        layer.query_key_value_kernel.assign(np.concatenate(kernels, axis=1))
-        layer.query_key_value_bias.assign(np.concatenate(biases))
+        layer.query_key_value.kernel.assign(np.concatenate(kernels, axis=1))
+        layer.query_key_value.bias.assign(np.concatenate(biases))
     else:
         for part, (kernel, bias) in zip(("query", "key", "value"), inward, strict=True):
-            getattr(layer, f"{part}_kernel").assign(kernel)
-            getattr(layer, f"{part}_bias").assign(bias)
-    layer.output_kernel.assign(output_kernel)
-    layer.output_bias.assign(output_bias)
+            getattr(layer, part).kernel.assign(kernel)
+            getattr(layer, part).bias.assign(bias)
+    layer.output_projection.kernel.assign(output_kernel)
+    layer.output_projection.bias.assign(output_bias)
 
 
 def _multi_head(inputs, weights):

@@ -55,7 +55,7 @@ def test_files_equal_those_of_transformers(case, tmp_path):
     width = config["decoder"]["n_embd"]
     half = load_checkpoint(tmp_path).get_layer("decoder_block_1").cross_attention
     whole = folders.tensors_of(CHECKPOINTS / case)[key]
-    found = np.concatenate([half.key_kernel, half.value_kernel], axis=1)
+    found = np.concatenate([half.key.kernel, half.value.kernel], axis=1)
     assert whole.shape == (width, 2 * width)
     np.testing.assert_allclose(found, whole, rtol=2**-8)
 

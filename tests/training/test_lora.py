@@ -68,7 +68,7 @@ def test_only_updates_and_the_named_layers_train():
         f"block_{i}/{stem}/default/"
         for i in range(2)
         for stem in (
-            "attention/query_key_value_kernel",
+            "attention/query_key_value/kernel",
             "feed_forward/contract/kernel",
         )
     ]

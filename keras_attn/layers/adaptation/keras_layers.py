@@ -4,7 +4,8 @@ import keras
 from keras import ops
 
 from keras_attn.checks.indices import check_indices
-from keras_attn.layers.adaptation.adaptable import Adaptable
+from keras_attn.layers.adaptation.kernel_layer import KernelLayer
+from keras_attn.layers.adaptation.quantization import Quantizable
 from keras_attn.ops import add_bias
 from keras_attn.ops.kernels import (
     convolution,
@@ -15,7 +16,7 @@ from keras_attn.ops.kernels import (
 _register = keras.saving.register_keras_serializable("keras_attn")
 
 
-class SavedByNumber(Adaptable):
+class SavedByNumber(KernelLayer, Quantizable):
     """Saves the weights by number, as Keras does for layers of its users.
 
     Keras' own layers would write the value of the kernel, whatever it consists of.
@@ -43,7 +44,7 @@ class Dense(SavedByNumber, keras.layers.Dense):
         (..., E).
     """
 
-    kernel_names = ("_kernel",)
+    kernel_name = "_kernel"
 
     def __init__(self, units: int, **kwargs):
         super().__init__(units, **kwargs)
@@ -71,7 +72,7 @@ class Conv2D(SavedByNumber, keras.layers.Conv2D):
         (B, H', W', filters).
     """
 
-    kernel_names = ("_kernel",)
+    kernel_name = "_kernel"
 
     def __init__(self, filters: int, kernel_size: int | tuple[int, int], **kwargs):
         super().__init__(filters, kernel_size, **kwargs)
@@ -101,7 +102,7 @@ class Embedding(SavedByNumber, keras.layers.Embedding):
             not check.
     """
 
-    kernel_names = ("_embeddings",)
+    kernel_name = "_embeddings"
 
     def __init__(self, input_dim: int, output_dim: int, **kwargs):
         super().__init__(input_dim, output_dim, **kwargs)

@@ -10,19 +10,16 @@ import keras
 
 from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.checks.indices import known_values
-from keras_attn.layers.adaptation.adaptable import (
-    Adaptable,
-    adaptable_layers,
-    add_update,
-    check_update,
-    kernels_changed,
-    restore_kernel,
-)
 from keras_attn.layers.adaptation.kept import (
     forget_kept,
     keep,
     kept_in,
     own_weights,
+)
+from keras_attn.layers.adaptation.kernel_layer import (
+    KernelLayer,
+    kernel_layers,
+    kernels_changed,
 )
 from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.paths import (
@@ -72,14 +69,12 @@ class KernelPart(NamedTuple):
     Attributes:
         path: Path that targets are compared with.
         layer: The layer with the kernel.
-        attribute: The kernel's attribute of the layer.
         columns: First column, and the one after the last.
         is_whole: Whether this is a kernel of which other entries are parts.
     """
 
     path: str
-    layer: Adaptable
-    attribute: str
+    layer: KernelLayer
     columns: Columns
     is_whole: bool = False
 
@@ -167,7 +162,7 @@ def enable_lora(
             f"rank={rank}, and a model with {grouped(passed_over)}"
         )
     for part in found:
-        check_update(part.layer, part.attribute, name, rank)
+        part.layer.check_update(name, rank)
     add_updates(
         found,
         name,
@@ -267,7 +262,7 @@ def train_only_updates(
 
 
 def _has_update(part, name):
-    kernel = getattr(part.layer, part.attribute)
+    kernel = part.layer.adapted_kernel
     if not isinstance(kernel, LowRankKernel) or name not in kernel.updates:
         return False
     return part.columns in kernel.updates[name].columns
@@ -284,10 +279,9 @@ def merge_lora(model: keras.Model) -> None:
         model: A model after `enable_lora`. Compile it before the next `fit`.
     """
     forget_kept(model)
-    for layer in adaptable_layers(model):
-        for attribute in layer.kernel_parts():
-            if isinstance(getattr(layer, attribute), LowRankKernel):
-                restore_kernel(layer, attribute)
+    for layer in kernel_layers(model):
+        if isinstance(layer.adapted_kernel, LowRankKernel):
+            layer.merge_kernel()
     for layer in model._flatten_layers():
         # Keras ignores a value that the layer has already, whatever those inside have.
         layer.trainable = False
@@ -334,15 +328,16 @@ def find_parts(
 def kernel_parts(model: keras.Model) -> list[KernelPart]:
     """Every part of every kernel, and each kernel that consists of several parts."""
     found = []
-    for layer in adaptable_layers(model):
-        for attribute, parts in layer.kernel_parts().items():
-            if len(parts) > 1:
-                whole = f"{layer.path}/{attribute.removesuffix('_kernel')}"
-                width = getattr(layer, attribute).shape[-1]
-                found.append(KernelPart(whole, layer, attribute, (0, width), True))
-            for name, columns in parts.items():
-                path = f"{layer.path}/{name}" if name else layer.path
-                found.append(KernelPart(path, layer, attribute, columns))
+    for layer in kernel_layers(model):
+        parts = layer.kernel_parts()
+        if len(parts) == 1:
+            found += [KernelPart(layer.path, layer, x) for x in parts.values()]
+            continue
+        width = layer.adapted_kernel.shape[-1]
+        found.append(KernelPart(layer.path, layer, (0, width), is_whole=True))
+        for name, columns in parts.items():
+            path = "/".join([*layer.path.split("/")[:-1], name])
+            found.append(KernelPart(path, layer, columns))
     return found
 
 
@@ -357,25 +352,25 @@ def add_updates(
         seed: Each update gets a seed of its own, from this one and its path.
         **options: `rank`, `scale` and `dropout`, as for `LowRankUpdate`.
     """
-    kernels: dict[tuple[int, str], list[KernelPart]] = {}
+    kernels: dict[int, list[KernelPart]] = {}
     for part in parts:
-        kernels.setdefault((id(part.layer), part.attribute), []).append(part)
+        kernels.setdefault(id(part.layer), []).append(part)
     for together in kernels.values():
-        layer, attribute = together[0].layer, together[0].attribute
+        layer = together[0].layer
         update = LowRankUpdate(
             columns=tuple(part.columns for part in together),
-            seed=None if seed is None else _seed_of(seed, layer, attribute),
+            seed=None if seed is None else _seed_of(seed, layer),
             dtype=layer.dtype_policy,
             name=name,
             **options,
         )
-        add_update(layer, attribute, update)
+        layer.add_update(update)
 
 
 def without_updates(model: keras.Model) -> dict[str, str]:
     """Path of each layer with a kernel that can't have an update, and why."""
     reasons = not_adaptable(model)
-    for layer in adaptable_layers(model):
+    for layer in kernel_layers(model):
         if getattr(layer, "groups", 1) > 1:
             reason = "groups of channels have kernels of their own"
         elif getattr(layer, "data_format", None) == "channels_first":
@@ -386,8 +381,8 @@ def without_updates(model: keras.Model) -> dict[str, str]:
     return reasons
 
 
-def _seed_of(seed, layer, attribute):
-    return (seed + zlib.crc32(f"{layer.path}/{attribute}".encode())) % 2**31
+def _seed_of(seed, layer):
+    return (seed + zlib.crc32(layer.path.encode())) % 2**31
 
 
 def _matches(target: str, path: str) -> bool:
@@ -404,7 +399,7 @@ def _matches(target: str, path: str) -> bool:
 
 def _sides(part):
     """The larger and the smaller side of the kernel of a part."""
-    inner = math.prod(getattr(part.layer, part.attribute).shape[:-1])
+    inner = math.prod(part.layer.adapted_kernel.shape[:-1])
     start, stop = part.columns
     return sorted((inner, stop - start), reverse=True)
 

@@ -60,6 +60,19 @@ class LowRankKernel(keras.layers.Layer):
         with unlocked(self):
             self.updates[update.name] = update
 
+    def replace_base(self, base) -> None:
+        """Replaces W by a variable or by integers; the updates stay."""
+        with unlocked(self):
+            if isinstance(self.base, keras.layers.Layer):
+                self._tracker.untrack(self.base)
+            self.__dict__.pop("base")
+            if isinstance(base, keras.layers.Layer):
+                self.base = base
+                # In one order, whatever came first: files number the weights.
+                self._layers.sort(key=lambda layer: layer is not base)
+            else:
+                set_untracked(self, "base", base)
+
     @property
     def all_weights(self):
         """The weights of the updates, and W."""

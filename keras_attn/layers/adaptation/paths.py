@@ -5,8 +5,7 @@ from collections.abc import Iterable
 
 import keras
 
-from keras_attn.layers.adaptation import keras_layers
-from keras_attn.layers.adaptation.adaptable import Adaptable
+from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.adaptation.low_rank import LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 
@@ -26,14 +25,14 @@ def check_adapter_name(name: str) -> None:
 
 
 def not_adaptable(model: keras.layers.Layer) -> dict[str, str]:
-    """Path of each layer with weights of two axes that is not `Adaptable`, and why.
+    """Path of each layer with weights of two axes that is not a `KernelLayer`, and why.
 
     Args:
         model: A model, or a layer with layers inside.
     """
     reasons = {}
     for layer in model._flatten_layers():
-        if isinstance(layer, Adaptable | LowRankKernel | LowRankUpdate):
+        if isinstance(layer, KernelLayer | LowRankKernel | LowRankUpdate):
             continue
         own = layer._trainable_variables
         kind = type(layer).__name__
@@ -41,7 +40,7 @@ def not_adaptable(model: keras.layers.Layer) -> dict[str, str]:
             continue
         if hasattr(layer, "recurrent_kernel"):
             reason = "recurrent cells keep their kernels as they are"
-        elif hasattr(keras_layers, kind):
+        elif keras.saving.get_registered_object(f"keras_attn>{kind}"):
             reason = f"it is a layer of Keras; use keras_attn.layers.{kind}"
         else:
             reason = f"the weights of {kind} are not kernels of products"

@@ -9,14 +9,8 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_attn.checks.arguments import check_choice
-from keras_attn.layers.adaptation.adaptable import (
-    adaptable_layers,
-    dequantize_kernel,
-    kernels_changed,
-    quantize_kernel,
-    replace_base,
-)
 from keras_attn.layers.adaptation.kept import is_kept
+from keras_attn.layers.adaptation.kernel_layer import kernel_layers, kernels_changed
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.layers.adaptation.paths import grouped, lines_of, not_adaptable, path_of
 from keras_attn.layers.adaptation.quantized import MODES, QuantizedKernel, bytes_of
@@ -57,6 +51,41 @@ class QuantizationReport(NamedTuple):
             f"{self.bytes_before:,}: {kind}: {grouped(self.quantized)}"
         ]
         return "\n".join(lines + lines_of(self.passed_over))
+
+
+class Quantizable(keras.layers.Layer):
+    """A layer whose `quantize` replaces its kernels, and those inside, by integers."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        # Keras' wrapper of the method drops what it returns.
+        self.__dict__.pop("quantize", None)
+
+    def quantize(
+        self,
+        mode: str | None = None,
+        config: keras.quantizers.QuantizationConfig | None = None,
+        filters: Filters = None,
+        *,
+        block_size: int | None = None,
+        type_check: bool = True,
+    ) -> QuantizationReport:
+        """Replaces the kernels of this layer, and of layers inside it, by integers.
+
+        Args:
+            mode: As for `training.quantize`.
+            config: As for `training.quantize`.
+            filters: As for `training.quantize`.
+            block_size: As for `training.quantize`.
+            type_check: Without effect; Keras' models pass it.
+
+        Returns:
+            What was reached, what not, and the bytes of the weights.
+
+        Raises:
+            ValueError: As for `training.quantize`.
+        """
+        return quantize(self, mode, config, filters, block_size=block_size)
 
 
 def quantize(
@@ -118,18 +147,15 @@ def quantize(
     # After `enable_lora`, only kernels that are fixed: rounding would end training.
     has_updates = any(isinstance(x, LowRankUpdate) for x in model._flatten_layers())
     quantized, passed_over = [], {}
-    for layer in adaptable_layers(model):
-        for attribute in layer.kernel_parts():
-            path = _kernel_path(layer, attribute)
-            reason = None if selects(layer) else "`filters` leave it out"
-            reason = reason or _obstacle(
-                layer, attribute, mode, block_size, has_updates
-            )
-            if reason:
-                passed_over[path] = reason
-            else:
-                quantize_kernel(layer, attribute, mode, block_size)
-                quantized.append(path)
+    for layer in kernel_layers(model):
+        path = path_of(layer)
+        reason = None if selects(layer) else "`filters` leave it out"
+        reason = reason or _obstacle(layer, mode, block_size, has_updates)
+        if reason:
+            passed_over[path] = reason
+        else:
+            layer.quantize_kernel(mode, block_size)
+            quantized.append(path)
     passed_over |= not_adaptable(model)
     if not quantized:
         raise ValueError(
@@ -156,10 +182,9 @@ def dequantize(model: keras.layers.Layer) -> tuple[str, ...]:
         Path of each kernel that consisted of integers.
     """
     paths = [
-        _kernel_path(layer, attribute)
-        for layer in adaptable_layers(model)
-        for attribute in layer.kernel_parts()
-        if dequantize_kernel(layer, attribute) is not None
+        path_of(layer)
+        for layer in kernel_layers(model)
+        if layer.dequantize_kernel() is not None
     ]
     if paths and isinstance(model, keras.Model):
         kernels_changed(model)
@@ -178,20 +203,17 @@ def as_variables(
     Yields:
         Each of these variables, and its integers.
     """
-    layers = {id(x): x for model in models for x in adaptable_layers(model)}
-    replaced, pairs = [], []
+    layers = {id(x): x for model in models for x in kernel_layers(model)}
+    replaced = []
     try:
         for layer in layers.values():
-            for attribute in layer.kernel_parts():
-                quantized = dequantize_kernel(layer, attribute, "float32")
-                if quantized is not None:
-                    replaced.append((layer, attribute, quantized))
-                    kernel = getattr(layer, attribute)
-                    pairs.append((getattr(kernel, "base", kernel), quantized))
-        yield pairs
+            quantized = layer.dequantize_kernel("float32")
+            if quantized is not None:
+                replaced.append((layer, quantized))
+        yield [(layer.base_kernel, quantized) for layer, quantized in replaced]
     finally:
-        for layer, attribute, quantized in replaced:
-            replace_base(layer, attribute, quantized)
+        for layer, quantized in replaced:
+            layer.use_integers(quantized)
 
 
 def _resolved(mode: Any, config: Any, block_size) -> tuple[str, int | None]:
@@ -241,10 +263,9 @@ def _selector(filters) -> Callable[[keras.layers.Layer], bool]:
     )
 
 
-def _obstacle(layer, attribute, mode, block_size, has_updates) -> str | None:
+def _obstacle(layer, mode, block_size, has_updates) -> str | None:
     """Why a kernel can't be integers."""
-    kernel = getattr(layer, attribute)
-    kernel = getattr(kernel, "base", kernel)
+    kernel = layer.base_kernel
     if isinstance(kernel, QuantizedKernel):
         return f"it is {kernel.mode} already"
     if bytes_of(kernel.shape, mode, block_size) >= _size(kernel):
@@ -254,11 +275,6 @@ def _obstacle(layer, attribute, mode, block_size, has_updates) -> str | None:
     if is_kept(layer, kernel):
         return "an adapter has it as a whole"
     return None
-
-
-def _kernel_path(layer, attribute):
-    name = attribute.removesuffix("kernel").strip("_")
-    return path_of(layer) if attribute.startswith("_") else f"{path_of(layer)}/{name}"
 
 
 def _bytes(model) -> int:

@@ -8,20 +8,20 @@ import keras
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_positive
 from keras_attn.docstrings.options import described_as
-from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import fork
-from keras_attn.ops import additive_scores, project
+from keras_attn.layers.projection import add_projection
+from keras_attn.ops import additive_scores
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 @described_as(ScoredAttention)
-class AdditiveAttention(Adaptable, ScoredAttention):
+class AdditiveAttention(ScoredAttention):
     """Scores by a feed-forward network: `e_ts = vᵀ tanh(W q_t + U k_s)`.
 
     `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
     from the scores; see there for outputs and masking. `W`, `U` and `v`
-    of the paper are `query_kernel`, `key_kernel` and `score_vector`.
+    of the paper are the kernels of `query` and `key`, and `score_vector`.
 
     Args:
         units: A, the width of the hidden layer (the paper's n', 1000).
@@ -44,8 +44,6 @@ class AdditiveAttention(Adaptable, ScoredAttention):
         to Align and Translate", section 3.1 and A.1.2 (arXiv:1409.0473).
     """
 
-    kernel_names = ("query_kernel", "key_kernel")
-
     def __init__(
         self,
         units: int,
@@ -61,27 +59,27 @@ class AdditiveAttention(Adaptable, ScoredAttention):
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-
-        def add(name, shape):
-            initializer = fork(self.kernel_initializer, name)
-            return self.add_weight(name=name, shape=shape, initializer=initializer)
-
-        self.query_kernel = add("query_kernel", (query_shape[-1], self.units))
-        self.key_kernel = add("key_kernel", (key_shape[-1], self.units))
-        self.score_vector = add("score_vector", (self.units, 1))
-        self.bias = None
-        if self.use_bias:
-            self.bias = self.add_weight(
-                name="bias", shape=(self.units,), initializer="zeros"
-            )
+        options = {"kernel_initializer": self.kernel_initializer}
+        self.query = add_projection(
+            self, "query", query_shape, self.units, use_bias=False, **options
+        )
+        self.key = add_projection(
+            self, "key", key_shape, self.units, use_bias=self.use_bias, **options
+        )
+        self.score_vector = self.add_weight(
+            name="score_vector",
+            shape=(self.units, 1),
+            initializer=fork(self.kernel_initializer, "score_vector"),
+        )
 
     @described_as(ScoredAttention.project_key)
     def project_key(self, key):
         """`U k`, (B, S, A)."""
-        return project(key, self.key_kernel, self.bias)
+        return self.key.project(key)
 
     @described_as(ScoredAttention.scores)
     def scores(self, query, projected_key):
         """`vᵀ tanh(W q + U k)`, (B, T, S)."""
-        projected_query = project(query, self.query_kernel)
-        return additive_scores(projected_query, projected_key, self.score_vector)
+        return additive_scores(
+            self.query.project(query), projected_key, self.score_vector
+        )

@@ -15,24 +15,20 @@ from keras_attn.checks.arguments import (
     check_rank,
 )
 from keras_attn.layers import recorder
-from keras_attn.layers.adaptation.adaptable import Adaptable
+from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.output_specs import caches_output_specs
-from keras_attn.ops import (
-    additive_scores,
-    attention_weights,
-    project,
-    project_neighborhoods,
-)
+from keras_attn.layers.projection import add_projection
+from keras_attn.ops import additive_scores, attention_weights, project_neighborhoods
 
 _AXES = "(batch, rows, columns, channels)"
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
-class AdditiveAttention2D(Adaptable, BaseLayer):
+class AdditiveAttention2D(BaseLayer):
     """Additive attention over a map; a location's score also depends on its neighbors.
 
         e_ij = wᵀ tanh(Σ_pq U_pq v_{i+p, j+q} + W q_t)
@@ -40,8 +36,9 @@ class AdditiveAttention2D(Adaptable, BaseLayer):
         g_t = Σ_ij α_ij v_ij
 
     The sum over p and q is a convolution of the map: with `kernel_size=3` each location
-    is scored from itself and its 8 neighbors. `W`, `U` and `w` are `query_kernel`,
-    `key_kernel` and `score_vector`; in the paper `W_h`, `W_v` with `W̃`, and `w_e`.
+    is scored from itself and its 8 neighbors. `W`, `U` and `w` are the kernels of
+    `query` and `key`, and `score_vector`; in the paper `W_h`, `W_v` with `W̃`, and
+    `w_e`.
 
     Args:
         units: A, the width of the hidden layer.
@@ -84,8 +81,6 @@ class AdditiveAttention2D(Adaptable, BaseLayer):
         Li et al. 2019, "Show, Attend and Read", equations 3 to 5 (arXiv:1811.00751).
     """
 
-    kernel_names = ("query_kernel", "key_kernel")
-
     def __init__(
         self,
         units: int,
@@ -105,20 +100,29 @@ class AdditiveAttention2D(Adaptable, BaseLayer):
         check_rank("query", keras.KerasTensor(query_shape), 3, "(batch, length, width)")
         check_rank("value", keras.KerasTensor(value_shape), 4, _AXES)
 
-        def add(name, shape):
-            initializer = fork(self.kernel_initializer, name)
-            return self.add_weight(name=name, shape=shape, initializer=initializer)
-
-        self.query_kernel = add("query_kernel", (query_shape[-1], self.units))
-        self.key_kernel = add(
-            "key_kernel", (*self.kernel_size, value_shape[-1], self.units)
+        self.query = add_projection(
+            self,
+            "query",
+            query_shape,
+            self.units,
+            use_bias=False,
+            kernel_initializer=self.kernel_initializer,
         )
-        self.score_vector = add("score_vector", (self.units, 1))
-        self.bias = None
-        if self.use_bias:
-            self.bias = self.add_weight(
-                name="bias", shape=(self.units,), initializer="zeros"
-            )
+        self.key = Conv2D(
+            self.units,
+            self.kernel_size,
+            padding="same",
+            use_bias=self.use_bias,
+            kernel_initializer=fork(self.kernel_initializer, "key"),
+            dtype=self.dtype_policy,
+            name="key",
+        )
+        self.key.build(value_shape)
+        self.score_vector = self.add_weight(
+            name="score_vector",
+            shape=(self.units, 1),
+            initializer=fork(self.kernel_initializer, "score_vector"),
+        )
 
     def call(
         self,
@@ -142,9 +146,11 @@ class AdditiveAttention2D(Adaptable, BaseLayer):
             key = ops.multiply(value, ops.cast(real, value.dtype))
             mask = ops.swapaxes(_flattened(real), 1, 2)  # (B, 1, S)
         if projected_key is None:
-            projected_key = project_neighborhoods(key, self.key_kernel, self.bias)
+            projected_key = project_neighborhoods(
+                key, self.key.adapted_kernel, self.key.bias
+            )
         scores = additive_scores(
-            project(query, self.query_kernel),
+            self.query.project(query),
             _flattened(projected_key),
             self.score_vector,
         )

@@ -12,11 +12,9 @@ from keras import ops
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_choice
 from keras_attn.docstrings.options import described_as
-from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.scored_attention import ScoredAttention
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.projection import add_projection
 from keras_attn.ops import dot_scores, project
-from keras_attn.ops.kernels import kernel_value
 
 Score = Literal["dot", "scaled_dot", "general", "linear"]
 SCORES = get_args(Score)
@@ -24,7 +22,7 @@ SCORES = get_args(Score)
 
 @keras.saving.register_keras_serializable("keras_attn")
 @described_as(ScoredAttention)
-class DotProductAttention(Adaptable, ScoredAttention):
+class DotProductAttention(ScoredAttention):
     """Scores computed by one of four products.
 
     | `score`      | `e_ts`             | weights | widths of query and key |
@@ -53,8 +51,6 @@ class DotProductAttention(Adaptable, ScoredAttention):
         Vaswani et al. 2017, section 3.2.1 (arXiv:1706.03762).
     """
 
-    kernel_names = ("kernel",)
-
     def __init__(
         self,
         score: Score = "scaled_dot",
@@ -80,10 +76,14 @@ class DotProductAttention(Adaptable, ScoredAttention):
         # The `w` of `linear` is initialized as one kernel over [q; k].
         shapes = {"general": (query_dim, key_dim), "linear": (query_dim + key_dim, 1)}
         if self.projects_key:
-            self.kernel = self.add_weight(
-                name="kernel",
-                shape=shapes[self.score],
-                initializer=fork(self.kernel_initializer),
+            width, units = shapes[self.score]
+            self.projection = add_projection(
+                self,
+                "projection",
+                (width,),
+                units,
+                use_bias=False,
+                kernel_initializer=self.kernel_initializer,
             )
 
     @property
@@ -95,16 +95,16 @@ class DotProductAttention(Adaptable, ScoredAttention):
     def project_key(self, key):
         """`W k` (B, S, Dq), `w · k` (B, S, 1), or the key itself."""
         if self.score == "general":
-            return project(key, ops.transpose(kernel_value(self.kernel)))
+            return self.projection.project_back(key)
         if self.score == "linear":
-            return project(key, kernel_value(self.kernel)[-key.shape[-1] :])
+            return project(key, self.projection.value()[-key.shape[-1] :])
         return key
 
     @described_as(ScoredAttention.scores)
     def scores(self, query, projected_key):
         """`e_ts` of the table above, (B, T, S)."""
         if self.score == "linear":
-            query_part = project(query, kernel_value(self.kernel)[: query.shape[-1]])
+            query_part = project(query, self.projection.value()[: query.shape[-1]])
             return ops.add(query_part, ops.swapaxes(projected_key, 1, 2))
         scaled = self.score == "scaled_dot"
         scale = 1.0 / math.sqrt(query.shape[-1]) if scaled else 1.0

@@ -10,17 +10,16 @@ from keras import ops
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
-from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import dropout_function, dropout_of
-from keras_attn.layers.initializers import fork
 from keras_attn.layers.output_specs import caches_output_specs
-from keras_attn.ops import attention_weights, glimpse_scores, project
+from keras_attn.layers.projection import add_projection
+from keras_attn.ops import attention_weights, glimpse_scores
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
-class GlimpseAttention(Adaptable, BaseLayer):
+class GlimpseAttention(BaseLayer):
     """`e_cs = v_cᵀ relu(W [φ_s; q] + b)`, `x_c = Σ_s softmax(e_c)_s φ_s`.
 
     These are the paper's two 1 × 1 convolutions over the locations, the first of which
@@ -57,8 +56,6 @@ class GlimpseAttention(Adaptable, BaseLayer):
         Visual Question Answering", section 3 (arXiv:1704.03162).
     """
 
-    kernel_names = ("query_kernel", "value_kernel", "score_kernel")
-
     def __init__(
         self,
         units: int,
@@ -78,25 +75,29 @@ class GlimpseAttention(Adaptable, BaseLayer):
         self._drop = dropout_of(self) if dropout else None
 
     def build(self, query_shape, value_shape):
-        def add(name, *shape):
-            initializer = fork(self.kernel_initializer, name)
-            return self.add_weight(name=name, shape=shape, initializer=initializer)
+        def add(name, shape, units, use_bias=False):
+            initializer = self.kernel_initializer
+            return add_projection(
+                self,
+                name,
+                shape,
+                units,
+                use_bias=use_bias,
+                kernel_initializer=initializer,
+            )
 
-        self.query_kernel = add("query_kernel", query_shape[-1], self.units)
-        self.value_kernel = add("value_kernel", value_shape[-1], self.units)
-        self.score_kernel = add("score_kernel", self.units, self.num_glimpses)
-        self.bias = self.add_weight(
-            name="bias", shape=(self.units,), initializer="zeros"
-        )
+        self.query = add("query", query_shape, self.units, use_bias=True)
+        self.value = add("value", value_shape, self.units)
+        self.score = add("score", (self.units,), self.num_glimpses)
 
     def call(self, query, value, return_attention_scores=False, training=None):
         check_rank("query", query, 2, "(batch, width)")
         check_rank("value", value, 3, "(batch, locations, width)")
         dropout = dropout_function(self._drop, training) or _unchanged
         scores = glimpse_scores(
-            project(dropout(query), self.query_kernel, self.bias),
-            project(dropout(value), self.value_kernel),
-            self.score_kernel,
+            self.query.project(dropout(query)),
+            self.value.project(dropout(value)),
+            self.score.kernel,
             dropout,
         )
         weights = attention_weights(scores)  # (B, C, S)

@@ -9,15 +9,14 @@ from keras import ops
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_positive
 from keras_attn.docstrings.options import described_as
-from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.scored_attention import ScoredAttention
-from keras_attn.layers.initializers import fork
-from keras_attn.ops import dot_scores, project
+from keras_attn.layers.projection import add_projection
+from keras_attn.ops import dot_scores
 
 
 @keras.saving.register_keras_serializable("keras_attn")
 @described_as(ScoredAttention)
-class MLPDotAttention(Adaptable, ScoredAttention):
+class MLPDotAttention(ScoredAttention):
     """Scores `e_ts = ⟨φ(q_t), ψ(k_s)⟩`, with `φ(q) = tanh(W q + b)`, and ψ likewise.
 
     `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
@@ -38,8 +37,6 @@ class MLPDotAttention(Adaptable, ScoredAttention):
         Chan et al. 2016, "Listen, Attend and Spell", section 3.2 (arXiv:1508.01211).
     """
 
-    kernel_names = ("query_kernel", "key_kernel")
-
     def __init__(
         self,
         units: int,
@@ -53,31 +50,20 @@ class MLPDotAttention(Adaptable, ScoredAttention):
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        self.query_kernel, self.query_mlp_bias = self._add_layer("query", query_shape)
-        self.key_kernel, self.key_mlp_bias = self._add_layer("key", key_shape)
-
-    def _add_layer(self, name, input_shape):
-        """New weights of φ or ψ: a kernel and a bias."""
-        kernel = self.add_weight(
-            name=f"{name}_kernel",
-            shape=(input_shape[-1], self.units),
-            initializer=fork(self.kernel_initializer, name),
-        )
-        # Not "key_bias", which names biases that the softmax cancels.
-        bias = self.add_weight(
-            name=f"{name}_mlp_bias", shape=(self.units,), initializer="zeros"
-        )
-        return kernel, bias
+        for name, shape in (("query_mlp", query_shape), ("key_mlp", key_shape)):
+            initializer = self.kernel_initializer
+            # Not "key", whose bias the softmax would cancel.
+            mlp = add_projection(
+                self, name, shape, self.units, kernel_initializer=initializer
+            )
+            setattr(self, name, mlp)
 
     @described_as(ScoredAttention.project_key)
     def project_key(self, key):
         """ψ(k), (B, S, A)."""
-        return ops.tanh(project(key, self.key_kernel, self.key_mlp_bias))
+        return ops.tanh(self.key_mlp.project(key))
 
     @described_as(ScoredAttention.scores)
     def scores(self, query, projected_key):
         """`⟨φ(q), ψ(k)⟩`, (B, T, S)."""
-        projected_query = ops.tanh(
-            project(query, self.query_kernel, self.query_mlp_bias)
-        )
-        return dot_scores(projected_query, projected_key, 1.0)
+        return dot_scores(ops.tanh(self.query_mlp.project(query)), projected_key, 1.0)

@@ -7,30 +7,24 @@ H key size of a head, V value size of a head, D width.
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
-from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.attention_checks import (
     check_attention_mask,
     check_cache,
     check_padding_mask,
 )
-from keras_attn.layers.attention.fused_kernel import parts_by_head
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import dropout_function, dropout_of
-from keras_attn.layers.initializers import fork, fork_fused
 from keras_attn.layers.output_specs import caches_output_specs
+from keras_attn.layers.projection import add_projection
 from keras_attn.ops import (
     both_masks,
-    merge_heads,
     merge_masks,
-    project,
     scaled_dot_product_attention,
-    split_heads,
     with_cache,
 )
 
@@ -83,7 +77,7 @@ def attend(layer, *inputs, scores: bool, return_cache=False, **options) -> Atten
 
 @keras.saving.register_keras_serializable("keras_attn")
 @caches_output_specs
-class MultiHeadAttention(Adaptable, BaseLayer):
+class MultiHeadAttention(BaseLayer):
     """`concat(head_1 … head_N) W^O`, `head_i = softmax(q_i k_iᵀ / √H) v_i`.
 
     The first call fixes self- or cross-attention. With only a query it is
@@ -158,8 +152,6 @@ class MultiHeadAttention(Adaptable, BaseLayer):
         (arXiv:1706.03762); grouped heads: Ainslie et al. 2023 (arXiv:2305.13245).
     """
 
-    kernel_names = ("query_kernel", "key_kernel", "value_kernel", "output_kernel")
-
     def __init__(
         self,
         num_heads: int,
@@ -214,65 +206,32 @@ class MultiHeadAttention(Adaptable, BaseLayer):
             self.num_key_value_heads * self.value_dim,
         )
 
-    def kernel_parts(self):
-        """Of the fused kernel, the queries, keys and values."""
-        parts = super().kernel_parts()
-        if self.is_self_attention:
-            names, ends = ("query", "key", "value"), np.cumsum(self.projection_dims)
-            starts = [0, *ends[:-1]]
-            columns = zip(map(int, starts), map(int, ends), strict=True)
-            fused = dict(zip(names, columns, strict=True))
-            parts = {"query_key_value_kernel": fused, **parts}
-        return parts
-
     def build(self, query_shape, value_shape=None, key_shape=None):
         self.is_self_attention = value_shape is None
         q_dim, k_dim, v_dim = self.projection_dims
-        add = self._add_input_projection
+        options = {
+            "use_bias": self.use_bias if self.qkv_bias is None else self.qkv_bias,
+            "kernel_initializer": self.kernel_initializer,
+            "bias_initializer": self.bias_initializer,
+        }
         if value_shape is None:
-            widths = {"query": q_dim, "key": k_dim, "value": v_dim}
-            self.query_key_value_kernel, self.query_key_value_bias = add(
-                "query_key_value", query_shape, widths
+            parts = {"query": q_dim, "key": k_dim, "value": v_dim}
+            self.query_key_value = add_projection(
+                self, "query_key_value", query_shape, parts, **options
             )
         else:
             key_shape = value_shape if key_shape is None else key_shape
-            self.query_kernel, self.query_bias = add(
-                "query", query_shape, {"query": q_dim}
-            )
-            self.key_kernel, self.key_bias = add("key", key_shape, {"key": k_dim})
-            self.value_kernel, self.value_bias = add(
-                "value", value_shape, {"value": v_dim}
-            )
-        initializer = self.output_initializer or self.kernel_initializer
-        self.output_kernel, self.output_bias = self._add_projection(
-            "output",
-            (self.num_heads * self.value_dim, self.output_dim or query_shape[-1]),
-            fork(initializer, "output"),
-            self.use_bias,
+            self.query = add_projection(self, "query", query_shape, q_dim, **options)
+            self.key = add_projection(self, "key", key_shape, k_dim, **options)
+            self.value = add_projection(self, "value", value_shape, v_dim, **options)
+        options |= {"use_bias": self.use_bias}
+        if self.output_initializer is not None:
+            options["kernel_initializer"] = self.output_initializer
+        heads_shape = (self.num_heads * self.value_dim,)
+        output_dim = self.output_dim or query_shape[-1]
+        self.output_projection = add_projection(
+            self, "output", heads_shape, output_dim, **options
         )
-
-    def _add_input_projection(self, name, input_shape, widths):
-        """Kernel and bias of one projection, or of several with a fused kernel."""
-        return self._add_projection(
-            name,
-            (input_shape[-1], sum(widths.values())),
-            fork_fused(self.kernel_initializer, widths),
-            self.use_bias if self.qkv_bias is None else self.qkv_bias,
-        )
-
-    def _add_projection(self, name, shape, initializer, use_bias):
-        """New weights `<name>_kernel` and `<name>_bias`, or None for a bias."""
-        kernel = self.add_weight(
-            name=f"{name}_kernel", shape=shape, initializer=initializer
-        )
-        bias = None
-        if use_bias:
-            bias = self.add_weight(
-                name=f"{name}_bias",
-                shape=shape[1:],
-                initializer=fork(self.bias_initializer, f"{name}_bias"),
-            )
-        return kernel, bias
 
     def call(
         self,
@@ -328,7 +287,7 @@ class MultiHeadAttention(Adaptable, BaseLayer):
         )
         if weights is not None:
             recorder.record(self, weights)
-        output = project(merge_heads(heads), self.output_kernel, self.output_bias)
+        output = self.output_projection.merge_heads(heads)
         # `updated`: the copy of the cache after a write, the cache in cross-attention
         # to it, otherwise only the call's own keys and values.
         return Attended(output, weights, attended_to.updated).asked_for(
@@ -340,41 +299,15 @@ class MultiHeadAttention(Adaptable, BaseLayer):
 
         Keys and values are None in cross-attention to a cache.
         """
+        heads, groups = self.num_heads, self.num_key_value_heads
         if self.is_self_attention:
-            return self._project_fused(query)
-        queries = project(query, self.query_kernel, self.query_bias)
-        queries = split_heads(queries, self.num_heads)
+            return self.query_key_value.heads(query, (heads, groups, groups))
+        (queries,) = self.query.heads(query, (heads,))
         if value is None:
             return queries, None, None
-        key = value if key is None else key
-        keys = project(key, self.key_kernel, self.key_bias)
-        values = project(value, self.value_kernel, self.value_bias)
-        groups = self.num_key_value_heads
-        return queries, split_heads(keys, groups), split_heads(values, groups)
-
-    def _project_fused(self, inputs):
-        """Queries, keys and values of self-attention, by one product."""
-        kernel, bias = self.query_key_value_kernel, self.query_key_value_bias
-        heads, groups = self.num_heads, self.num_key_value_heads
-        if parts := parts_by_head(kernel, bias, self.projection_dims):
-            return tuple(
-                split_heads(project(inputs, *part), count)
-                for part, count in zip(parts, (heads, groups, groups), strict=True)
-            )
-        fused = project(inputs, kernel, bias)
-        if groups == heads and self.value_dim == self.key_dim:
-            batch, length, _ = ops.shape(fused)
-            parts = ops.reshape(fused, (batch, length, 3, heads, self.key_dim))
-            parts = ops.transpose(parts, (2, 0, 3, 1, 4))  # (3, B, N, T, H)
-            # Splitting along the first axis does not copy.
-            return ops.unstack(parts, 3, axis=0)
-        q_dim, k_dim, _ = self.projection_dims
-        queries, keys, values = ops.split(fused, [q_dim, q_dim + k_dim], axis=-1)
-        return (
-            split_heads(queries, heads),
-            split_heads(keys, groups),
-            split_heads(values, groups),
-        )
+        (keys,) = self.key.heads(value if key is None else key, (groups,))
+        (values,) = self.value.heads(value, (groups,))
+        return queries, keys, values
 
     def _check_call(self, query, value, key, cache, cache_index):
         check_rank("query", query, 3, "(batch, query length, width)")

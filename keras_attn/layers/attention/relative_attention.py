@@ -21,7 +21,6 @@ from keras_attn.checks.arguments import (
 )
 from keras_attn.kernels.precision import at_least_float32_dtype
 from keras_attn.layers import recorder
-from keras_attn.layers.adaptation.adaptable import Adaptable
 from keras_attn.layers.attention.attention_checks import (
     check_attention_mask,
     check_padding_mask,
@@ -30,18 +29,16 @@ from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import dropout_function, dropout_of
 from keras_attn.layers.embeddings.relative_position_encoding import encode_distances
 from keras_attn.layers.initializers import fork
+from keras_attn.layers.projection import add_projection
 from keras_attn.ops import (
     both_masks,
-    merge_heads,
     merge_masks,
-    project,
-    split_heads,
 )
 from keras_attn.ops.relative import relative_attention
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RelativeMultiHeadAttention(Adaptable, BaseLayer):
+class RelativeMultiHeadAttention(BaseLayer):
     """Multi-head self-attention with relative positions, for one of two streams.
 
     The content stream is standard self-attention. The query stream predicts tokens: the
@@ -99,14 +96,6 @@ class RelativeMultiHeadAttention(Adaptable, BaseLayer):
         (arXiv:1906.08237).
     """
 
-    kernel_names = (
-        "query_kernel",
-        "key_kernel",
-        "value_kernel",
-        "position_kernel",
-        "output_kernel",
-    )
-
     def __init__(
         self,
         num_heads: int,
@@ -131,21 +120,31 @@ class RelativeMultiHeadAttention(Adaptable, BaseLayer):
     def build(self, inputs_shape):
         width, heads = inputs_shape[-1], self.num_heads * self.key_dim
         vectors = (self.num_heads, self.key_dim)
-        kernel, bias = self.kernel_initializer, self.bias_initializer
 
-        def add(name, shape, initializer):
-            initializer = fork(initializer, name)
+        def projection(name, inputs, outputs):
+            initializer = self.kernel_initializer
+            return add_projection(
+                self,
+                name,
+                (inputs,),
+                outputs,
+                use_bias=False,
+                kernel_initializer=initializer,
+            )
+
+        def vector(name, shape):
+            initializer = fork(self.bias_initializer, name)
             return self.add_weight(name=name, shape=shape, initializer=initializer)
 
-        self.query_kernel = add("query_kernel", (width, heads), kernel)
-        self.key_kernel = add("key_kernel", (width, heads), kernel)
-        self.value_kernel = add("value_kernel", (width, heads), kernel)
-        self.position_kernel = add("position_kernel", (width, heads), kernel)
-        self.output_kernel = add("output_kernel", (heads, width), kernel)
-        self.content_bias = add("content_bias", vectors, bias)
-        self.position_bias = add("position_bias", vectors, bias)
-        self.segment_bias = add("segment_bias", vectors, bias)
-        self.segment_embedding = add("segment_embedding", (2, *vectors), bias)
+        self.query = projection("query", width, heads)
+        self.key = projection("key", width, heads)
+        self.value = projection("value", width, heads)
+        self.position = projection("position", width, heads)
+        self.output_projection = projection("output", heads, width)
+        self.content_bias = vector("content_bias", vectors)
+        self.position_bias = vector("position_bias", vectors)
+        self.segment_bias = vector("segment_bias", vectors)
+        self.segment_embedding = vector("segment_embedding", (2, *vectors))
 
     def call(
         self,
@@ -191,9 +190,9 @@ class RelativeMultiHeadAttention(Adaptable, BaseLayer):
         wants_weights = return_attention_scores or recorder.is_recording()
         heads, weights = relative_attention(
             queries,
-            self._project(content, self.key_kernel),
-            self._project(content, self.value_kernel),
-            self._project(positions, self.position_kernel),
+            self._heads(self.key, content),
+            self._heads(self.value, content),
+            self._heads(self.position, positions),
             self.content_bias,
             self.position_bias,
             segment_bias=self.segment_bias,
@@ -214,7 +213,7 @@ class RelativeMultiHeadAttention(Adaptable, BaseLayer):
         # A model may call the two streams in any order: each has its own name.
         stream = "" if mapping is None else "/query_stream"
         recorder.record(SimpleNamespace(path=f"{self.path}{stream}"), weights)
-        outputs = project(merge_heads(heads), self.output_kernel)
+        outputs = self.output_projection.merge_heads(heads)
         return (outputs, weights) if return_attention_scores else outputs
 
     def compute_output_spec(
@@ -242,16 +241,17 @@ class RelativeMultiHeadAttention(Adaptable, BaseLayer):
     def _project_queries(self, inputs, targets, target_mapping):
         """Queries, (B, N, T, H), and the mapping from tokens to targets or None."""
         if targets is None:
-            return self._project(inputs, self.query_kernel), None
-        queries = self._project(targets, self.query_kernel)  # (B, N, P, H)
+            return self._heads(self.query, inputs), None
+        queries = self._heads(self.query, targets)  # (B, N, P, H)
         mapping = ops.expand_dims(ops.cast(target_mapping, self.compute_dtype), 1)
         # Moved to the positions of their tokens, where their distances to the keys
         # match `relative_distances`.
         return ops.matmul(ops.swapaxes(mapping, 2, 3), queries), mapping
 
-    def _project(self, inputs, kernel):
+    def _heads(self, projection, inputs):
         """(B, T, D) -> (B, N, T, H)."""
-        return split_heads(project(inputs, kernel), self.num_heads)
+        (heads,) = projection.heads(inputs, (self.num_heads,))
+        return heads
 
     def _check_call(
         self,

@@ -12,12 +12,10 @@ from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.kernels.precision import at_least_float32
 from keras_attn.layers import recorder
-from keras_attn.layers.adaptation.adaptable import Adaptable
-from keras_attn.layers.attention.fused_kernel import parts_by_head
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import dropout_function, dropout_of
-from keras_attn.layers.initializers import fork, fork_fused
-from keras_attn.ops import MASKED, project, scaled_dot_product_attention
+from keras_attn.layers.projection import add_projection
+from keras_attn.ops import MASKED, scaled_dot_product_attention
 from keras_attn.ops.windows import (
     cyclic_shift,
     relative_position_rows,
@@ -28,7 +26,7 @@ from keras_attn.ops.windows import (
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class WindowAttention(Adaptable, BaseLayer):
+class WindowAttention(BaseLayer):
     """`softmax(q kᵀ / √H + b) v` in each window, with relative position biases b.
 
     Shifted windows connect neighboring windows of the previous layer: the feature map
@@ -69,8 +67,6 @@ class WindowAttention(Adaptable, BaseLayer):
         Shifted Windows", section 3.2 (arXiv:2103.14030).
     """
 
-    kernel_names = ("output_kernel",)
-
     def __init__(
         self,
         num_heads: int,
@@ -105,38 +101,26 @@ class WindowAttention(Adaptable, BaseLayer):
                 "The width must be a multiple of `num_heads`. "
                 f"Received: width={width}, num_heads={heads}"
             )
-        self.query_key_value_kernel = self.add_weight(
-            name="query_key_value_kernel",
-            shape=(width, 3 * width),
-            initializer=fork_fused(
-                self.kernel_initializer, {"query": width, "key": width, "value": width}
-            ),
+        self.query_key_value = add_projection(
+            self,
+            "query_key_value",
+            inputs_shape,
+            {"query": width, "key": width, "value": width},
+            use_bias=self.use_bias,
+            kernel_initializer=self.kernel_initializer,
         )
-        self.query_key_value_bias = None
-        if self.use_bias:
-            self.query_key_value_bias = self.add_weight(
-                name="query_key_value_bias", shape=(3 * width,), initializer="zeros"
-            )
-        self.output_kernel = self.add_weight(
-            name="output_kernel",
-            shape=(width, width),
-            initializer=fork(self.kernel_initializer, "output"),
-        )
-        self.output_bias = self.add_weight(
-            name="output_bias", shape=(width,), initializer="zeros"
+        self.output_projection = add_projection(
+            self,
+            "output",
+            inputs_shape,
+            width,
+            kernel_initializer=self.kernel_initializer,
         )
         self.position_bias = self.add_weight(
             name="position_bias",
             shape=((2 * self.window_size - 1) ** 2, heads),
             initializer=keras.initializers.TruncatedNormal(stddev=0.02),
         )
-
-    def kernel_parts(self):
-        """Of the fused kernel, the queries, keys and values."""
-        width = self.output_kernel.shape[0]
-        names = enumerate(("query", "key", "value"))
-        fused = {name: (i * width, (i + 1) * width) for i, name in names}
-        return {"query_key_value_kernel": fused, **super().kernel_parts()}
 
     def grid(self, size):
         """How windows partition a feature map.
@@ -183,28 +167,15 @@ class WindowAttention(Adaptable, BaseLayer):
             dropout=dropout_function(self._dropout, training),
         )
         merged = self._merge_heads(heads, num_windows)
-        return project(merged, self.output_kernel, self.output_bias), weights
+        return self.output_projection.project(merged), weights
 
     def _project_inputs(self, windows, num_windows):
         """Queries, keys and values, each (B, L·N, T, H)."""
-        kernel, bias = self.query_key_value_kernel, self.query_key_value_bias
         _, length, width = windows.shape
-        heads, size = self.num_heads, width // self.num_heads
-        if parts := parts_by_head(kernel, bias, 3 * (width,)):
-            projected = [project(windows, *part) for part in parts]
-            split = (-1, num_windows, length, heads, size)
-            parts = [
-                ops.transpose(ops.reshape(part, split), (0, 1, 3, 2, 4))
-                for part in projected
-            ]
-        else:
-            fused = project(windows, kernel, bias)
-            parts = ops.reshape(fused, (-1, num_windows, length, 3, heads, size))
-            parts = ops.transpose(parts, (3, 0, 1, 4, 2, 5))  # (3, B, L, N, T, H)
-            parts = ops.unstack(parts, 3, axis=0)
-        return [
-            ops.reshape(part, (-1, num_windows * heads, length, size)) for part in parts
-        ]
+        heads = self.num_heads
+        parts = self.query_key_value.heads(windows, (heads, heads, heads))
+        shape = (-1, num_windows * heads, length, width // heads)
+        return [ops.reshape(part, shape) for part in parts]
 
     def _merge_heads(self, heads, num_windows):
         """(B, L·N, T, H) -> (B·L, T, D)."""

@@ -10,7 +10,7 @@ from keras import ops
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_pair, check_positive, check_rank
 from keras_attn.checks.indices import check_indices
-from keras_attn.layers.adaptation.adaptable import Adaptable
+from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
@@ -19,7 +19,7 @@ from keras_attn.ops.kernels import kernel_rows
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class CaptionEmbedding(Adaptable, BaseLayer):
+class CaptionEmbedding(KernelLayer, BaseLayer):
     """A caption of L positions, with a learned vector in place of each missing token.
 
     `x_p = E[token_p] + P[p]` for the real tokens, and `x_p = N[p] + P[p]` after the
@@ -49,7 +49,7 @@ class CaptionEmbedding(Adaptable, BaseLayer):
         Ramesh et al. 2021, section 2.2 (arXiv:2102.12092).
     """
 
-    kernel_names = ("token_embeddings",)
+    kernel_name = "token_embeddings"
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class CaptionEmbedding(Adaptable, BaseLayer):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ImageCodeEmbedding(Adaptable, BaseLayer):
+class ImageCodeEmbedding(KernelLayer, BaseLayer):
     """The codes of an image, row by row: `E[code_p] + Q[p // C] + S[p % C]`.
 
     Args:
@@ -139,7 +139,7 @@ class ImageCodeEmbedding(Adaptable, BaseLayer):
         Ramesh et al. 2021, appendix B.1 (arXiv:2102.12092).
     """
 
-    kernel_names = ("code_embeddings",)
+    kernel_name = "code_embeddings"
 
     def __init__(
         self,

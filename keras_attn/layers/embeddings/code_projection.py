@@ -9,7 +9,7 @@ from keras import ops
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_positive
 from keras_attn.checks.indices import check_indices
-from keras_attn.layers.adaptation.adaptable import Adaptable
+from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork
 from keras_attn.ops import project
@@ -17,7 +17,7 @@ from keras_attn.ops.kernels import kernel_rows
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class CodeProjection(Adaptable, BaseLayer):
+class CodeProjection(KernelLayer, BaseLayer):
     """`E[code] + b` for codes, `Σ_v w_v E[v] + b` for weights of codes.
 
     Both are the same for a one-hot w, but codes take no product with V rows.
@@ -38,8 +38,6 @@ class CodeProjection(Adaptable, BaseLayer):
         ValueError: If a size is not a positive integer, or, in an eager call, a code is
             out of range.
     """
-
-    kernel_names = ("kernel",)
 
     def __init__(
         self,

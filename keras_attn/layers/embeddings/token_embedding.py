@@ -44,7 +44,7 @@ class TokenEmbedding(SavedByNumber, keras.layers.ReversibleEmbedding):
         (arXiv:1608.05859).
     """
 
-    kernel_names = ("_embeddings",)
+    kernel_name = "_embeddings"
 
     def __init__(self, input_dim: int, output_dim: int, **kwargs):
         super().__init__(input_dim, output_dim, **kwargs)

@@ -6,7 +6,7 @@ from keras import ops
 from keras_attn.docstrings.options import described_as
 from keras_attn.kernels.batch_norm import batch_norm, batch_norm_for_training
 from keras_attn.kernels.runtime import is_compiled_by_xla, is_tensorflow_on_cpu
-from keras_attn.layers.adaptation.adaptable import RestoresAdapters
+from keras_attn.layers.adaptation.kernel_layer import RestoresAdapters
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -3,7 +3,7 @@
 import keras
 
 from keras_attn.kernels.layer_norm import has_onednn, select_layer_norm
-from keras_attn.layers.adaptation.adaptable import RestoresAdapters
+from keras_attn.layers.adaptation.kernel_layer import RestoresAdapters
 
 
 @keras.saving.register_keras_serializable("keras_attn")

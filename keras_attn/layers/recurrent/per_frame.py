@@ -8,11 +8,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.layers.adaptation.adaptable import RestoresKernels
+from keras_attn.layers.adaptation.kernel_layer import RestoresAdapters
+from keras_attn.layers.adaptation.quantization import Quantizable
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class PerFrame(RestoresKernels, keras.layers.Wrapper):
+class PerFrame(Quantizable, RestoresAdapters, keras.layers.Wrapper):
     """`y_bt = layer(x_bt)`, for all frames at once.
 
     The frames of a batch become one batch of frames, so a convolution runs once. Keras'

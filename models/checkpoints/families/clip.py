@@ -276,8 +276,7 @@ def _siglip_weights(model) -> list[Weight]:
     layers, head = layers_of(model), "vision_model.head"
     pooling, similarity = layers["probe_pooling"], model.similarity
     attention = pooling.attention
-    kernels = [getattr(attention, f"{x}_kernel") for x in ("query", "key", "value")]
-    biases = [getattr(attention, f"{x}_bias") for x in ("query", "key", "value")]
+    inputs = attention.query, attention.key, attention.value
     return [
         scalar("logit_scale", similarity.logit_scale, (1,)),
         scalar("logit_bias", similarity.logit_bias, (1,)),
@@ -289,8 +288,12 @@ def _siglip_weights(model) -> list[Weight]:
             lambda array: array[0],
             lambda array: (array[None],),
         ),
-        mapping.transposed(f"{head}.attention.in_proj_weight", Joined(kernels)),
-        mapping.same(f"{head}.attention.in_proj_bias", Joined(biases)),
+        mapping.transposed(
+            f"{head}.attention.in_proj_weight", Joined([x.kernel for x in inputs])
+        ),
+        mapping.same(
+            f"{head}.attention.in_proj_bias", Joined([x.bias for x in inputs])
+        ),
         *mapping.attention_output(f"{head}.attention.out_proj", attention),
         *mapping.norm(f"{head}.layernorm", pooling.norm),
         *mapping.dense(f"{head}.mlp.fc1", pooling.feed_forward.expand),

@@ -223,17 +223,11 @@ def body_weights(layers, prefix, tokens="wte", positions="wpe") -> list[Weight]:
         expand, contract = feed_forward.expand, feed_forward.contract
         weights += [
             *mapping.norm(f"{key}.ln_1", block.self_attention_norm),
-            *mapping.conv1d(
-                f"{key}.attn.c_attn",
-                attention.query_key_value_kernel,
-                attention.query_key_value_bias,
-            ),
-            *mapping.conv1d(
-                f"{key}.attn.c_proj", attention.output_kernel, attention.output_bias
-            ),
+            *mapping.conv1d(f"{key}.attn.c_attn", attention.query_key_value),
+            *mapping.conv1d(f"{key}.attn.c_proj", attention.output_projection),
             *mapping.norm(f"{key}.ln_2", block.feed_forward_norm),
-            *mapping.conv1d(f"{key}.mlp.c_fc", expand.kernel, expand.bias),
-            *mapping.conv1d(f"{key}.mlp.c_proj", contract.kernel, contract.bias),
+            *mapping.conv1d(f"{key}.mlp.c_fc", expand),
+            *mapping.conv1d(f"{key}.mlp.c_proj", contract),
         ]
         if block.cross_attention is not None:
             weights += _cross_attention(key, block)
@@ -244,17 +238,13 @@ def body_weights(layers, prefix, tokens="wte", positions="wpe") -> list[Weight]:
 
 def _cross_attention(key, block):
     attention, name = block.cross_attention, f"{key}.crossattention"
-    keys_and_values = (
-        Joined([attention.key_kernel, attention.value_kernel]),
-        Joined([attention.key_bias, attention.value_bias]),
-    )
+    pair = attention.key, attention.value
     return [
         *mapping.norm(f"{key}.ln_cross_attn", block.cross_attention_norm),
-        *mapping.conv1d(f"{name}.q_attn", attention.query_kernel, attention.query_bias),
-        *mapping.conv1d(f"{name}.c_attn", *keys_and_values),
-        *mapping.conv1d(
-            f"{name}.c_proj", attention.output_kernel, attention.output_bias
-        ),
+        *mapping.conv1d(f"{name}.q_attn", attention.query),
+        mapping.same(f"{name}.c_attn.weight", Joined([x.kernel for x in pair])),
+        mapping.same(f"{name}.c_attn.bias", Joined([x.bias for x in pair])),
+        *mapping.conv1d(f"{name}.c_proj", attention.output_projection),
     ]
 
 

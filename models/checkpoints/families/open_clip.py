@@ -285,9 +285,9 @@ def _resnet_weights(model, layers) -> list[Weight]:
     return [
         *resnet_weights(layers, "visual."),
         mapping.same(f"{key}.positional_embedding", pooling.embeddings),
-        *mapping.linear(f"{key}.q_proj", attention.query_kernel, attention.query_bias),
-        *mapping.linear(f"{key}.k_proj", attention.key_kernel, attention.key_bias),
-        *mapping.linear(f"{key}.v_proj", attention.value_kernel, attention.value_bias),
+        *mapping.dense(f"{key}.q_proj", attention.query),
+        *mapping.dense(f"{key}.k_proj", attention.key),
+        *mapping.dense(f"{key}.v_proj", attention.value),
         *mapping.attention_output(f"{key}.c_proj", attention),
     ]
 
@@ -307,9 +307,9 @@ def _block_weights(layers, start, prefix) -> list[Weight]:
         weights += [
             *mapping.norm(f"{key}.ln_1", norm),
             mapping.transposed(
-                f"{key}.attn.in_proj_weight", attention.query_key_value_kernel
+                f"{key}.attn.in_proj_weight", attention.query_key_value.kernel
             ),
-            mapping.same(f"{key}.attn.in_proj_bias", attention.query_key_value_bias),
+            mapping.same(f"{key}.attn.in_proj_bias", attention.query_key_value.bias),
             *mapping.attention_output(f"{key}.attn.out_proj", attention),
             *mapping.norm(f"{key}.ln_2", block.feed_forward_norm),
             *mapping.dense(f"{key}.mlp.c_fc", block.feed_forward.expand),

@@ -300,11 +300,8 @@ def _co_attention(block, key) -> list[Weight]:
         feed_forward = getattr(block, f"{name}_feed_forward")
         last_norm = getattr(block, f"{name}_feed_forward_norm")
         for part, number in (("query", own), ("key", other), ("value", other)):
-            weights += mapping.linear(
-                f"{key}.biattention.{part}{number}",
-                getattr(attention, f"{part}_kernel"),
-                getattr(attention, f"{part}_bias"),
-            )
+            projection = getattr(attention, part)
+            weights += mapping.dense(f"{key}.biattention.{part}{number}", projection)
         weights += [
             *mapping.attention_output(f"{key}.biOutput.dense{own}", attention),
             *mapping.norm(f"{key}.biOutput.LayerNorm{own}", norm),

@@ -124,10 +124,10 @@ def _attention(name, layer) -> list[Weight]:
         "seg_embed": layer.segment_embedding,
     }
     kernels = {
-        "q": layer.query_kernel,
-        "k": layer.key_kernel,
-        "v": layer.value_kernel,
-        "r": layer.position_kernel,
+        "q": layer.query.kernel,
+        "k": layer.key.kernel,
+        "v": layer.value.kernel,
+        "r": layer.position.kernel,
     }
     weights = [
         mapping.same(f"{name}.{key}", variable) for key, variable in biases.items()
@@ -144,7 +144,7 @@ def _attention(name, layer) -> list[Weight]:
     weights.append(
         Weight(
             (f"{name}.o",),
-            layer.output_kernel,
+            layer.output_projection.kernel,
             lambda array: array.reshape(len(array), -1).T,
             lambda array: (array.T.reshape(-1, *heads),),
         )

@@ -154,14 +154,8 @@ def transformer_block(name: str, block) -> list[Weight]:
     return [
         *mapping.norm(f"{name}.norm1", block.attention_norm),
         # timm also has queries, keys and values in one kernel.
-        *mapping.linear(
-            f"{name}.attn.qkv",
-            attention.query_key_value_kernel,
-            attention.query_key_value_bias,
-        ),
-        *mapping.linear(
-            f"{name}.attn.proj", attention.output_kernel, attention.output_bias
-        ),
+        *mapping.dense(f"{name}.attn.qkv", attention.query_key_value),
+        *mapping.attention_output(f"{name}.attn.proj", attention),
         *mapping.norm(f"{name}.norm2", block.feed_forward_norm),
         *mapping.dense(f"{name}.mlp.fc1", feed_forward.expand),
         *mapping.dense(f"{name}.mlp.fc2", feed_forward.contract),
