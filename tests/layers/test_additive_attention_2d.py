@@ -3,7 +3,6 @@
 import attention_reference as reference
 import numpy as np
 import pytest
-from attention_reference import array_of
 from keras import ops
 from layer_contract import B, D, E, T, assert_close, built_on, flat, normal
 
@@ -14,8 +13,9 @@ ROWS, COLUMNS, UNITS = 3, 5, 7
 
 def attend(layer, query, value, mask):
     """The paper's equations, one location and one neighbour at a time."""
-    w, u, v = (array_of(x).astype("float64") for x in layer.weights[:3])
-    bias = array_of(layer.bias) if layer.use_bias else 0
+    weights = reference.weights_of(layer)
+    w, u = weights["query/kernel"], weights["key/kernel"]
+    v, bias = weights["score_vector"], weights.get("key/bias", 0)
     offsets = [(size - 1) // 2 for size in u.shape[:2]]
     value = np.where(mask[..., None], value, 0).astype("float64")
     glimpses = np.zeros((B, T, E))
