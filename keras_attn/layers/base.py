@@ -2,23 +2,12 @@
 
 import functools
 import inspect
-from typing import Any, TypedDict
 
 import keras
 
 from keras_attn.layers.adaptation.adaptable import RestoresKernels
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-class LayerArguments(TypedDict, total=False):
-    """Keras' own arguments of every layer, for layers with options."""
-
-    name: str | None
-    dtype: Any
-    trainable: bool
-    autocast: bool
-    activity_regularizer: Any
 
 
 class BaseLayer(RestoresKernels):
