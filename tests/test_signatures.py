@@ -33,7 +33,7 @@ def exported(package):
     return {
         alias.name: node.module
         for node in parsed(f"{package}/__init__.py").body
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     }
 
@@ -65,14 +65,13 @@ def definition(name, module):
         for each in node.body
         if isinstance(each, ast.FunctionDef) and each.name == "__init__"
     )
-    del node.args.args[0]  # self
     return node
 
 
 def in_source(name, module):
-    """Kind, annotation and default of each argument, by name; None for none."""
+    """Kind, annotation and default of each argument but `self`; None for none."""
     found = definition(name, module).args
-    positional = [*found.posonlyargs, *found.args]
+    positional = [each for each in found.args if each.arg != "self"]
     missing = len(positional) - len(found.defaults)
     groups = (
         (Parameter.POSITIONAL_OR_KEYWORD, positional, [None] * missing, found.defaults),
@@ -91,8 +90,8 @@ def in_source(name, module):
 @pytest.mark.parametrize("name, module", [*BUILDERS.items(), *BLOCKS.items()])
 def test_the_source_shows_every_argument(name, module):
     shown = in_source(name, module)
-    public = getattr(importlib.import_module(module), name)
-    parameters = inspect.signature(public).parameters
+    names = vars(importlib.import_module(module))
+    parameters = inspect.signature(names[name]).parameters
     assert {x: kind for x, (kind, _, _) in shown.items()} == {
         x: parameter.kind for x, parameter in parameters.items()
     }
@@ -105,12 +104,9 @@ def test_the_source_shows_every_argument(name, module):
         found = parameters[argument].default
         if default is None:
             assert found is Parameter.empty, argument
-        elif isinstance(default, ast.Name):
-            # A constant of the module, such as `FROM_VARIANT`, or a function.
-            names = vars(importlib.import_module(module))
-            assert found is names[default.id], argument
         else:
-            assert found == ast.literal_eval(default), argument
+            # In the words of the module, such as `FROM_VARIANT`.
+            assert found == eval(ast.unparse(default), names), argument
 
 
 def test_all_builders_and_blocks_are_compared():
