@@ -23,6 +23,7 @@ import keras
 from keras import ops
 from keras.layers import Activation, Add
 
+from keras_attn.checks.argument_types import Probability
 from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.layers import (
     Dense,
@@ -75,7 +76,7 @@ def build_vqa_ask_attend_answer(
     num_answers: int = FROM_VARIANT,
     grid_size: int | tuple[int, int] = FROM_VARIANT,
     feature_dim: int = FROM_VARIANT,
-    dropout: float = 0.4,
+    dropout: Probability = 0.4,
     return_attention_scores: bool = False,
     return_word_correlations: bool = False,
     name: str = "ask_attend_answer",

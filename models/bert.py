@@ -11,10 +11,7 @@ A task builder takes an encoder, pre-trained or not, and shares its layers; give
 name of a variant, it builds a new encoder.
 
 One block: `layers/blocks/transformer_block.py`; attention:
-`layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
-default is `FROM_VARIANT`. `@takes_options` fills `**options` with the fields of
-`EncoderOptions`: `num_layers`, `num_heads`, `mlp_dim` and `layer_norm_epsilon` of the
-variant, `activation` gelu, `dropout` and `attention_dropout` of 0.1.
+`layers/attention/multi_head_attention.py`.
 
 Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
@@ -23,10 +20,13 @@ Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 
 import functools
 from collections.abc import Sequence
-from typing import Unpack
 
-from keras_attn.docstrings.options import described_as, takes_options
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
+from keras_attn.docstrings.options import described_as
+from keras_attn.layers import TransformerEncoderBlock
+from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_pooling import Pooling
+from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import (
@@ -35,16 +35,9 @@ from keras_attn.models.catalog.variants import (
     with_sizes,
 )
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import (
-    EncoderOptions,
-    bert_embeddings,
-    encoder_blocks,
-    first_token,
-    normalized_embeddings,
-    pooler,
-)
+from keras_attn.models.parts.encoder import bert_embeddings, first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
-from keras_attn.models.parts.heads import Encoder, as_encoder
+from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 
 _sizes = functools.partial(
     block_sizes,
@@ -95,18 +88,24 @@ CARDS = {
 }
 
 
+# `@with_sizes` puts the sizes of the variant in the place of each `FROM_VARIANT`.
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
 def build_bert(
     variant: str = "base",
     *,
     vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
     max_sequence_length: int = FROM_VARIANT,
     num_segments: int = FROM_VARIANT,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: Epsilon = FROM_VARIANT,
+    dropout: Probability = 0.1,
+    attention_dropout: Probability = 0.1,
     name: str = "bert",
-    **options: Unpack[EncoderOptions],
 ) -> Functional:
     """Token, segment and position embeddings, then N post-norm encoder blocks.
 
@@ -117,9 +116,16 @@ def build_bert(
     Args:
         variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V.
+        num_layers: N, number of blocks.
         hidden_dim: D.
+        num_heads: Attention heads per block.
+        mlp_dim: Width of the feed-forward networks.
         max_sequence_length: Number of positions.
         num_segments: Number of segments.
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of an embedding or a sub-layer.
+        attention_dropout: Probability of dropping an attention probability.
         name: Name of the model.
 
     Returns:
@@ -132,17 +138,27 @@ def build_bert(
         (arXiv:1908.08962).
     """
     inputs = sequence_inputs("token_ids", "padding_mask", "segment_ids")
+    padding_mask = inputs["padding_mask"]
     # The sum of three vectors. The first real token is at position 0, and the count
     # continues through padding on the right, as in the published code.
-    embeddings = bert_embeddings(
+    hidden = bert_embeddings(
         inputs, vocabulary_size, hidden_dim, max_sequence_length, num_segments
     )
-    hidden = normalized_embeddings(embeddings, **options)
-    padding_mask = inputs["padding_mask"]
-    # N post-norm `TransformerEncoderBlock`s, `x = norm(x + dropout(f(x)))`, where f is
-    # self-attention, then `FFN(x) = gelu(x W1 + b1) W2 + b2`.
-    for block in encoder_blocks(**options):
-        hidden = block(hidden, padding_mask=padding_mask)
+    norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
+    hidden = Dropout(dropout, name="embeddings_dropout")(norm(hidden))
+    # Post-norm: `x = norm(x + dropout(f(x)))`, where f is self-attention, then
+    # `FFN(x) = gelu(x W1 + b1) W2 + b2`.
+    for index in range(num_layers):
+        hidden = TransformerEncoderBlock(
+            num_heads,
+            mlp_dim,
+            activation=activation,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            kernel_initializer=INITIALIZER,
+            name=f"block_{index}",
+        )(hidden, padding_mask=padding_mask)
     pooled = pooler(first_token(hidden, padding_mask))
     outputs = {"sequence_output": hidden, "pooled_output": pooled}
     return Functional(inputs, outputs, name=name)
@@ -218,7 +234,7 @@ def build_bert_classifier(
     encoder: Encoder = "base",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "bert_classifier",
 ) -> Functional:
     """Classifies a sentence or a pair of sentences.
@@ -238,7 +254,7 @@ def build_bert_token_classifier(
     encoder: Encoder = "base",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "bert_token_classifier",
 ) -> Functional:
     """Classifies each token.
@@ -257,7 +273,7 @@ def build_bert_token_classifier(
 def build_bert_span_qa(
     encoder: Encoder = "base",
     *,
-    dropout: float = 0.0,
+    dropout: Probability = 0.0,
     name: str = "bert_span_qa",
 ) -> Functional:
     """Predicts the start and the end of an answer in a passage.

@@ -24,11 +24,15 @@ are `text_token_embedding`, `text_position_embedding`, `text_block_0`, …,
 
 import functools
 from collections.abc import Sequence
-from typing import Unpack
 
-from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.argument_types import (
+    Activation,
+    Epsilon,
+    Index,
+    Probability,
+)
 from keras_attn.checks.arguments import check_pair
-from keras_attn.docstrings.options import takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import (
     AttentionPooling,
     ClassToken,
@@ -50,7 +54,6 @@ from keras_attn.models.catalog.variants import (
 from keras_attn.models.parts.backbones.resnet import pooled_resnet
 from keras_attn.models.parts.dual_encoder import (
     DualEncoder,
-    TowerOptions,
     add_positions,
     block_options,
     dual_encoder,
@@ -108,7 +111,7 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(text_tower)
 def build_clip(
     variant: str = "vit_base_patch32",
     *,
@@ -121,12 +124,19 @@ def build_clip(
     num_blocks: Sequence[int] = FROM_VARIANT,
     stem_dim: int = FROM_VARIANT,
     num_channels: int = 3,
+    vocabulary_size: int = FROM_VARIANT,
+    max_sequence_length: int = FROM_VARIANT,
+    text_num_layers: int = FROM_VARIANT,
+    text_hidden_dim: int = FROM_VARIANT,
+    text_num_heads: int = FROM_VARIANT,
+    text_mlp_dim: int = FROM_VARIANT,
     embedding_dim: int = FROM_VARIANT,
-    end_token_id: int | None = None,
+    end_token_id: Index | None = None,
     activation: Activation = quick_gelu,
-    layer_norm_epsilon: float = 1e-5,
+    layer_norm_epsilon: Epsilon = 1e-5,
+    dropout: Probability = 0.0,
+    attention_dropout: Probability = 0.0,
     name: str = "clip",
-    **towers: Unpack[TowerOptions],
 ) -> DualEncoder:
     """An image tower and a text tower, whose embeddings of a pair are made similar.
 
@@ -156,6 +166,8 @@ def build_clip(
         activation: Activation of the feed-forward networks: `quick_gelu`, as in the
             published models, or `"gelu"`, as in most of open_clip's own.
         layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of an embedding or a sub-layer.
+        attention_dropout: Probability of dropping an attention probability.
         name: Name of the model.
 
     Returns:
@@ -181,8 +193,8 @@ def build_clip(
         },
         {"num_blocks": num_blocks, "stem_dim": stem_dim},
     )
-    _check_end_token(end_token_id, **towers)
-    options = block_options(activation, layer_norm_epsilon, **towers)
+    _check_end_token(end_token_id, vocabulary_size)
+    options = block_options(activation, layer_norm_epsilon, dropout, attention_dropout)
     norm = functools.partial(LayerNormalization, epsilon=layer_norm_epsilon)
     if num_blocks is None:
         images = image_input(image_size, num_channels, patch_size)
@@ -190,7 +202,7 @@ def build_clip(
         token = ClassToken(initializer=normal(hidden_dim**-0.5), name="class_token")
         hidden = add_positions(token(hidden), "", hidden_dim**-0.5)
         hidden = norm(name="embeddings_norm")(hidden)
-        hidden = Dropout(options["dropout"], name="embeddings_dropout")(hidden)
+        hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
         hidden = transformer_blocks(hidden, "", num_layers, num_heads, mlp_dim, options)
         features = norm(name="final_norm")(hidden[:, 0])
         image_embeddings = _project(features, embedding_dim)
@@ -207,7 +219,16 @@ def build_clip(
         )(hidden)
 
     token_ids, hidden = text_tower(
-        options, token_scale=0.02, position_scale=0.01, causal=True, **towers
+        options,
+        token_scale=0.02,
+        position_scale=0.01,
+        causal=True,
+        vocabulary_size=vocabulary_size,
+        max_sequence_length=max_sequence_length,
+        text_num_layers=text_num_layers,
+        text_hidden_dim=text_hidden_dim,
+        text_num_heads=text_num_heads,
+        text_mlp_dim=text_mlp_dim,
     )
     features = EndTokenPooling(end_token_id, name="text_pooling")(hidden, token_ids)
     text_embeddings = _project(features, embedding_dim, "text_")
@@ -252,7 +273,7 @@ def _resnet_input(image_size, num_channels, num_blocks):
     return image_input(sides, num_channels)
 
 
-def _check_end_token(end_token_id, *, vocabulary_size, **_):
+def _check_end_token(end_token_id, vocabulary_size):
     if end_token_id is not None and not 0 <= end_token_id < vocabulary_size:
         raise ValueError(
             f"`end_token_id` must be in [0, {vocabulary_size}), the vocabulary. "

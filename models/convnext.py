@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from keras import ops
 from keras.layers import DepthwiseConv2D
 
-from keras_attn.checks.argument_types import Activation, AnySize
+from keras_attn.checks.argument_types import Activation, AnySize, Epsilon, Probability
 from keras_attn.checks.arguments import check_pair, check_positive
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
@@ -73,9 +73,9 @@ def build_convnext(
     num_blocks: Sequence[int] = FROM_VARIANT,
     num_channels: int = 3,
     activation: Activation = "gelu",
-    layer_norm_epsilon: float = 1e-12,
+    layer_norm_epsilon: Epsilon = 1e-12,
     layer_scale: float | None = 1e-6,
-    stochastic_depth: float = 0.0,
+    stochastic_depth: Probability = 0.0,
     name: str = "convnext",
 ) -> Functional:
     """Small patches, then stages of ConvNeXt blocks, each halving rows and columns.

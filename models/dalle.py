@@ -24,7 +24,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.checks.arguments import check_pair
 from keras_attn.decoding import IncrementalPair
 from keras_attn.docstrings.options import described_as
@@ -44,7 +44,7 @@ from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_s
 from keras_attn.models.parts.computed_loss import adds_compiled_loss
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
-from keras_attn.models.parts.encoder import EncoderOptions
+from keras_attn.models.parts.encoder import text_encoder
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -92,7 +92,7 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@described_as(EncoderOptions)
+@described_as(text_encoder)
 def build_dalle(
     variant: str = "12b",
     *,
@@ -107,9 +107,9 @@ def build_dalle(
     window_size: int = 11,
     image_weight: float = 7.0,
     activation: Activation = gelu_tanh,
-    layer_norm_epsilon: float = 1e-5,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
+    layer_norm_epsilon: Epsilon = 1e-5,
+    dropout: Probability = 0.0,
+    attention_dropout: Probability = 0.0,
     name: str = "dalle",
 ) -> "DALLE":
     """Embeddings of words and of codes, then pre-norm blocks with sparse masks.

@@ -10,8 +10,9 @@ is None, `minimum_image_size` comes first.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from keras_attn.checks.argument_types import AnySize
+from keras_attn.checks.argument_types import AnySize, MayBeEmpty
 from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.convolution.minimum_image_size import is_smaller
 from keras_attn.models.catalog import tasks
@@ -53,7 +54,7 @@ def build_deconvnet(
     num_classes: int = 21,
     hidden_dims: Sequence[int] = FROM_VARIANT,
     num_convs: Sequence[int] = FROM_VARIANT,
-    fully_connected_dims: Sequence[int] = FROM_VARIANT,
+    fully_connected_dims: Annotated[Sequence[int], MayBeEmpty()] = FROM_VARIANT,
     fully_connected_size: int = FROM_VARIANT,
     num_channels: int = 3,
     name: str = "deconvnet",

@@ -27,12 +27,13 @@ helper.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Any
 
 from keras.layers import Conv2DTranspose, ZeroPadding2D
 
+from keras_attn.checks.argument_types import Epsilon, Index, Probability, Seed
 from keras_attn.checks.arguments import check_choice, check_positive
-from keras_attn.docstrings.options import Option, takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import (
     Conv2D,
     Dense,
@@ -99,70 +100,6 @@ CARDS = {
         **tasks.detection(),
     ),
 }
-
-
-class _DetectorOptions(TypedDict, total=False):
-    """Options of all three detectors, taken by `_detect`."""
-
-    aspect_ratios: Annotated[
-        Sequence[float],
-        Option((0.5, 1.0, 2.0), "Heights of anchors divided by their widths."),
-    ]
-    num_training_proposals: Annotated[
-        int, Option(2000, "Number of proposals from which training draws samples.")
-    ]
-    proposal_options: Annotated[
-        dict[str, Any] | None,
-        Option(None, "Further arguments of `layers.RegionProposal`, a dictionary."),
-    ]
-    detection_options: Annotated[
-        dict[str, Any] | None,
-        Option(None, "Further arguments of `layers.SelectDetections`, a dictionary."),
-    ]
-    max_detections: Annotated[
-        int, Option(100, "K, the maximum number of detections per image.")
-    ]
-    score_threshold: Annotated[float, Option(0.05, "Minimum score of a detection.")]
-    bounding_box_format: Annotated[
-        BoxFormat,
-        Option("xyxy", "Format of all boxes, also for `fit`; see `ops.convert_boxes`."),
-    ]
-    seed: Annotated[int | None, Option(None, "Seed of the sampling in training.")]
-
-
-class _PyramidOptions(_DetectorOptions, total=False):
-    """Options of the detectors on a feature pyramid, taken by `_detect_on_pyramid`."""
-
-    image_size: Annotated[
-        int | tuple[int, int],
-        Option(800, "In pixels: one number, or (rows, columns)."),
-    ]
-    num_classes: Annotated[int, Option(90, "C, not counting the background.")]
-    stem_dim: Annotated[int, Option(64, "Channels of the first map of the ResNet.")]
-    num_frozen: Annotated[
-        int,
-        Option(2, "Number of parts of the ResNet, stem first, that are not trained."),
-    ]
-    frozen_norms: Annotated[bool, Option(True, "Whether the batch norms are frozen.")]
-    norm_epsilon: Annotated[float, Option(1e-5, "Added to the variance by the norms.")]
-    pyramid_dim: Annotated[int, Option(256, "Channels of the feature pyramid.")]
-    head_dim: Annotated[int, Option(1024, "Units of the two fully connected layers.")]
-    anchor_sizes: Annotated[
-        Sequence[float],
-        Option(
-            (32, 64, 128, 256, 512),
-            "√(w h) of the anchors of each map in pixels, finest map first; one more "
-            "than stages.",
-        ),
-    ]
-    num_proposals: Annotated[int, Option(1000, "Number of classified proposals.")]
-    iou_threshold: Annotated[
-        float,
-        Option(
-            0.5,
-            "Maximum IoU of a detection with a higher-scoring one of the same class.",
-        ),
-    ]
 
 
 def _detect_on_pyramid(
@@ -237,14 +174,31 @@ def _detect(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Proposes regions, classifies them and selects the detections.
 
-    Args (the others are options of the builders):
+    Builders take the descriptions of their arguments from here.
+
+    Args:
         maps: The features, finest first.
         roi_pooling: The layer that pools the features inside boxes.
         anchor_sizes: Pixels of the anchors of each map.
         strides: Pixels between two locations of each map.
         image_size: Rows and columns before padding.
         dropout: Dropout after the fully connected layers.
-        proposal_defaults, detection_defaults: Defaults that both `…_options` override.
+        proposal_defaults: Defaults that `proposal_options` override.
+        detection_defaults: Defaults that `detection_options` override.
+        num_classes: C, not counting the background.
+        head_dim: Units of the two fully connected layers.
+        aspect_ratios: Heights of anchors divided by their widths.
+        num_proposals: Number of classified proposals.
+        num_training_proposals: Number of proposals from which training draws samples.
+        proposal_options: Further arguments of `layers.RegionProposal`, a dictionary.
+        detection_options: Further arguments of `layers.SelectDetections`, a dictionary.
+        max_detections: K, the maximum number of detections per image.
+        score_threshold: Minimum score of a detection.
+        iou_threshold: Maximum IoU of a detection with a higher-scoring one of the same
+            class.
+        bounding_box_format: Format of all boxes, also for `fit`; see
+            `ops.convert_boxes`.
+        seed: Seed of the sampling in training.
 
     Returns:
         The detections, and the layers of the heads by name.
@@ -281,13 +235,31 @@ def _detect(
 
 @registered(CARDS["faster_rcnn"])
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(_detect)
 def build_faster_rcnn(
     variant: str = "resnet50",
     *,
+    image_size: int | tuple[int, int] = 800,
+    num_classes: int = 90,
+    stem_dim: int = 64,
     num_blocks: Sequence[int] = FROM_VARIANT,
+    num_frozen: Index = 2,
+    frozen_norms: bool = True,
+    norm_epsilon: Epsilon = 1e-5,
+    pyramid_dim: int = 256,
+    head_dim: int = 1024,
+    anchor_sizes: Sequence[float] = (32, 64, 128, 256, 512),
+    aspect_ratios: Sequence[float] = (0.5, 1.0, 2.0),
+    num_proposals: int = 1000,
+    num_training_proposals: int = 2000,
+    proposal_options: dict[str, Any] | None = None,
+    detection_options: dict[str, Any] | None = None,
+    max_detections: int = 100,
+    score_threshold: float = 0.05,
+    iou_threshold: float = 0.5,
+    bounding_box_format: BoxFormat = "xyxy",
+    seed: Seed = None,
     name: str = "faster_rcnn",
-    **options: Unpack[_PyramidOptions],
 ) -> Detector:
     """Proposes regions, reads their features from a pyramid of maps, classifies them.
 
@@ -300,7 +272,15 @@ def build_faster_rcnn(
 
     Args:
         variant: A row of `VARIANTS`, which supplies every argument not given.
+        image_size: In pixels: one number, or (rows, columns).
+        stem_dim: Channels of the first map of the ResNet.
         num_blocks: Bottlenecks of each stage of the ResNet.
+        num_frozen: Number of parts of the ResNet, stem first, that are not trained.
+        frozen_norms: Whether the batch norms are frozen.
+        norm_epsilon: Added to the variance by the norms.
+        pyramid_dim: Channels of the feature pyramid.
+        anchor_sizes: √(w h) of the anchors of each map in pixels, finest map first; one
+            more than stages.
         name: Name of the model.
 
     Returns:
@@ -317,35 +297,72 @@ def build_faster_rcnn(
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497); Lin et al. 2017, section 5.2
         (arXiv:1612.03144).
     """
-    images, detections, _, _ = _detect_on_pyramid(num_blocks=num_blocks, **options)
+    images, detections, _, _ = _detect_on_pyramid(
+        image_size=image_size,
+        num_blocks=num_blocks,
+        stem_dim=stem_dim,
+        num_frozen=num_frozen,
+        frozen_norms=frozen_norms,
+        norm_epsilon=norm_epsilon,
+        pyramid_dim=pyramid_dim,
+        anchor_sizes=anchor_sizes,
+        num_classes=num_classes,
+        head_dim=head_dim,
+        aspect_ratios=aspect_ratios,
+        num_proposals=num_proposals,
+        num_training_proposals=num_training_proposals,
+        proposal_options=proposal_options,
+        detection_options=detection_options,
+        max_detections=max_detections,
+        score_threshold=score_threshold,
+        iou_threshold=iou_threshold,
+        bounding_box_format=bounding_box_format,
+        seed=seed,
+    )
     return Detector(images, detections, name=name)
 
 
 @registered(CARDS["mask_rcnn"])
 @with_sizes({"resnet50": VARIANTS["resnet50"]})
-@takes_options
+@described_as(build_faster_rcnn)
 def build_mask_rcnn(
     variant: str = "resnet50",
     *,
+    image_size: int | tuple[int, int] = 800,
+    num_classes: int = 90,
+    stem_dim: int = 64,
     num_blocks: Sequence[int] = FROM_VARIANT,
+    num_frozen: Index = 2,
+    frozen_norms: bool = True,
+    norm_epsilon: Epsilon = 1e-5,
+    pyramid_dim: int = 256,
+    head_dim: int = 1024,
+    anchor_sizes: Sequence[float] = (32, 64, 128, 256, 512),
+    aspect_ratios: Sequence[float] = (0.5, 1.0, 2.0),
+    num_proposals: int = 1000,
+    num_training_proposals: int = 2000,
+    proposal_options: dict[str, Any] | None = None,
+    detection_options: dict[str, Any] | None = None,
+    max_detections: int = 100,
+    score_threshold: float = 0.05,
+    iou_threshold: float = 0.5,
+    bounding_box_format: BoxFormat = "xyxy",
+    seed: Seed = None,
     mask_dim: int = 256,
     num_mask_layers: int = 4,
     aligned_masks: bool = True,
     name: str = "mask_rcnn",
-    **options: Unpack[_PyramidOptions],
 ) -> Detector:
     """A Faster R-CNN that predicts a mask of 28 × 28 values for each detection.
 
     Args:
         variant: Only `"resnet50"`.
-        num_blocks: Bottlenecks of each stage of the ResNet.
         mask_dim: Channels of the mask head.
         num_mask_layers: Convolutions of the mask head.
         aligned_masks: Whether pixel i of a ground-truth mask lies at i + ½ when the
             mask is cropped to the box, which is exact, or at i, as in torchvision. Pass
             it on as `aligned` to `ops.paste_masks` and as `aligned_masks` to
             `DetectionScores` and `plot_detections`. The weights fit either.
-        name: Name of the model.
 
     Returns:
         A `Detector` as from `build_faster_rcnn`, with a further output, `masks`
@@ -359,7 +376,26 @@ def build_mask_rcnn(
         He et al. 2017, "Mask R-CNN" (arXiv:1703.06870).
     """
     images, detections, maps, layers = _detect_on_pyramid(
-        num_blocks=num_blocks, **options
+        image_size=image_size,
+        num_blocks=num_blocks,
+        stem_dim=stem_dim,
+        num_frozen=num_frozen,
+        frozen_norms=frozen_norms,
+        norm_epsilon=norm_epsilon,
+        pyramid_dim=pyramid_dim,
+        anchor_sizes=anchor_sizes,
+        num_classes=num_classes,
+        head_dim=head_dim,
+        aspect_ratios=aspect_ratios,
+        num_proposals=num_proposals,
+        num_training_proposals=num_training_proposals,
+        proposal_options=proposal_options,
+        detection_options=detection_options,
+        max_detections=max_detections,
+        score_threshold=score_threshold,
+        iou_threshold=iou_threshold,
+        bounding_box_format=bounding_box_format,
+        seed=seed,
     )
     selector, pooling = layers["detections"], layers["roi_pooling"]
     num_logits = layers["class_logits"].units
@@ -377,7 +413,7 @@ def build_mask_rcnn(
 
 @registered(CARDS["faster_rcnn_vgg16"])
 @checks_arguments
-@takes_options
+@described_as(_detect)
 def build_faster_rcnn_vgg16(
     variant: str = "vgg16",
     *,
@@ -385,14 +421,21 @@ def build_faster_rcnn_vgg16(
     num_classes: int = 20,
     hidden_dims: Sequence[int] = (64, 128, 256, 512, 512),
     num_convs: Sequence[int] = (2, 2, 3, 3, 3),
-    num_frozen: int = 2,
+    num_frozen: Index = 2,
     head_dim: int = 4096,
-    dropout: float = 0.5,
+    dropout: Probability = 0.5,
     anchor_sizes: Sequence[float] = (128, 256, 512),
+    aspect_ratios: Sequence[float] = (0.5, 1.0, 2.0),
     num_proposals: int = 300,
+    num_training_proposals: int = 2000,
+    proposal_options: dict[str, Any] | None = None,
+    detection_options: dict[str, Any] | None = None,
+    max_detections: int = 100,
+    score_threshold: float = 0.05,
     iou_threshold: float = 0.3,
+    bounding_box_format: BoxFormat = "xyxy",
+    seed: Seed = None,
     name: str = "faster_rcnn_vgg16",
-    **options: Unpack[_DetectorOptions],
 ) -> Detector:
     """The detector of the paper: one map of a VGG16, and RoI pooling.
 
@@ -402,16 +445,11 @@ def build_faster_rcnn_vgg16(
     Args:
         variant: Only `"vgg16"`.
         image_size: In pixels: one number, or (rows, columns).
-        num_classes: C, without the background.
         hidden_dims: Channels of each stage of the VGG.
         num_convs: Convolutions of each stage.
         num_frozen: Stages that are not trained.
-        head_dim: Units of the two fully connected layers.
         dropout: Dropout after each of them.
         anchor_sizes: √(w h) of the anchors of the map, in pixels.
-        num_proposals: Proposals that are classified.
-        iou_threshold: IoU with a better box of the same class above which a box is left
-            out.
         name: Name of the model.
 
     Returns:
@@ -444,9 +482,16 @@ def build_faster_rcnn_vgg16(
         detection_defaults={"num_samples": 128},
         num_classes=num_classes,
         head_dim=head_dim,
+        aspect_ratios=aspect_ratios,
         num_proposals=num_proposals,
+        num_training_proposals=num_training_proposals,
+        proposal_options=proposal_options,
+        detection_options=detection_options,
+        max_detections=max_detections,
+        score_threshold=score_threshold,
         iou_threshold=iou_threshold,
-        **options,
+        bounding_box_format=bounding_box_format,
+        seed=seed,
     )
     model = Detector(images, detections, name=name)
     for stage in range(num_frozen):

@@ -25,6 +25,7 @@ import numpy as np
 from keras import ops
 from keras.layers import MaxPooling2D, UpSampling2D
 
+from keras_attn.checks.argument_types import Seed
 from keras_attn.checks.arguments import check_positive
 from keras_attn.checks.indices import known_values
 from keras_attn.kernels.replicas import mean_loss
@@ -93,7 +94,7 @@ def build_dvae(
     temperature_steps: int = 150_000,
     kl_weight: float = 6.6,
     kl_steps: int = 5_000,
-    seed: int | None = None,
+    seed: Seed = None,
     name: str = "dvae",
 ) -> "DVAE":
     """An encoder to codes and a decoder, trained together through relaxed codes.

@@ -15,15 +15,21 @@ None, `minimum_image_size` comes first.
 
 import math
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Annotated, Any, Literal
 
 import keras
 from keras import ops
 from keras.layers import ZeroPadding2D
 
-from keras_attn.checks.argument_types import AnySize
+from keras_attn.checks.argument_types import (
+    AnySize,
+    Epsilon,
+    Index,
+    MayBeEmpty,
+    Probability,
+)
 from keras_attn.checks.arguments import check_positive
-from keras_attn.docstrings.options import takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import Conv2D, CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
@@ -33,7 +39,7 @@ from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     with_sizes,
 )
-from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
+from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.images import (
@@ -110,10 +116,10 @@ def build_fcn_vgg(
     weights_from: keras.Model | None = None,
     hidden_dims: Sequence[int] = FROM_VARIANT,
     num_convs: Sequence[int] = FROM_VARIANT,
-    fully_connected_dims: Sequence[int] = FROM_VARIANT,
-    skips: Sequence[int] = FROM_VARIANT,
+    fully_connected_dims: Annotated[Sequence[int], MayBeEmpty()] = FROM_VARIANT,
+    skips: Annotated[Sequence[Index], MayBeEmpty()] = FROM_VARIANT,
     num_channels: int = 3,
-    dropout: float = 0.5,
+    dropout: Probability = 0.5,
     name: str = "fcn_vgg",
 ) -> Functional:
     """VGG16 whose fully connected layers are convolutions, with skips and upsampling.
@@ -265,18 +271,23 @@ def _copy_weights(source, model):
 
 @registered(CARDS["resnet"])
 @with_sizes(VARIANTS["resnet"])
-@takes_options
+@described_as(resnet)
 def build_fcn_resnet(
     variant: str = "50",
     *,
     image_size: AnySize = None,
     num_classes: int = 21,
     auxiliary_head: bool = True,
-    dilated_stages: Sequence[int] = (2, 3),
+    stem_dim: int = FROM_VARIANT,
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    block: Literal["basic", "bottleneck"] = FROM_VARIANT,
+    dilated_stages: Annotated[Sequence[Index], MayBeEmpty()] = (2, 3),
     num_channels: int = 3,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
+    norm_epsilon: Epsilon = 1e-5,
+    frozen_norms: bool = False,
+    num_frozen: Index = 0,
     name: str = "fcn_resnet",
-    **backbone: Unpack[ResNetOptions],
 ) -> Functional:
     """A dilated ResNet, a head of two convolutions, and bilinear upsampling.
 
@@ -310,7 +321,16 @@ def build_fcn_resnet(
     """
     check_positive("num_classes", num_classes)
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
-    *maps, last = resnet(hidden, dilated_stages=dilated_stages, **backbone).values()
+    *maps, last = resnet(
+        hidden,
+        stem_dim=stem_dim,
+        num_blocks=num_blocks,
+        block=block,
+        dilated_stages=dilated_stages,
+        norm_epsilon=norm_epsilon,
+        frozen_norms=frozen_norms,
+        num_frozen=num_frozen,
+    ).values()
     logits = _head(last, images, num_classes, dropout, "head", "")
     if not auxiliary_head:
         return Functional(images, logits, name=name)
@@ -318,7 +338,7 @@ def build_fcn_resnet(
         raise ValueError(
             "`auxiliary_head` needs a stage before the last: add one, or pass "
             f"auxiliary_head=False. Received: auxiliary_head={auxiliary_head}, "
-            f"num_blocks={backbone.get('num_blocks')}"
+            f"num_blocks={num_blocks}"
         )
     inner = maps[-1]
     auxiliary = _head(inner, images, num_classes, dropout, "auxiliary", "auxiliary_")

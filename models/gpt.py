@@ -26,7 +26,7 @@ import math
 import keras
 from keras import ops
 
-from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.decoding import IncrementalPair
 from keras_attn.docstrings.options import described_as
 from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
@@ -46,7 +46,7 @@ from keras_attn.models.catalog.variants import (
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
-from keras_attn.models.parts.encoder import EncoderOptions
+from keras_attn.models.parts.encoder import text_encoder
 from keras_attn.models.parts.functional import (
     DOCUMENTS,
     Functional,
@@ -165,7 +165,7 @@ CARDS = {
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@described_as(EncoderOptions)
+@described_as(text_encoder)
 def build_gpt(
     variant: str = "gpt2_small",
     *,
@@ -179,9 +179,9 @@ def build_gpt(
     norm_first: bool = FROM_VARIANT,
     window: int | None = FROM_VARIANT,
     activation: Activation = gelu_tanh,
-    layer_norm_epsilon: float = 1e-5,
-    dropout: float = 0.1,
-    attention_dropout: float = 0.1,
+    layer_norm_epsilon: Epsilon = 1e-5,
+    dropout: Probability = 0.1,
+    attention_dropout: Probability = 0.1,
     name: str = "gpt",
 ) -> "GPT":
     """Token and position embeddings, then causal blocks; the embeddings are tied.
@@ -422,7 +422,7 @@ def build_gpt_classifier(
     model: heads.Encoder = "gpt2_small",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "gpt_classifier",
 ) -> Functional:
     """Classifies a text by the features of its last token.
@@ -452,7 +452,7 @@ def build_gpt_token_classifier(
     model: heads.Encoder = "gpt2_small",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "gpt_token_classifier",
 ) -> Functional:
     """Classifies each token, given the tokens before it: logits (B, T, C).

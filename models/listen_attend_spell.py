@@ -30,6 +30,7 @@ from typing import Any
 
 import keras
 
+from keras_attn.checks.argument_types import Index
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
 from keras_attn.models.catalog.registry import model_cards, registered
@@ -89,7 +90,7 @@ def build_listen_attend_spell(
     vocabulary_size: int = FROM_VARIANT,
     num_mels: int = FROM_VARIANT,
     listener_dim: int = FROM_VARIANT,
-    num_pyramid_layers: int = FROM_VARIANT,
+    num_pyramid_layers: Index = FROM_VARIANT,
     embedding_dim: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
     num_layers: int = FROM_VARIANT,

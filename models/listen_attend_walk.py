@@ -36,6 +36,7 @@ import keras
 from keras import ops
 from keras.layers import Add, Concatenate, LSTMCell
 
+from keras_attn.checks.argument_types import Probability
 from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, Dense, Embedding
@@ -94,7 +95,7 @@ def build_listen_attend_walk(
     embedding_dim: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
     attention_dim: int = FROM_VARIANT,
-    dropout: float = FROM_VARIANT,
+    dropout: Probability = FROM_VARIANT,
     return_attention_scores: bool = False,
     name: str = "listen_attend_walk",
 ) -> "ListenAttendWalk":

@@ -17,7 +17,7 @@ import functools
 
 import keras
 
-from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.argument_types import Activation, Epsilon
 from keras_attn.checks.arguments import check_pair
 from keras_attn.layers import (
     ClassToken,
@@ -96,7 +96,7 @@ def build_mae(
     decoder_mlp_dim: int = FROM_VARIANT,
     num_channels: int = 3,
     activation: Activation = "gelu",
-    layer_norm_epsilon: float = 1e-6,
+    layer_norm_epsilon: Epsilon = 1e-6,
     qkv_bias: bool = True,
     name: str = "mae",
 ) -> Functional:

@@ -8,16 +8,16 @@ is None, `minimum_image_size` comes first.
 """
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Annotated, Literal
 
 from keras import ops
 
-from keras_attn.checks.argument_types import AnySize
-from keras_attn.docstrings.options import takes_options
+from keras_attn.checks.argument_types import AnySize, Epsilon, Index, MayBeEmpty
+from keras_attn.docstrings.options import described_as
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import with_sizes
-from keras_attn.models.parts.backbones.resnet import ResNetOptions, resnet
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
@@ -50,17 +50,22 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(resnet)
 def build_resnet(
     variant: str = "50",
     *,
     image_size: AnySize = 224,
     num_classes: int = 1000,
     include_top: bool = True,
-    dilated_stages: Sequence[int] = (),
+    stem_dim: int = FROM_VARIANT,
+    num_blocks: Sequence[int] = FROM_VARIANT,
+    block: Literal["basic", "bottleneck"] = FROM_VARIANT,
+    dilated_stages: Annotated[Sequence[Index], MayBeEmpty()] = (),
     num_channels: int = 3,
+    norm_epsilon: Epsilon = 1e-5,
+    frozen_norms: bool = False,
+    num_frozen: Index = 0,
     name: str = "resnet",
-    **backbone: Unpack[ResNetOptions],
 ) -> Functional:
     """A 7 × 7 convolution and stages of blocks, each halving rows and columns.
 
@@ -92,7 +97,16 @@ def build_resnet(
         (arXiv:1512.03385).
     """
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
-    maps = resnet(hidden, dilated_stages=dilated_stages, **backbone)
+    maps = resnet(
+        hidden,
+        stem_dim=stem_dim,
+        num_blocks=num_blocks,
+        block=block,
+        dilated_stages=dilated_stages,
+        norm_epsilon=norm_epsilon,
+        frozen_norms=frozen_norms,
+        num_frozen=num_frozen,
+    )
     *_, last = maps.values()
     pooled = ops.mean(last, axis=(1, 2))
     if include_top:

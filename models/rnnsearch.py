@@ -22,13 +22,14 @@ Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
 `readout_dropout`, `logits`. `incremental()` finds them by these names.
 """
 
-from typing import Literal, Unpack
+from typing import Literal
 
 import keras
 
+from keras_attn.checks.argument_types import Probability
 from keras_attn.checks.arguments import check_choice
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import (
     AdditiveAttention,
     AttentionRNN,
@@ -76,17 +77,20 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(recurrent.embedding_layers)
 def build_rnnsearch(
     variant: str = "50",
     *,
+    source_vocabulary_size: int = FROM_VARIANT,
+    target_vocabulary_size: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
     attention_dim: int = FROM_VARIANT,
     maxout_dim: int = FROM_VARIANT,
     score: Literal["additive"] | Score = "additive",
+    dropout: Probability = 0.0,
     return_attention_scores: bool = False,
     name: str = "rnnsearch",
-    **options: Unpack[recurrent.EmbeddingOptions],
 ) -> "RNNSearch":
     """A bidirectional GRU encoder, and a GRU decoder that attends to its states.
 
@@ -121,7 +125,9 @@ def build_rnnsearch(
         attention = AdditiveAttention(attention_dim, name="attention")
     else:
         attention = DotProductAttention(score, name="attention")
-    embedding_layers = recurrent.embedding_layers(**options)
+    embedding_layers = recurrent.embedding_layers(
+        source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
+    )
     layers = by_name(
         [
             *embedding_layers,

@@ -17,11 +17,11 @@ Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.
 
 import functools
 from collections.abc import Sequence
-from typing import Unpack
 
 from keras import ops
 
-from keras_attn.docstrings.options import described_as, takes_options
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import Embedding, LearnedPositionEmbedding
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
@@ -33,11 +33,7 @@ from keras_attn.models.catalog.variants import (
     with_sizes,
 )
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import (
-    EncoderOptions,
-    first_token,
-    text_encoder,
-)
+from keras_attn.models.parts.encoder import first_token, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.ops import token_positions
@@ -71,15 +67,21 @@ _FIRST_ROW = 2
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(text_encoder)
 def build_roberta(
     variant: str = "base",
     *,
     vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
     max_sequence_length: int = FROM_VARIANT,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: Epsilon = FROM_VARIANT,
+    dropout: Probability = 0.1,
+    attention_dropout: Probability = 0.1,
     name: str = "roberta",
-    **options: Unpack[EncoderOptions],
 ) -> Functional:
     """Token and position embeddings, then N post-norm encoder blocks.
 
@@ -122,7 +124,18 @@ def build_roberta(
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
     )(ops.add(tokens, segments), positions)
-    return text_encoder(inputs, embeddings, name, **options)
+    return text_encoder(
+        inputs,
+        embeddings,
+        name,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+    )
 
 
 @described_as(heads.masked_lm)
@@ -157,7 +170,7 @@ def build_roberta_classifier(
     encoder: Encoder = "base",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "roberta_classifier",
 ) -> Functional:
     """Classifies a sentence or a pair: logits (B, C).
@@ -184,7 +197,7 @@ def build_roberta_token_classifier(
     encoder: Encoder = "base",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "roberta_token_classifier",
 ) -> Functional:
     """Classifies each token; see `build_bert_token_classifier`."""
@@ -196,7 +209,7 @@ def build_roberta_token_classifier(
 def build_roberta_span_qa(
     encoder: Encoder = "base",
     *,
-    dropout: float = 0.0,
+    dropout: Probability = 0.0,
     name: str = "roberta_span_qa",
 ) -> Functional:
     """Predicts the start and the end of an answer; see `build_bert_span_qa`."""

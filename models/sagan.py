@@ -23,6 +23,7 @@ from keras.layers import (
     UpSampling2D,
 )
 
+from keras_attn.checks.argument_types import Index
 from keras_attn.checks.arguments import check_positive
 from keras_attn.docstrings.options import described_as
 from keras_attn.layers import (
@@ -227,7 +228,7 @@ def build_cnn_self_attention(
     image_size: int | tuple[int, int] = FROM_VARIANT,
     num_classes: int = 10,
     hidden_dims: Sequence[int] = FROM_VARIANT,
-    attention_stage: int = FROM_VARIANT,
+    attention_stage: Index = FROM_VARIANT,
     num_channels: int = 3,
     name: str = "cnn_self_attention",
 ) -> Functional:

@@ -19,14 +19,13 @@ Layers: `source_embedding`, `source_dropout`, `target_embedding`, `target_dropou
 `incremental()` finds them by these names.
 """
 
-from typing import Unpack
-
 import keras
 from keras import ops
 from keras.layers import LSTMCell
 
+from keras_attn.checks.argument_types import Probability
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import AttentionRNN, Dense, DotProductAttention
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
@@ -89,14 +88,17 @@ CARDS = {
 
 @registered(CARDS["seq2seq_sutskever"])
 @with_sizes(VARIANTS["seq2seq_sutskever"])
-@takes_options
+@described_as(recurrent.embedding_layers)
 def build_seq2seq_sutskever(
     variant: str = "base",
     *,
+    source_vocabulary_size: int = FROM_VARIANT,
+    target_vocabulary_size: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
     num_layers: int = FROM_VARIANT,
+    dropout: Probability = 0.0,
     name: str = "seq2seq_sutskever",
-    **options: Unpack[recurrent.EmbeddingOptions],
 ) -> "SutskeverSeq2Seq":
     """Stacked LSTMs: the encoder's last states are the decoder's initial states.
 
@@ -118,7 +120,9 @@ def build_seq2seq_sutskever(
         Sutskever, Vinyals, Le 2014, "Sequence to Sequence Learning with Neural
         Networks" (arXiv:1409.3215).
     """
-    layers = recurrent.embedding_layers(**options)
+    layers = recurrent.embedding_layers(
+        source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
+    )
     for side in ("encoder", "decoder"):
         for index in range(num_layers):
             cell = LSTMCell(hidden_dim, name=f"{side}_{index}_cell")
@@ -186,14 +190,17 @@ class SutskeverSeq2Seq(Functional):
 
 @registered(CARDS["seq2seq_context"])
 @with_sizes(VARIANTS["seq2seq_context"])
-@takes_options
+@described_as(recurrent.embedding_layers)
 def build_seq2seq_context(
     variant: str = "base",
     *,
+    source_vocabulary_size: int = FROM_VARIANT,
+    target_vocabulary_size: int = FROM_VARIANT,
+    embedding_dim: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
     maxout_dim: int = FROM_VARIANT,
+    dropout: Probability = 0.0,
     name: str = "seq2seq_context",
-    **options: Unpack[recurrent.EmbeddingOptions],
 ) -> "ContextSeq2Seq":
     """One fixed context: `c = h_S`, `s_0 = tanh(W c)`, `s_t = g(y_{t-1}, s_{t-1}, c)`.
 
@@ -216,7 +223,9 @@ def build_seq2seq_context(
         Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder
         for Statistical Machine Translation" (arXiv:1406.1078).
     """
-    embedding_layers = recurrent.embedding_layers(**options)
+    embedding_layers = recurrent.embedding_layers(
+        source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
+    )
     layers = by_name(
         [
             *embedding_layers,

@@ -29,6 +29,7 @@ import keras
 from keras import ops
 from keras.layers import GlobalAveragePooling1D, LSTMCell
 
+from keras_attn.checks.argument_types import Probability
 from keras_attn.checks.arguments import check_fraction
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dense, Dropout, Embedding
@@ -76,7 +77,7 @@ def build_caption_show_and_tell(
     vocabulary_size: int = FROM_VARIANT,
     embedding_dim: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
-    dropout: float = FROM_VARIANT,
+    dropout: Probability = FROM_VARIANT,
     image_as: Literal["first_word", "context"] = "first_word",
     name: str = "show_and_tell",
 ) -> "ShowAndTell":

@@ -19,6 +19,7 @@ Layers: those above, and `word_dropout`, `flat_glimpses`, `evidence`,
 import keras
 from keras.layers import Activation, Concatenate, LSTMCell, Reshape, UnitNormalization
 
+from keras_attn.checks.argument_types import Probability
 from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import Dense, Embedding, GlimpseAttention
 from keras_attn.layers.dropout import Dropout
@@ -70,7 +71,7 @@ def build_vqa_show_ask_attend_answer(
     num_answers: int = FROM_VARIANT,
     grid_size: int | tuple[int, int] = FROM_VARIANT,
     feature_dim: int = FROM_VARIANT,
-    dropout: float = 0.5,
+    dropout: Probability = 0.5,
     return_attention_scores: bool = False,
     name: str = "show_ask_attend_answer",
 ) -> Functional:

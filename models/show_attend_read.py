@@ -22,12 +22,13 @@ in each stage `stage_0_pooling`, `stage_0_block_0_0_conv`, `…_0_norm`, `…_1_
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 from keras.layers import LSTMCell, MaxPooling2D
 
+from keras_attn.checks.argument_types import MayBeEmpty
 from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention2D, ColumnMask, Embedding
@@ -84,7 +85,7 @@ def build_show_attend_read(
     vocabulary_size: int = FROM_VARIANT,
     image_size: int | tuple[int, int | None] = FROM_VARIANT,
     num_channels: int = 3,
-    stem_dims: Sequence[int] = FROM_VARIANT,
+    stem_dims: Annotated[Sequence[int], MayBeEmpty()] = FROM_VARIANT,
     hidden_dims: Sequence[int] = FROM_VARIANT,
     num_blocks: Sequence[int] = FROM_VARIANT,
     num_layers: int = FROM_VARIANT,

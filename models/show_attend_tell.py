@@ -35,6 +35,7 @@ import keras
 from keras import ops
 from keras.layers import Add, GlobalAveragePooling1D, LSTMCell
 
+from keras_attn.checks.argument_types import Probability, Seed
 from keras_attn.decoding import IncrementalPair
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import (
@@ -95,14 +96,14 @@ def build_caption_show_attend_tell(
     hidden_dim: int = FROM_VARIANT,
     attention_dim: int = FROM_VARIANT,
     initial_dim: int = FROM_VARIANT,
-    dropout: float = FROM_VARIANT,
+    dropout: Probability = FROM_VARIANT,
     attention: Literal["soft", "hard"] = "soft",
     coverage_weight: float = 1.0,
     reinforce_weight: float = 0.1,
     entropy_weight: float = 0.01,
     mean_rate: float = 0.5,
     inference: Inference = "mean",
-    seed: int | None = None,
+    seed: Seed = None,
     return_attention_scores: bool = False,
     name: str = "show_attend_tell",
 ) -> "ShowAttendTell":

@@ -15,10 +15,9 @@ Layers: as in `build_clip`, with `probe_pooling` instead of `class_token` and
 """
 
 import functools
-from typing import Unpack
 
-from keras_attn.checks.argument_types import Activation
-from keras_attn.docstrings.options import takes_options
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import Dense, ProbePooling, SimilarityLogits
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
@@ -27,7 +26,6 @@ from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.models.parts.dual_encoder import (
     DualEncoder,
-    TowerOptions,
     add_positions,
     block_options,
     dual_encoder,
@@ -62,7 +60,7 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(text_tower)
 def build_siglip(
     variant: str = "base_patch16_224",
     *,
@@ -73,10 +71,17 @@ def build_siglip(
     num_heads: int = FROM_VARIANT,
     mlp_dim: int = FROM_VARIANT,
     num_channels: int = 3,
+    vocabulary_size: int = FROM_VARIANT,
+    max_sequence_length: int = FROM_VARIANT,
+    text_num_layers: int = FROM_VARIANT,
+    text_hidden_dim: int = FROM_VARIANT,
+    text_num_heads: int = FROM_VARIANT,
+    text_mlp_dim: int = FROM_VARIANT,
     activation: Activation = gelu_tanh,
-    layer_norm_epsilon: float = 1e-6,
+    layer_norm_epsilon: Epsilon = 1e-6,
+    dropout: Probability = 0.0,
+    attention_dropout: Probability = 0.0,
     name: str = "siglip",
-    **towers: Unpack[TowerOptions],
 ) -> DualEncoder:
     """CLIP with a loss of its own for each pair, and without masks.
 
@@ -97,6 +102,8 @@ def build_siglip(
         num_channels: Channels of the images.
         activation: Activation of the feed-forward networks.
         layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of an embedding or a sub-layer.
+        attention_dropout: Probability of dropping an attention probability.
         name: Name of the model.
 
     Returns:
@@ -106,13 +113,13 @@ def build_siglip(
         Zhai et al. 2023, "Sigmoid Loss for Language Image Pre-Training"
         (arXiv:2303.15343).
     """
-    options = block_options(activation, layer_norm_epsilon, **towers)
+    options = block_options(activation, layer_norm_epsilon, dropout, attention_dropout)
     norm = functools.partial(LayerNormalization, epsilon=layer_norm_epsilon)
     images = image_input(image_size, num_channels)
     # The published model of 384 pixels has 27 patches of 14, and crops the rest.
     hidden = embed_patches(images, hidden_dim, patch_size, padding="valid")
     hidden = add_positions(hidden, "", hidden_dim**-0.5)
-    hidden = Dropout(options["dropout"], name="embeddings_dropout")(hidden)
+    hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
     hidden = transformer_blocks(hidden, "", num_layers, num_heads, mlp_dim, options)
     hidden = norm(name="final_norm")(hidden)
     image_embeddings = ProbePooling(
@@ -123,7 +130,16 @@ def build_siglip(
         name="probe_pooling",
     )(hidden)
 
-    token_ids, hidden = text_tower(options, causal=False, **towers)
+    token_ids, hidden = text_tower(
+        options,
+        causal=False,
+        vocabulary_size=vocabulary_size,
+        max_sequence_length=max_sequence_length,
+        text_num_layers=text_num_layers,
+        text_hidden_dim=text_hidden_dim,
+        text_num_heads=text_num_heads,
+        text_mlp_dim=text_mlp_dim,
+    )
     text_embeddings = Dense(hidden_dim, name="text_projection")(hidden[:, -1])
 
     similarity = SimilarityLogits(

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from keras import ops
 
-from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
@@ -73,11 +73,11 @@ def build_swin(
     mlp_ratio: float = 4,
     num_channels: int = 3,
     activation: Activation = "gelu",
-    layer_norm_epsilon: float = 1e-5,
+    layer_norm_epsilon: Epsilon = 1e-5,
     attention_bias: bool = True,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-    stochastic_depth: float = 0.1,
+    dropout: Probability = 0.0,
+    attention_dropout: Probability = 0.0,
+    stochastic_depth: Probability = 0.1,
     name: str = "swin",
 ) -> Functional:
     """Small patches, then stages of Swin blocks, each halving rows and columns.

@@ -16,13 +16,13 @@ them by these names.
 
 import functools
 import math
-from typing import Unpack
 
 import keras
 from keras import ops
 
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import SinusoidalPositionEmbedding
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
@@ -69,15 +69,22 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(cross_decoder.block_stack)
 def build_transformer(
     variant: str = "base",
     *,
     vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
-    dropout: float = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    norm_first: bool = False,
+    activation: Activation = "relu",
+    layer_norm_epsilon: Epsilon = 1e-6,
+    dropout: Probability = FROM_VARIANT,
+    attention_dropout: Probability = 0.0,
+    mlp_dropout: Probability = 0.0,
     name: str = "transformer",
-    **options: Unpack[cross_decoder.StackOptions],
 ) -> "Transformer":
     """Encoder and decoder blocks; one embedding matrix for both sides and the output.
 
@@ -106,7 +113,18 @@ def build_transformer(
     ]
     for side in ("encoder", "decoder"):
         layers.append(Dropout(dropout, name=f"{side}_dropout"))
-        layers += cross_decoder.block_stack(side, dropout=dropout, **options)
+        layers += cross_decoder.block_stack(
+            side,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            mlp_dim=mlp_dim,
+            norm_first=norm_first,
+            activation=activation,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            mlp_dropout=mlp_dropout,
+        )
     layers = by_name(layers)
     inputs = sequence_inputs("token_ids", "padding_mask", "decoder_token_ids")
     memory, memory_mask = _encode(layers, inputs)

@@ -22,15 +22,15 @@ blocks are pre-norm. `incremental()` finds them by these names.
 """
 
 import math
-from typing import Any, Unpack
+from typing import Any
 
 import keras
 from keras import ops
 from keras.layers import Rescaling, Reshape
 
-from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import described_as, takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import (
     Dense,
     LearnedPositionEmbedding,
@@ -50,7 +50,7 @@ from keras_attn.models.catalog.variants import (
 from keras_attn.models.parts.backbones.feature_grid import grid_input, read_grid
 from keras_attn.models.parts.decoders import cross_decoder
 from keras_attn.models.parts.decoders.incremental import check_cache_length
-from keras_attn.models.parts.encoder import EncoderOptions
+from keras_attn.models.parts.encoder import text_encoder
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -109,7 +109,7 @@ CARDS = {
 
 @registered(CARDS["cnn"])
 @with_sizes(VARIANTS["cnn"])
-@takes_options
+@described_as(cross_decoder.block_stack)
 def build_caption_cnn_transformer(
     variant: str = "base",
     *,
@@ -117,11 +117,18 @@ def build_caption_cnn_transformer(
     grid_size: int | tuple[int, int] = FROM_VARIANT,
     feature_dim: int = FROM_VARIANT,
     vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
-    dropout: float = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    norm_first: bool = False,
+    activation: Activation = "relu",
+    layer_norm_epsilon: Epsilon = 1e-6,
+    dropout: Probability = FROM_VARIANT,
+    attention_dropout: Probability = 0.0,
+    mlp_dropout: Probability = 0.0,
     return_attention_scores: bool = False,
     name: str = "caption_cnn_transformer",
-    **options: Unpack[cross_decoder.StackOptions],
 ) -> "TransformerCaptioner":
     """The Transformer, with the locations of a convolutional map as its source.
 
@@ -171,7 +178,18 @@ def build_caption_cnn_transformer(
         Dropout(dropout, name="caption_dropout"),
     ]
     for side in ("encoder", "decoder"):
-        layers += cross_decoder.block_stack(side, dropout=dropout, **options)
+        layers += cross_decoder.block_stack(
+            side,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            mlp_dim=mlp_dim,
+            norm_first=norm_first,
+            activation=activation,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            mlp_dropout=mlp_dropout,
+        )
     layers = by_name(layers)
     memory = _encode_map(layers, grid)
     return _connect(inputs, memory, layers, return_attention_scores, name)
@@ -179,7 +197,7 @@ def build_caption_cnn_transformer(
 
 @registered(CARDS["vit"])
 @with_sizes(VARIANTS["vit"])
-@described_as(EncoderOptions)
+@described_as(text_encoder)
 def build_caption_vit_transformer(
     variant: str = "base_patch16_gpt2_small",
     *,
@@ -191,9 +209,9 @@ def build_caption_vit_transformer(
     mlp_dim: int = FROM_VARIANT,
     max_sequence_length: int = FROM_VARIANT,
     activation: Activation = gelu_tanh,
-    layer_norm_epsilon: float = 1e-5,
-    dropout: float = 0.1,
-    attention_dropout: float = 0.1,
+    layer_norm_epsilon: Epsilon = 1e-5,
+    dropout: Probability = 0.1,
+    attention_dropout: Probability = 0.1,
     return_attention_scores: bool = False,
     name: str = "caption_vit_transformer",
 ) -> "TransformerCaptioner":

@@ -17,13 +17,13 @@ backbone: the layers of the backbone, and for each halving, starting from the la
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 from keras import ops
 from keras.layers import Concatenate, MaxPooling2D, ReLU, UpSampling2D
 
-from keras_attn.checks.argument_types import AnySize
+from keras_attn.checks.argument_types import AnySize, MayBeEmpty, Probability
 from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.layers import (
     Conv2D,
@@ -78,8 +78,8 @@ def build_unet(
     hidden_dims: Sequence[int] = FROM_VARIANT,
     padding: Padding = FROM_VARIANT,
     num_channels: int = FROM_VARIANT,
-    dropout: float = FROM_VARIANT,
-    decoder_dims: Sequence[int] | None = None,
+    dropout: Probability = FROM_VARIANT,
+    decoder_dims: Annotated[Sequence[int], MayBeEmpty()] | None = None,
     skip_layers: Sequence[str] | None = None,
     name: str = "unet",
 ) -> Functional:

@@ -9,11 +9,12 @@ None, `minimum_image_size` comes first.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from keras import ops
 from keras.layers import Flatten
 
-from keras_attn.checks.argument_types import AnySize
+from keras_attn.checks.argument_types import AnySize, MayBeEmpty, Probability
 from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import Dense
 from keras_attn.layers.dropout import Dropout
@@ -49,9 +50,9 @@ def build_vgg(
     include_top: bool = True,
     hidden_dims: Sequence[int] = FROM_VARIANT,
     num_convs: Sequence[int] = FROM_VARIANT,
-    fully_connected_dims: Sequence[int] = FROM_VARIANT,
+    fully_connected_dims: Annotated[Sequence[int], MayBeEmpty()] = FROM_VARIANT,
     num_channels: int = 3,
-    dropout: float = 0.5,
+    dropout: Probability = 0.5,
     name: str = "vgg",
 ) -> Functional:
     """Stages of 3 × 3 convolutions with max pooling, then fully connected layers.

@@ -26,19 +26,26 @@ Layers: BERT's `token_embedding` … `block_11`; `global_region`, `region_embedd
 """
 
 import functools
-from typing import Literal, Unpack
+from collections.abc import Sequence
+from typing import Literal
 
 import keras
 from keras import ops
 
+from keras_attn.checks.argument_types import (
+    Activation,
+    Epsilon,
+    Index,
+    Probability,
+)
 from keras_attn.checks.arguments import check_choice, check_fraction, check_positive
-from keras_attn.docstrings.options import described_as, takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import Dense, GlobalRegion
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -49,8 +56,8 @@ from keras_attn.models.parts.heads import (
     logits_layer,
 )
 from keras_attn.models.parts.two_streams import (
+    SIZES,
     Fusion,
-    TwoStreamOptions,
     as_region_encoder,
     check_co_layers,
     masked_region_logits,
@@ -58,27 +65,7 @@ from keras_attn.models.parts.two_streams import (
     two_streams,
 )
 
-# Lu et al. 2019, section 3.1, and the authors' `bert_base_6layer_6conect.json`.
-VARIANTS = {
-    "base": block_sizes(
-        num_layers=12,
-        hidden_dim=768,
-        num_heads=12,
-        vocabulary_size=30_522,
-        max_sequence_length=512,
-        num_segments=2,
-        layer_norm_epsilon=1e-12,
-        feature_dim=2048,
-        region_dim=1024,
-        num_region_layers=6,
-        num_region_heads=8,
-        region_mlp_dim=1024,
-        co_attention_dim=1024,
-        num_co_attention_heads=8,
-        text_co_layers=(6, 7, 8, 9, 10, 11),
-        region_co_layers=(0, 1, 2, 3, 4, 5),
-    )
-}
+VARIANTS = {"base": SIZES}
 CARDS = model_cards(
     "vilbert_{variant}",
     # The authors' 246,726,656 less twelve dense layers that their code never calls.
@@ -106,18 +93,31 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(two_streams)
 def build_vilbert(
     variant: str = "base",
     *,
     vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
     max_sequence_length: int = FROM_VARIANT,
     num_segments: int = FROM_VARIANT,
     feature_dim: int = FROM_VARIANT,
     region_dim: int = FROM_VARIANT,
+    num_region_layers: int = FROM_VARIANT,
+    num_region_heads: int = FROM_VARIANT,
+    region_mlp_dim: int = FROM_VARIANT,
+    co_attention_dim: int = FROM_VARIANT,
+    num_co_attention_heads: int = FROM_VARIANT,
+    text_co_layers: Sequence[Index] = FROM_VARIANT,
+    region_co_layers: Sequence[Index] = FROM_VARIANT,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: Epsilon = FROM_VARIANT,
+    dropout: Probability = 0.1,
+    attention_dropout: Probability = 0.1,
     name: str = "vilbert",
-    **options: Unpack[TwoStreamOptions],
 ) -> Functional:
     """Two streams of post-norm blocks, with co-attention between them.
 
@@ -150,7 +150,7 @@ def build_vilbert(
         Lu et al. 2019, "ViLBERT: Pretraining Task-Agnostic Visiolinguistic
         Representations for Vision-and-Language Tasks" (arXiv:1908.02265).
     """
-    check_co_layers(**options)
+    check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers)
     inputs = {
         **sequence_inputs("token_ids", "padding_mask", "segment_ids"),
         "region_features": keras.Input((None, feature_dim), name="region_features"),
@@ -169,7 +169,24 @@ def build_vilbert(
         embed(name="location_embedding")(locations),
     )
     outputs = two_streams(
-        words, regions, inputs["padding_mask"], region_mask, **options
+        words,
+        regions,
+        inputs["padding_mask"],
+        region_mask,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        num_region_layers=num_region_layers,
+        num_region_heads=num_region_heads,
+        region_mlp_dim=region_mlp_dim,
+        co_attention_dim=co_attention_dim,
+        num_co_attention_heads=num_co_attention_heads,
+        text_co_layers=text_co_layers,
+        region_co_layers=region_co_layers,
     )
     return Functional(inputs, outputs, name=name)
 
@@ -179,7 +196,7 @@ def build_vilbert_pretrainer(
     *,
     num_region_classes: int = 1601,
     fusion: Fusion = "multiply",
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "vilbert_pretrainer",
 ) -> Functional:
     """The three pre-training objectives: masked words, masked regions and alignment.
@@ -227,7 +244,7 @@ def build_vilbert_classifier(
     hidden_dim: int = 2048,
     head: Literal["gelu", "relu"] = "gelu",
     fusion: Fusion = "multiply",
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "vilbert_classifier",
 ) -> Functional:
     """Classifies a pair of text and image: the answers of VQA.
@@ -270,7 +287,7 @@ def build_vilbert_scorer(
     encoder: Encoder = "base",
     *,
     fusion: Fusion = "multiply",
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "vilbert_scorer",
 ) -> Functional:
     """How well a text and an image fit together, to choose among several pairs.
@@ -295,7 +312,7 @@ def build_vilbert_scorer(
 def build_vilbert_referring(
     encoder: Encoder = "base",
     *,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "vilbert_referring",
 ) -> Functional:
     """Finds the region that a phrase refers to.

@@ -17,13 +17,18 @@ Layers: `patch_embedding`, `class_token`, `position_embedding`, `embeddings_drop
 
 import functools
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypedDict, Unpack
+from typing import Annotated, Literal
 
 from keras import ops
 
-from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.argument_types import (
+    Activation,
+    Epsilon,
+    MayBeEmpty,
+    Probability,
+)
 from keras_attn.checks.arguments import check_pair
-from keras_attn.docstrings.options import Option, described_as, takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import (
     ClassToken,
     LearnedPositionEmbedding,
@@ -156,23 +161,6 @@ CARDS = {
 }
 
 
-class _BlockOptions(TypedDict, total=False):
-    """Options of the blocks, which all three builders take."""
-
-    num_heads: Annotated[int, Option(FROM_VARIANT, "Attention heads per block.")]
-    mlp_dim: Annotated[int, Option(FROM_VARIANT, "Width of the feed-forward networks.")]
-    activation: Annotated[
-        Activation, Option("gelu", "Activation of the feed-forward networks.")
-    ]
-    layer_norm_epsilon: Annotated[float, Option(1e-6, "Added to the variance.")]
-    qkv_bias: Annotated[
-        bool,
-        Option(
-            True, "Whether the projections to queries, keys and values have biases."
-        ),
-    ]
-
-
 def _encode(
     hidden,
     rates,
@@ -230,7 +218,6 @@ def _encode(
 
 @registered(CARDS["vit"])
 @with_sizes(VARIANTS["vit"])
-@takes_options
 def build_vit(
     variant: str = "base_patch16",
     *,
@@ -243,13 +230,17 @@ def build_vit(
     distillation: Literal["token", "head"] | None = None,
     num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
-    stem_dims: Sequence[int] | None = None,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
+    stem_dims: Annotated[Sequence[int], MayBeEmpty()] | None = None,
     num_channels: int = 3,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-    stochastic_depth: float = 0.0,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: Epsilon = 1e-6,
+    qkv_bias: bool = True,
+    dropout: Probability = 0.0,
+    attention_dropout: Probability = 0.0,
+    stochastic_depth: Probability = 0.0,
     name: str = "vit",
-    **options: Unpack[_BlockOptions],
 ) -> Functional:
     """Patches and a class token with learned positions, then N pre-norm blocks.
 
@@ -270,9 +261,14 @@ def build_vit(
             that token also has its own head, and the logits are the mean of both.
         num_layers: N, number of blocks.
         hidden_dim: D.
+        num_heads: Attention heads per block.
+        mlp_dim: Width of the feed-forward networks.
         stem_dims: Channels of a convolutional stem before the patches; see
             `PatchEmbedding`.
         num_channels: Channels of the images.
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
+        qkv_bias: Whether the projections to queries, keys and values have biases.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         attention_dropout: Probability of dropping an attention probability.
         stochastic_depth: Probability of skipping the sub-layers of the last block; it
@@ -306,7 +302,11 @@ def build_vit(
         num_tokens,
         dropout,
         attention_dropout=attention_dropout,
-        **options,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        qkv_bias=qkv_bias,
     )
     if include_top:
         outputs = _logits(outputs, num_classes, distillation)
@@ -315,7 +315,6 @@ def build_vit(
 
 @registered(CARDS["hybrid"])
 @with_sizes(VARIANTS["hybrid"])
-@takes_options
 @described_as(build_vit)
 def build_vit_hybrid(
     variant: str = "r50_base_patch16",
@@ -328,12 +327,16 @@ def build_vit_hybrid(
     stem_dim: int = FROM_VARIANT,
     num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
     num_channels: int = 3,
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-    stochastic_depth: float = 0.0,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: Epsilon = 1e-6,
+    qkv_bias: bool = True,
+    dropout: Probability = 0.0,
+    attention_dropout: Probability = 0.0,
+    stochastic_depth: Probability = 0.0,
     name: str = "vit_hybrid",
-    **options: Unpack[_BlockOptions],
 ) -> Functional:
     """A ViT whose patches are the positions of a ResNet's feature map.
 
@@ -366,7 +369,11 @@ def build_vit_hybrid(
         pooling,
         dropout=dropout,
         attention_dropout=attention_dropout,
-        **options,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        qkv_bias=qkv_bias,
     )
     if include_top:
         outputs = _logits(outputs, num_classes)
@@ -375,7 +382,6 @@ def build_vit_hybrid(
 
 @registered(CARDS["deit3"])
 @with_sizes(VARIANTS["deit3"])
-@takes_options
 @described_as(build_vit)
 def build_deit3(
     variant: str = "base",
@@ -387,11 +393,15 @@ def build_deit3(
     pooling: ImagePooling = "token",
     num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
     num_channels: int = 3,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: Epsilon = 1e-6,
+    qkv_bias: bool = True,
     layer_scale: float | None = 1e-6,
-    stochastic_depth: float = 0.0,
+    stochastic_depth: Probability = 0.0,
     name: str = "deit3",
-    **options: Unpack[_BlockOptions],
 ) -> Functional:
     """ViT with LayerScale, and a class token that has no position.
 
@@ -416,7 +426,11 @@ def build_deit3(
         [stochastic_depth] * num_layers,
         pooling,
         layer_scale=layer_scale,
-        **options,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        qkv_bias=qkv_bias,
     )
     if include_top:
         outputs = _logits(outputs, num_classes)

@@ -30,17 +30,23 @@ Layers: ViLBERT's without `global_region`; `orientation_embedding`,
 """
 
 import functools
-from typing import Unpack
+from collections.abc import Sequence
 
 import keras
 from keras import ops
 
+from keras_attn.checks.argument_types import (
+    Activation,
+    Epsilon,
+    Index,
+    Probability,
+)
 from keras_attn.checks.arguments import check_positive
-from keras_attn.docstrings.options import described_as, takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import Dense, Embedding
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -51,8 +57,8 @@ from keras_attn.models.parts.heads import (
     logits_layer,
 )
 from keras_attn.models.parts.two_streams import (
+    SIZES,
     Fusion,
-    TwoStreamOptions,
     as_region_encoder,
     check_co_layers,
     masked_region_logits,
@@ -62,27 +68,7 @@ from keras_attn.models.parts.two_streams import (
 from keras_attn.ops import box_locations
 
 # Majumdar et al. 2020, section 4: the sizes of ViLBERT, and paths of 8 viewpoints.
-VARIANTS = {
-    "base": block_sizes(
-        num_layers=12,
-        hidden_dim=768,
-        num_heads=12,
-        vocabulary_size=30_522,
-        max_sequence_length=512,
-        num_segments=2,
-        layer_norm_epsilon=1e-12,
-        feature_dim=2048,
-        max_path_length=8,
-        region_dim=1024,
-        num_region_layers=6,
-        num_region_heads=8,
-        region_mlp_dim=1024,
-        co_attention_dim=1024,
-        num_co_attention_heads=8,
-        text_co_layers=(6, 7, 8, 9, 10, 11),
-        region_co_layers=(0, 1, 2, 3, 4, 5),
-    )
-}
+VARIANTS = {"base": {**SIZES, "max_path_length": 8}}
 CARDS = model_cards(
     "vln_bert_{variant}",
     # 235,720,192 with our terms of a region; the published files do not show theirs.
@@ -112,19 +98,32 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(two_streams)
 def build_vln_bert(
     variant: str = "base",
     *,
     vocabulary_size: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
     max_sequence_length: int = FROM_VARIANT,
     num_segments: int = FROM_VARIANT,
     feature_dim: int = FROM_VARIANT,
     max_path_length: int = FROM_VARIANT,
     region_dim: int = FROM_VARIANT,
+    num_region_layers: int = FROM_VARIANT,
+    num_region_heads: int = FROM_VARIANT,
+    region_mlp_dim: int = FROM_VARIANT,
+    co_attention_dim: int = FROM_VARIANT,
+    num_co_attention_heads: int = FROM_VARIANT,
+    text_co_layers: Sequence[Index] = FROM_VARIANT,
+    region_co_layers: Sequence[Index] = FROM_VARIANT,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: Epsilon = FROM_VARIANT,
+    dropout: Probability = 0.1,
+    attention_dropout: Probability = 0.1,
     name: str = "vln_bert",
-    **options: Unpack[TwoStreamOptions],
 ) -> Functional:
     """Two streams of post-norm blocks, an instruction and the regions along a path.
 
@@ -160,7 +159,7 @@ def build_vln_bert(
         Majumdar et al. 2020, "Improving Vision-and-Language Navigation with Image-Text
         Pairs from the Web", section 4 (arXiv:2004.14973).
     """
-    check_co_layers(**options)
+    check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers)
     inputs = {
         **sequence_inputs("token_ids", "padding_mask", "segment_ids"),
         "region_features": keras.Input((None, feature_dim), name="region_features"),
@@ -193,7 +192,20 @@ def build_vln_bert(
         functools.reduce(ops.add, terms),
         inputs["padding_mask"],
         inputs["region_padding_mask"],
-        **options,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        num_region_layers=num_region_layers,
+        num_region_heads=num_region_heads,
+        region_mlp_dim=region_mlp_dim,
+        co_attention_dim=co_attention_dim,
+        num_co_attention_heads=num_co_attention_heads,
+        text_co_layers=text_co_layers,
+        region_co_layers=region_co_layers,
     )
     return Functional(inputs, outputs, name=name)
 
@@ -217,7 +229,7 @@ def build_vln_bert_scorer(
     encoder: Encoder = "base",
     *,
     fusion: Fusion = "multiply",
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "vln_bert_scorer",
 ) -> Functional:
     """How well a path fits an instruction, to choose among several paths.
@@ -247,7 +259,7 @@ def build_vln_bert_pretrainer(
     *,
     num_region_classes: int = 1601,
     fusion: Fusion = "multiply",
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "vln_bert_pretrainer",
 ) -> Functional:
     """Masked words and masked regions of pairs of an instruction and its path.

@@ -17,11 +17,11 @@ Layers: `token_embedding`, `position_embedding`, `language_embedding`,
 """
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from keras import ops
 
-from keras_attn.docstrings.options import described_as, takes_options
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import Embedding, LearnedPositionEmbedding, TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
@@ -33,7 +33,7 @@ from keras_attn.models.catalog.variants import (
     with_sizes,
 )
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
+from keras_attn.models.parts.encoder import text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import Encoder, as_encoder
 from keras_attn.ops import row_positions
@@ -64,17 +64,23 @@ _EMBEDDINGS = normal(2048**-0.5)
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@takes_options
+@described_as(text_encoder)
 def build_xlm(
     variant: str = "mlm_tlm_xnli15",
     *,
     vocabulary_size: int = FROM_VARIANT,
     num_languages: int = FROM_VARIANT,
+    num_layers: int = FROM_VARIANT,
     hidden_dim: int = FROM_VARIANT,
+    num_heads: int = FROM_VARIANT,
+    mlp_dim: int = FROM_VARIANT,
     max_sequence_length: int = FROM_VARIANT,
     position_ids: bool = False,
+    activation: Activation = "gelu",
+    layer_norm_epsilon: Epsilon = FROM_VARIANT,
+    dropout: Probability = 0.1,
+    attention_dropout: Probability = 0.1,
     name: str = "xlm",
-    **options: Unpack[EncoderOptions],
 ) -> Functional:
     """Token, position and language embeddings, then N post-norm encoder blocks.
 
@@ -126,7 +132,19 @@ def build_xlm(
         name="language_embedding",
     )(inputs["language_ids"])
     embeddings = ops.add(hidden, languages)
-    return text_encoder(inputs, embeddings, name, tanh_pooler=False, **options)
+    return text_encoder(
+        inputs,
+        embeddings,
+        name,
+        tanh_pooler=False,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+    )
 
 
 @described_as(heads.masked_lm)
@@ -163,7 +181,7 @@ def build_xlm_classifier(
     encoder: Encoder = "mlm_tlm_xnli15",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "xlm_classifier",
 ) -> Functional:
     """Classifies a sentence or a pair in any language, as for XNLI.
@@ -182,7 +200,7 @@ def build_xlm_token_classifier(
     encoder: Encoder = "mlm_tlm_xnli15",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "xlm_token_classifier",
 ) -> Functional:
     """Classifies each token; see `build_bert_token_classifier`."""
@@ -194,7 +212,7 @@ def build_xlm_token_classifier(
 def build_xlm_span_qa(
     encoder: Encoder = "mlm_tlm_xnli15",
     *,
-    dropout: float = 0.0,
+    dropout: Probability = 0.0,
     name: str = "xlm_span_qa",
 ) -> Functional:
     """Predicts the start and the end of an answer; see `build_bert_span_qa`."""

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.checks.arguments import check_boolean
 from keras_attn.docstrings.options import described_as
 from keras_attn.layers.blocks.xlnet_block import (
@@ -48,7 +48,7 @@ from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders.pair_builders import inputs_like
-from keras_attn.models.parts.encoder import EncoderOptions
+from keras_attn.models.parts.encoder import text_encoder
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -81,7 +81,7 @@ CARDS = model_cards(
 
 @registered(CARDS)
 @with_sizes(VARIANTS)
-@described_as(EncoderOptions)
+@described_as(text_encoder)
 def build_xlnet(
     variant: str = "base",
     *,
@@ -93,9 +93,9 @@ def build_xlnet(
     memory_length: int | None = None,
     max_distance: int | None = None,
     activation: Activation = "gelu",
-    layer_norm_epsilon: float = 1e-12,
-    dropout: float = 0.1,
-    attention_dropout: float = 0.1,
+    layer_norm_epsilon: Epsilon = 1e-12,
+    dropout: Probability = 0.1,
+    attention_dropout: Probability = 0.1,
     name: str = "xlnet",
 ) -> Functional:
     """Token embeddings, then N blocks of attention by content, distance and segment.
@@ -286,7 +286,7 @@ def build_xlnet_classifier(
     encoder: Encoder = "base",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "xlnet_classifier",
 ) -> Functional:
     """Classifies a sentence or a pair, by a hidden tanh layer over `<cls>`.
@@ -307,7 +307,7 @@ def build_xlnet_token_classifier(
     encoder: Encoder = "base",
     *,
     num_classes: int,
-    dropout: float = 0.1,
+    dropout: Probability = 0.1,
     name: str = "xlnet_token_classifier",
 ) -> Functional:
     """Classifies each token; see `build_bert_token_classifier`."""
@@ -319,7 +319,7 @@ def build_xlnet_token_classifier(
 def build_xlnet_span_qa(
     encoder: Encoder = "base",
     *,
-    dropout: float = 0.0,
+    dropout: Probability = 0.0,
     name: str = "xlnet_span_qa",
 ) -> Functional:
     """Predicts the start and the end of an answer; see `build_bert_span_qa`.

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-from typing import Any, TypedDict
 
 import keras
 
@@ -10,16 +9,6 @@ from keras_attn.layers.adaptation.kernel_layer import RestoresAdapters
 from keras_attn.layers.adaptation.quantization import Quantizable
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-class LayerArguments(TypedDict, total=False):
-    """Keras' own arguments of every layer, for layers with options."""
-
-    name: str | None
-    dtype: Any
-    trainable: bool
-    autocast: bool
-    activity_regularizer: Any
 
 
 class BaseLayer(Quantizable, RestoresAdapters):

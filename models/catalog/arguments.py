@@ -1,7 +1,8 @@
 """Checks of a builder's arguments, before a layer inside the model would fail on them.
 
 A layer would name its own argument, such as `units`, which the caller of the builder
-never passed. The requirements for a value follow from its annotation and its name.
+never passed. The requirements for a value follow from its annotation: the type, and the
+range in `Annotated[type, range]`, one of those in `checks/argument_types.py`.
 """
 
 import functools
@@ -10,15 +11,29 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
-from keras_attn.checks.argument_types import Activation
+from keras_attn.checks.argument_types import (
+    Activation,
+    AnyInteger,
+    AtLeast,
+    Fraction,
+    MayBeEmpty,
+)
 from keras_attn.checks.arguments import (
     check_boolean,
     check_choice,
     check_fraction,
     check_pair,
-    check_positive,
     is_whole,
 )
 from keras_attn.kernels.gelu import activation_of
@@ -26,17 +41,8 @@ from keras_attn.kernels.gelu import activation_of
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-# Integers that may be 0, and lists of indices.
-_FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
-_FROM_ZERO |= {"skips", "dilated_stages", "end_token_id"}
-_FROM_ZERO |= {"text_co_layers", "region_co_layers"}
-# No size: any integer.
-_ANY = {"seed"}
-# Lists that may be empty: in some models they are by default.
-_MAY_BE_EMPTY = {"fully_connected_dims", "stem_dims", "decoder_dims"}
-_MAY_BE_EMPTY |= {"skips", "dilated_stages"}
-# Fractions of units or blocks that are dropped.
-_PROBABILITIES = ("dropout", "stochastic_depth")
+# In words, integers of at least 0 and of at least 1.
+_INTEGERS = {0: "a non-negative integer", 1: "a positive integer"}
 
 
 def checks_arguments(
@@ -74,30 +80,34 @@ def checked_arguments(
             activation, a choice or a boolean; the message names the argument and its
             value.
     """
+    parameters = signature.parameters
     return {
-        name: _checked(name, value, signature.parameters.get(name))
+        name: _checked(name, value, parameters[name]) if name in parameters else value
         for name, value in values.items()
     }
 
 
 def _checked(name, value, parameter):
-    if parameter is None or name in _ANY:
-        return value
     if value is None and parameter.default is None:
         return value
-    annotation = parameter.annotation
+    return _of_type(name, value, parameter.annotation)
+
+
+def _of_type(name, value, annotation):
+    annotation, ranges = _without_ranges(annotation)
     if get_origin(annotation) in (Union, UnionType):
-        if value is None and type(None) in get_args(annotation):
-            return value
         kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
-        # `int | None` as `int`.
-        annotation = kinds[0] if len(kinds) == 1 else annotation
+        if value is None and len(kinds) < len(get_args(annotation)):
+            return value
+        if len(kinds) == 1:
+            # `int | None` as `int`.
+            return _of_type(name, value, kinds[0])
     if annotation is bool:
         return check_boolean(name, value)
     if annotation is int:
-        return _whole(name, value)
+        return _whole(name, value, ranges)
     if annotation is float:
-        return _number(name, value)
+        return _number(name, value, ranges)
     if annotation == int | tuple[int, int]:
         return check_pair(name, value)
     if annotation == Activation:
@@ -107,20 +117,38 @@ def _checked(name, value, parameter):
     if get_origin(annotation) is dict and not isinstance(value, Mapping):
         raise ValueError(f"`{name}` must be a dictionary. Received: {name}={value!r}")
     if get_origin(annotation) is Sequence:
-        (kind,) = get_args(annotation)
+        (element,) = get_args(annotation)
+        kind, ranges_of_element = _without_ranges(element)
         if kind in (int, float):
-            return _numbers(name, value, kind)
+            _check_length(name, value, ranges)
+            return _numbers(name, value, kind, ranges_of_element)
     return value
 
 
-def _numbers(name, value, kind):
-    if not isinstance(value, list | tuple) or not (value or name in _MAY_BE_EMPTY):
+def _without_ranges(annotation):
+    """The type, and the ranges if it is `Annotated` with some."""
+    if get_origin(annotation) is Annotated:
+        kind, *ranges = get_args(annotation)
+        return kind, ranges
+    return annotation, []
+
+
+def _minimum(ranges, default):
+    return next((x.minimum for x in ranges if isinstance(x, AtLeast)), default)
+
+
+def _check_length(name, value, ranges):
+    may_be_empty = MayBeEmpty() in ranges
+    if not isinstance(value, list | tuple) or not (value or may_be_empty):
         raise ValueError(
             f"`{name}` must be a list or tuple of at least one number. "
             f"Received: {name}={value!r}"
         )
+
+
+def _numbers(name, value, kind, ranges):
     if kind is int:
-        return tuple(_whole(name, element) for element in value)
+        return tuple(_whole(name, element, ranges) for element in value)
     if not all(_is_number(element) and element > 0 for element in value):
         raise ValueError(
             f"`{name}` must be positive numbers. Received: {name}={value!r}"
@@ -128,25 +156,26 @@ def _numbers(name, value, kind):
     return value
 
 
-def _whole(name, value):
-    if name not in _FROM_ZERO:
-        return check_positive(name, value)
-    if not is_whole(value) or value < 0:
-        raise ValueError(
-            f"`{name}` must be a non-negative integer. Received: {name}={value!r}"
-        )
+def _whole(name, value, ranges):
+    if AnyInteger() in ranges:
+        return value
+    minimum = _minimum(ranges, 1)
+    if not is_whole(value) or value < minimum:
+        expected = _INTEGERS.get(minimum, f"an integer of at least {minimum}")
+        raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}")
     return int(value)
 
 
-def _number(name, value):
+def _number(name, value, ranges):
     if not _is_number(value):
         raise ValueError(
             f"`{name}` must be a finite number. Received: {name}={value!r}"
         )
-    # Added to a variance; torchvision's detectors have 0.
-    if name.endswith("epsilon") and value < 0:
-        raise ValueError(f"`{name}` must not be negative. Received: {name}={value!r}")
-    return check_fraction(name, value) if name.endswith(_PROBABILITIES) else value
+    minimum = _minimum(ranges, -math.inf)
+    if value < minimum:
+        expected = "not be negative" if minimum == 0 else f"be at least {minimum}"
+        raise ValueError(f"`{name}` must {expected}. Received: {name}={value!r}")
+    return check_fraction(name, value) if Fraction() in ranges else value
 
 
 def _activation(name, value):

@@ -6,14 +6,13 @@ Legend: B batch, H and W pixels, T tokens, D width, E width of the embeddings, P
 numbers of images and texts.
 """
 
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import keras
 from keras import ops
 from keras.layers import UnitNormalization
 
 from keras_attn.checks.arguments import check_pair
-from keras_attn.docstrings.options import Option
 from keras_attn.kernels.replicas import at_least_one_row, mean_loss
 from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers import (
@@ -27,39 +26,11 @@ from keras_attn.layers import (
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 
 
-class TowerOptions(TypedDict, total=False):
-    """Options of both towers, which both builders take."""
-
-    vocabulary_size: Annotated[int, Option(FROM_VARIANT, "Number of token ids.")]
-    max_sequence_length: Annotated[
-        int, Option(FROM_VARIANT, "Number of positions of a text.")
-    ]
-    text_num_layers: Annotated[
-        int, Option(FROM_VARIANT, "Number of blocks of the text tower.")
-    ]
-    text_hidden_dim: Annotated[int, Option(FROM_VARIANT, "D of the text tower.")]
-    text_num_heads: Annotated[
-        int, Option(FROM_VARIANT, "Attention heads per block of the text tower.")
-    ]
-    text_mlp_dim: Annotated[
-        int,
-        Option(FROM_VARIANT, "Width of the text tower's feed-forward networks."),
-    ]
-    dropout: Annotated[
-        float,
-        Option(0.0, "Probability of dropping a unit of an embedding or a sub-layer."),
-    ]
-    attention_dropout: Annotated[
-        float, Option(0.0, "Probability of dropping an attention probability.")
-    ]
-
-
-def block_options(activation, layer_norm_epsilon, *, dropout, attention_dropout, **_):
+def block_options(activation, layer_norm_epsilon, dropout, attention_dropout):
     """The arguments of a block that both towers share."""
     return {
         "activation": activation,
@@ -92,15 +63,22 @@ def text_tower(
     text_hidden_dim,
     text_num_heads,
     text_mlp_dim,
-    **_,
 ):
     """The input `token_ids` (B, T), and the features (B, T, D) of all tokens.
 
-    Args (the others are `TowerOptions`):
+    Both builders take the descriptions of their arguments from here.
+
+    Args:
         options: From `block_options`.
         causal: Whether a token attends only to itself and to earlier tokens.
         token_scale: Standard deviation of the initial token embeddings. Default: 1/√D.
         position_scale: The same of the position embeddings.
+        vocabulary_size: Number of token ids.
+        max_sequence_length: Number of positions of a text.
+        text_num_layers: Number of blocks of the text tower.
+        text_hidden_dim: D of the text tower.
+        text_num_heads: Attention heads per block of the text tower.
+        text_mlp_dim: Width of the text tower's feed-forward networks.
     """
     default = text_hidden_dim**-0.5
     token_ids = sequence_inputs("token_ids")["token_ids"]

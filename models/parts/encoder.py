@@ -1,4 +1,4 @@
-"""Parts of the body of BERT, and the whole body for RoBERTa, XLM and DistilBERT.
+"""Parts of the body of BERT, and the whole body of RoBERTa, XLM and DistilBERT.
 
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
                               first token (-> dense, tanh) -> `pooled_output`
@@ -7,12 +7,9 @@ Legend: B batch, T length, D width.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, TypedDict, Unpack
 
 from keras import ops
 
-from keras_attn.checks.argument_types import Activation
-from keras_attn.docstrings.options import Option
 from keras_attn.layers import (
     Dense,
     Embedding,
@@ -23,45 +20,53 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.ops import row_positions
 
 
-class EncoderOptions(TypedDict, total=False):
-    """Options of the blocks of BERT and of its descendants."""
-
-    num_layers: Annotated[int, Option(FROM_VARIANT, "Number of blocks.")]
-    num_heads: Annotated[int, Option(FROM_VARIANT, "Attention heads per block.")]
-    mlp_dim: Annotated[int, Option(FROM_VARIANT, "Width of the feed-forward networks.")]
-    activation: Annotated[
-        Activation, Option("gelu", "Activation of the feed-forward networks.")
-    ]
-    layer_norm_epsilon: Annotated[float, Option(FROM_VARIANT, "Added to the variance.")]
-    dropout: Annotated[
-        float,
-        Option(0.1, "Probability of dropping a unit of an embedding or a sub-layer."),
-    ]
-    attention_dropout: Annotated[
-        float, Option(0.1, "Probability of dropping an attention probability.")
-    ]
-
-
 def text_encoder(
-    inputs, embeddings, name, tanh_pooler=True, **options: Unpack[EncoderOptions]
+    inputs,
+    embeddings,
+    name,
+    tanh_pooler=True,
+    *,
+    num_layers,
+    num_heads,
+    mlp_dim,
+    activation,
+    layer_norm_epsilon,
+    dropout,
+    attention_dropout,
 ) -> Functional:
     """The encoder with these embeddings, a model as from `build_bert`.
 
-    Args (the others are `EncoderOptions`):
+    Builders of text models take the descriptions of their arguments from here.
+
+    Args:
         inputs: The model's inputs, `padding_mask` (B, T) among them.
         embeddings: Sum of the embeddings of each token, (B, T, D).
         name: Name of the model.
         tanh_pooler: Whether a tanh layer follows the first token's features.
+        num_layers: Number of blocks.
+        num_heads: Attention heads per block.
+        mlp_dim: Width of the feed-forward networks.
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of an embedding or a sub-layer.
+        attention_dropout: Probability of dropping an attention probability.
     """
     padding_mask = inputs["padding_mask"]
-    hidden = normalized_embeddings(embeddings, **options)
-    for block in encoder_blocks(**options):
+    hidden = normalized_embeddings(embeddings, layer_norm_epsilon, dropout)
+    for block in encoder_blocks(
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+    ):
         hidden = block(hidden, padding_mask=padding_mask)
     pooled = first_token(hidden, padding_mask)
     if tanh_pooler:
@@ -104,7 +109,7 @@ def bert_embeddings(
     )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
 
 
-def normalized_embeddings(embeddings, *, layer_norm_epsilon, dropout, **_):
+def normalized_embeddings(embeddings, layer_norm_epsilon, dropout):
     """Input of the first block (B, T, D): the embeddings' layer norm, then dropout."""
     norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
     return Dropout(dropout, name="embeddings_dropout")(norm(embeddings))
@@ -120,7 +125,7 @@ def encoder_blocks(
     dropout,
     attention_dropout,
 ) -> Iterator[TransformerEncoderBlock]:
-    """The blocks, `block_0` first; its arguments are `EncoderOptions`."""
+    """The blocks, `block_0` first; the arguments are those of `text_encoder`."""
     for index in range(num_layers):
         yield TransformerEncoderBlock(
             num_heads,

@@ -15,21 +15,18 @@ Legend: B batch, T tokens, R regions, D width of the words, E width of the regio
 width of the pair, C classes.
 """
 
-from collections.abc import Sequence
 from itertools import islice
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 import keras
 
 from keras_attn.checks.arguments import check_choice, check_fraction
-from keras_attn.docstrings.options import Option
 from keras_attn.layers import CoAttentionBlock, Dense, TransformerEncoderBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.catalog.variants import FROM_VARIANT
+from keras_attn.models.catalog.variants import block_sizes
 from keras_attn.models.parts.encoder import (
-    EncoderOptions,
     encoder_blocks,
     first_token,
     normalized_embeddings,
@@ -38,54 +35,34 @@ from keras_attn.models.parts.heads import INITIALIZER, as_encoder, logits_layer
 
 Fusion = Literal["multiply", "add"]
 
-
-class TwoStreamOptions(EncoderOptions, total=False):
-    """Options of the blocks of ViLBERT and VLN-BERT; `EncoderOptions` of the words."""
-
-    num_region_layers: Annotated[
-        int, Option(FROM_VARIANT, "Number of blocks of the regions.")
-    ]
-    num_region_heads: Annotated[
-        int, Option(FROM_VARIANT, "Attention heads per block of the regions.")
-    ]
-    region_mlp_dim: Annotated[
-        int,
-        Option(
-            FROM_VARIANT,
-            "Width of the feed-forward networks of the regions, also those after "
-            "co-attention.",
-        ),
-    ]
-    co_attention_dim: Annotated[
-        int,
-        Option(
-            FROM_VARIANT,
-            "Width of the queries, keys and values of co-attention, and P.",
-        ),
-    ]
-    num_co_attention_heads: Annotated[
-        int, Option(FROM_VARIANT, "Attention heads of co-attention.")
-    ]
-    text_co_layers: Annotated[
-        Sequence[int],
-        Option(
-            FROM_VARIANT,
-            "The blocks of the words, from 0, that co-attention precedes, in ascending "
-            "order.",
-        ),
-    ]
-    region_co_layers: Annotated[
-        Sequence[int],
-        Option(FROM_VARIANT, "The same for the blocks of the regions; as many."),
-    ]
+# Lu et al. 2019, section 3.1, and the authors' `bert_base_6layer_6conect.json`;
+# Majumdar et al. 2020, section 4, have the same sizes.
+SIZES = block_sizes(
+    num_layers=12,
+    hidden_dim=768,
+    num_heads=12,
+    vocabulary_size=30_522,
+    max_sequence_length=512,
+    num_segments=2,
+    layer_norm_epsilon=1e-12,
+    feature_dim=2048,
+    region_dim=1024,
+    num_region_layers=6,
+    num_region_heads=8,
+    region_mlp_dim=1024,
+    co_attention_dim=1024,
+    num_co_attention_heads=8,
+    text_co_layers=(6, 7, 8, 9, 10, 11),
+    region_co_layers=(0, 1, 2, 3, 4, 5),
+)
 
 
 def check_co_layers(
-    *, num_layers, num_region_layers, text_co_layers, region_co_layers, **_
+    num_layers, num_region_layers, text_co_layers, region_co_layers
 ) -> None:
     """Checks where co-attention is, before anything is built.
 
-    Its arguments are `TwoStreamOptions`.
+    The arguments are those of `two_streams`.
 
     Raises:
         ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
@@ -138,19 +115,36 @@ def two_streams(
 ):
     """The features of both streams, and of the first word and the first region.
 
-    Args (the others are `TwoStreamOptions`):
+    Both builders take the descriptions of their arguments from here.
+
+    Args:
         words: Sum of the embeddings of each word, (B, T, D).
         regions: Sum of the embeddings of each region, (B, R, E).
         padding_mask: (B, T).
         region_mask: (B, R).
+        num_layers: Number of blocks of the words.
+        num_heads: Attention heads per block of the words.
+        mlp_dim: Width of the feed-forward networks of the words, also those after
+            co-attention.
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of an embedding or a sub-layer.
+        attention_dropout: Probability of dropping an attention probability.
+        num_region_layers: Number of blocks of the regions.
+        num_region_heads: Attention heads per block of the regions.
+        region_mlp_dim: Width of the feed-forward networks of the regions, also those
+            after co-attention.
+        co_attention_dim: Width of the queries, keys and values of co-attention, and P.
+        num_co_attention_heads: Attention heads of co-attention.
+        text_co_layers: The blocks of the words, from 0, that co-attention precedes, in
+            ascending order.
+        region_co_layers: The same for the blocks of the regions; as many.
 
     Returns:
         A dictionary of `sequence_output` (B, T, D), `region_output` (B, R, E), and
         `pooled_output` and `pooled_region_output` (B, P).
     """
-    words = normalized_embeddings(
-        words, layer_norm_epsilon=layer_norm_epsilon, dropout=dropout
-    )
+    words = normalized_embeddings(words, layer_norm_epsilon, dropout)
     regions = LayerNormalization(epsilon=layer_norm_epsilon, name="region_norm")(
         regions
     )

@@ -1,9 +1,12 @@
 """The contract of every builder: an error names an argument that its caller has."""
 
+import functools
 import inspect
 import re
+import types
 import typing
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -11,14 +14,16 @@ from model_cases import GRAPHS, TINY, first_of_families, tiny
 from model_contract import few_of
 
 from keras_attn import models
+from keras_attn.checks.argument_types import AtLeast, Index, MayBeEmpty
 from keras_attn.models.catalog import registry
+from keras_attn.models.catalog.arguments import checked_arguments
 
 BUILDERS = {
     name: getattr(models, name) for name in models.__all__ if name.startswith("build_")
 }
 # Arguments whose numbers may be 0, and lists that may have no element.
-FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage"}
-FROM_ZERO |= {"skips", "dilated_stages", "end_token_id"}
+FROM_ZERO = {"num_frozen", "num_pyramid_layers", "attention_stage", "end_token_id"}
+FROM_ZERO |= {"skips", "dilated_stages", "text_co_layers", "region_co_layers"}
 MAY_BE_EMPTY = {"fully_connected_dims", "stem_dims", "decoder_dims"}
 MAY_BE_EMPTY |= {"skips", "dilated_stages"}
 # Text, or a number of any sign.
@@ -26,7 +31,12 @@ NOT_CHECKED = {"seed", "name"}
 
 
 def wrong_values(name, annotation):
-    """Values that no model can be built with."""
+    """Values that no model can be built with.
+
+    Which ones follows from the type and the name of an argument, not from the range in
+    its annotation, which is tested here too.
+    """
+    annotation = without_ranges(annotation)
     kinds = [
         kind
         for kind in typing.get_args(annotation) or (annotation,)
@@ -49,11 +59,25 @@ def wrong_values(name, annotation):
     if typing.get_origin(annotation) is Sequence:
         (kind,) = typing.get_args(annotation)
         if kind is int:
-            return [3, "x", [1.5], [-1], *([] if name in MAY_BE_EMPTY else [()])]
+            zero = [] if name in FROM_ZERO else [[0]]
+            empty = [] if name in MAY_BE_EMPTY else [()]
+            return [3, "x", [1.5], [-1], *zero, *empty]
         if kind is float:
             return [3, "x", [0.0], [-1.0], ["x"], ()]
     # A boolean, a choice, a model, an activation, a dictionary, a list of names.
     return [0, -1, "x"]
+
+
+def without_ranges(annotation):
+    """The type of an annotation, also inside `| None` and lists."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return without_ranges(inner[0])
+    if origin is Sequence:
+        return Sequence[without_ranges(inner[0])]
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[tuple(map(without_ranges, inner))]  # noqa: UP007
+    return annotation
 
 
 def arguments_of(builder):
@@ -98,6 +122,28 @@ def test_most_arguments_are_checked():
     assert {"image_size", "anchor_sizes", "num_proposals"} <= checked
     assert {"activation", "norm_first", "pooling", "encoder", "mlp_ratio"} <= checked
     assert len(checked) > 110
+
+
+def test_ranges_are_read_from_annotations():
+    def build(
+        *,
+        depth: Annotated[int, AtLeast(2)] | None = 2,
+        factor: Annotated[float, AtLeast(1)] = 1.0,
+        widths: Annotated[Sequence[Index], MayBeEmpty()] = (),
+    ):
+        return depth, factor, widths
+
+    checked = functools.partial(checked_arguments, inspect.signature(build))
+    given = {"depth": 2, "factor": 1.0, "widths": (0, 1)}
+    assert checked(given) == given
+    assert checked({"depth": None, "widths": ()}) == {"depth": None, "widths": ()}
+    for name, value, message in (
+        ("depth", 1, "`depth` must be an integer of at least 2. Received: depth=1"),
+        ("factor", 0.5, "`factor` must be at least 1. Received: factor=0.5"),
+        ("widths", [-1], "`widths` must be a non-negative integer. Received: widths"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            checked({name: value})
 
 
 @pytest.mark.parametrize("case", ["mask_rcnn_resnet50", "caption_show_attend_tell"])

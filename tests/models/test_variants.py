@@ -3,13 +3,13 @@
 import copy
 import inspect
 import pickle
-from typing import Annotated, Any, TypedDict, Unpack, cast
+from typing import Any, cast
 
 import pytest
 
 from keras_attn import models
 from keras_attn.docstrings.arguments import descriptions
-from keras_attn.docstrings.options import Option, takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 
 SIZES = {
@@ -106,27 +106,23 @@ def test_the_docstring_says_which_defaults_are_those_of_the_variant():
     }
 
 
-def test_options_take_the_values_of_the_variant():
-    class Options(TypedDict, total=False):
-        num_layers: Annotated[int, Option(FROM_VARIANT, "Number of blocks.")]
-        dropout: Annotated[float, Option(0.1, "A probability.")]
+def test_lent_descriptions_say_which_defaults_are_those_of_the_variant():
+    def stack(*, num_layers):
+        """Builds.
+
+        Args:
+            num_layers: Number of blocks.
+        """
 
     @with_sizes({"base": {"num_layers": 2}})
-    @takes_options
-    def build_encoder(variant="base", *, name="encoder", **blocks: Unpack[Options]):
+    @described_as(stack)
+    def build_encoder(variant="base", *, num_layers=FROM_VARIANT):
         """Builds."""
-        return variant, name, blocks
+        return variant, num_layers
 
-    assert list(inspect.signature(build_encoder).parameters) == [
-        "variant",
-        "name",
-        "num_layers",
-        "dropout",
-    ]
-    built = build_encoder(dropout=0.0)
-    assert built == ("base", "encoder", {"num_layers": 2, "dropout": 0.0})
+    assert build_encoder() == ("base", 2)
     described = descriptions(inspect.getdoc(build_encoder) or "")
-    assert described["num_layers"] == "Number of blocks. Default: the variant's."
+    assert described == {"num_layers": "Number of blocks. Default: the variant's."}
     with pytest.raises(TypeError, match="build_encoder.*'num_layer'"):
         cast("Any", build_encoder)(num_layer=3)
 

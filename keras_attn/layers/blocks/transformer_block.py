@@ -1,26 +1,26 @@
 """The encoder block and the decoder block of the Transformer.
 
-Both are in this file, of more than 400 lines, because they share their options and
-sub-layers.
+Both are in this file, of more than 400 lines, because they share their sub-layers; each
+names all of its arguments, so that editors and readers of the source see them.
 
 Legend: B batch, T target length, S source length, L length of the cache, N heads, G
 key/value heads, H head size, D width, E width of the encoder.
 """
 
-from typing import Annotated, Any, Unpack
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
-from keras_attn.docstrings.options import Option, takes_options
+from keras_attn.docstrings.options import described_as
 from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
     attend,
 )
-from keras_attn.layers.base import BaseLayer, LayerArguments
+from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
     built,
     feed_forward,
@@ -33,60 +33,6 @@ from keras_attn.layers.dropout import dropout_of
 from keras_attn.layers.initializers import fork
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import banded_mask, merge_masks, token_positions
-
-
-class BlockOptions(LayerArguments, total=False):
-    """Options of the encoder and the decoder block."""
-
-    key_dim: Annotated[int | None, Option(None, "H. Default: D / N.")]
-    num_key_value_heads: Annotated[
-        int | None, Option(None, "Number of key and value heads. Default: N.")
-    ]
-    activation: Annotated[
-        Activation,
-        Option("relu", "Activation of the feed-forward network's hidden layer."),
-    ]
-    norm_first: Annotated[bool, Option(False, "Pre-norm (True) or post-norm (False).")]
-    layer_norm_epsilon: Annotated[float, Option(1e-5, "Added to the variance.")]
-    dropout: Annotated[
-        float, Option(0.0, "Probability of dropping a unit of a sub-layer's output.")
-    ]
-    attention_dropout: Annotated[
-        float, Option(0.0, "Probability of dropping an attention probability.")
-    ]
-    mlp_dropout: Annotated[float, Option(0.0, "Probability of dropping a hidden unit.")]
-    stochastic_depth: Annotated[
-        float, Option(0.0, "Probability of skipping a sub-layer, for each example.")
-    ]
-    layer_scale: Annotated[
-        float | None,
-        Option(
-            None,
-            "Initial value of a learned factor per channel of each sub-layer's output "
-            "(`LayerScale`). None = no factor.",
-        ),
-    ]
-    use_bias: Annotated[bool, Option(True, "Whether the projections have biases.")]
-    qkv_bias: Annotated[
-        bool | None,
-        Option(
-            None,
-            "Whether the query, key and value projections have biases. Default: "
-            "`use_bias`.",
-        ),
-    ]
-    kernel_initializer: Annotated[
-        Initializer, Option("glorot_uniform", "Initializer of every kernel.")
-    ]
-    output_initializer: Annotated[
-        Initializer | None,
-        Option(
-            None,
-            "Initializer of the last kernel before each residual. Default: "
-            "`kernel_initializer`.",
-        ),
-    ]
-    seed: Annotated[int | None, Option(None, "Seed of the dropouts.")]
 
 
 @caches_output_specs
@@ -204,7 +150,6 @@ class _Block(BaseLayer):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-@takes_options
 class TransformerEncoderBlock(_Block):
     """Self-attention, then a feed-forward network, each with a residual and a norm.
 
@@ -215,6 +160,24 @@ class TransformerEncoderBlock(_Block):
     Args:
         num_heads: N.
         mlp_dim: Width of the feed-forward network's hidden layer.
+        key_dim: H. Default: D / N.
+        num_key_value_heads: Number of key and value heads. Default: N.
+        activation: Activation of the feed-forward network's hidden layer.
+        norm_first: Pre-norm (True) or post-norm (False).
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of a sub-layer's output.
+        attention_dropout: Probability of dropping an attention probability.
+        mlp_dropout: Probability of dropping a hidden unit.
+        stochastic_depth: Probability of skipping a sub-layer, for each example.
+        layer_scale: Initial value of a learned factor per channel of each sub-layer's
+            output (`LayerScale`). None = no factor.
+        use_bias: Whether the projections have biases.
+        qkv_bias: Whether the query, key and value projections have biases. Default:
+            `use_bias`.
+        kernel_initializer: Initializer of every kernel.
+        output_initializer: Initializer of the last kernel before each residual.
+            Default: `kernel_initializer`.
+        seed: Seed of the dropouts.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -238,8 +201,48 @@ class TransformerEncoderBlock(_Block):
         2020 (arXiv:2002.04745); `stochastic_depth`, `layer_scale`: see the layers.
     """
 
-    def __init__(self, num_heads: int, mlp_dim: int, **kwargs: Unpack[BlockOptions]):
-        super().__init__(num_heads, mlp_dim, **kwargs)
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        *,
+        key_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        activation: Activation = "relu",
+        norm_first: bool = False,
+        layer_norm_epsilon: float = 1e-5,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        mlp_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        layer_scale: float | None = None,
+        use_bias: bool = True,
+        qkv_bias: bool | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        output_initializer: Initializer | None = None,
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads,
+            mlp_dim,
+            key_dim=key_dim,
+            num_key_value_heads=num_key_value_heads,
+            activation=activation,
+            norm_first=norm_first,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            mlp_dropout=mlp_dropout,
+            stochastic_depth=stochastic_depth,
+            layer_scale=layer_scale,
+            use_bias=use_bias,
+            qkv_bias=qkv_bias,
+            kernel_initializer=kernel_initializer,
+            output_initializer=output_initializer,
+            seed=seed,
+            **kwargs,
+        )
 
     def build(self, inputs_shape):
         self.attention = self._new_attention("attention", inputs_shape)
@@ -274,7 +277,7 @@ class TransformerEncoderBlock(_Block):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-@takes_options
+@described_as(TransformerEncoderBlock)
 class TransformerDecoderBlock(_Block):
     """Causal self-attention, cross-attention, and a feed-forward network.
 
@@ -282,8 +285,6 @@ class TransformerDecoderBlock(_Block):
     language model.
 
     Args:
-        num_heads: N.
-        mlp_dim: Width of the feed-forward network's hidden layer.
         window: Number of real tokens that a query of the self-attention attends to, its
             own and the preceding ones: a band of the causal mask. None = all.
         **kwargs: `name`, `dtype`, … of a Keras layer.
@@ -329,9 +330,43 @@ class TransformerDecoderBlock(_Block):
         mlp_dim: int,
         *,
         window: int | None = None,
-        **kwargs: Unpack[BlockOptions],
+        key_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        activation: Activation = "relu",
+        norm_first: bool = False,
+        layer_norm_epsilon: float = 1e-5,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        mlp_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        layer_scale: float | None = None,
+        use_bias: bool = True,
+        qkv_bias: bool | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        output_initializer: Initializer | None = None,
+        seed: int | None = None,
+        **kwargs,
     ):
-        super().__init__(num_heads, mlp_dim, **kwargs)
+        super().__init__(
+            num_heads,
+            mlp_dim,
+            key_dim=key_dim,
+            num_key_value_heads=num_key_value_heads,
+            activation=activation,
+            norm_first=norm_first,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            mlp_dropout=mlp_dropout,
+            stochastic_depth=stochastic_depth,
+            layer_scale=layer_scale,
+            use_bias=use_bias,
+            qkv_bias=qkv_bias,
+            kernel_initializer=kernel_initializer,
+            output_initializer=output_initializer,
+            seed=seed,
+            **kwargs,
+        )
         self.window = None if window is None else check_positive("window", window)
 
     def build(self, inputs_shape, encoder_outputs_shape=None):

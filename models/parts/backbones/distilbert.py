@@ -16,26 +16,32 @@ Reference:
 """
 
 from collections.abc import Sequence
-from typing import Unpack
 
-from keras_attn.docstrings.options import takes_options
+from keras_attn.checks.argument_types import Activation
+from keras_attn.docstrings.options import described_as
 from keras_attn.layers import Dense, LearnedPositionEmbedding
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import EncoderOptions, text_encoder
+from keras_attn.models.parts.encoder import text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.ops import row_positions
 
 
-@takes_options
+@described_as(text_encoder)
 def distilbert(
     *,
     vocabulary_size: int,
+    num_layers: int,
     hidden_dim: int,
+    num_heads: int,
+    mlp_dim: int,
     max_sequence_length: int,
+    layer_norm_epsilon: float,
+    activation: Activation = "gelu",
+    dropout: float = 0.1,
+    attention_dropout: float = 0.1,
     name: str = "distilbert",
-    **options: Unpack[EncoderOptions],
 ) -> Functional:
     """The encoder.
 
@@ -61,7 +67,19 @@ def distilbert(
         embeddings_initializer=INITIALIZER,
         name="position_embedding",
     )(tokens, row_positions(inputs["padding_mask"]))
-    return text_encoder(inputs, embeddings, name, tanh_pooler=False, **options)
+    return text_encoder(
+        inputs,
+        embeddings,
+        name,
+        tanh_pooler=False,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        layer_norm_epsilon=layer_norm_epsilon,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+    )
 
 
 def distilbert_masked_lm(

@@ -10,8 +10,8 @@ stride `…_conv_1_padding` (bottleneck) or `…_conv_0_padding` (basic block). 
 `stem_conv_0`, `stem_norm_0`, …, and `…_conv_1_pooling`, `…_shortcut_pooling`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, TypedDict
+from collections.abc import Callable
+from typing import Any
 
 from keras import ops
 from keras.layers import (
@@ -22,62 +22,12 @@ from keras.layers import (
 )
 
 from keras_attn.checks.arguments import check_choice, check_positive
-from keras_attn.docstrings.options import Option
 from keras_attn.layers import BatchNormalization, Conv2D, StandardizedConv2D
 from keras_attn.layers.initializers import he_normal_fan_out
-from keras_attn.models.catalog.variants import FROM_VARIANT
 
 # With 16 blocks the standard deviation of the maps stays near 1; with 1 it was 130.
 _SMALL_SCALE = {"class_name": "Constant", "config": {"value": 0.1}}
 _GROUPS = 32  # Groups of each norm of a standardized ResNet.
-
-
-class ResNetOptions(TypedDict, total=False):
-    """Options of the ResNet, for the builders of a ResNet or of a model with one."""
-
-    stem_dim: Annotated[
-        int,
-        Option(
-            FROM_VARIANT,
-            "Channels of the ResNet's first map. The blocks of stage s have stem_dim · "
-            "2^s inner channels.",
-        ),
-    ]
-    num_blocks: Annotated[
-        Sequence[int],
-        Option(
-            FROM_VARIANT,
-            "Blocks of each stage: (3, 4, 6, 3) is ResNet-50, with basic blocks "
-            "ResNet-34.",
-        ),
-    ]
-    block: Annotated[
-        Literal["basic", "bottleneck"],
-        Option(
-            FROM_VARIANT,
-            '`"bottleneck"`, convolutions of 1 × 1, 3 × 3 and 1 × 1, of which the last '
-            'has four times the inner channels; or `"basic"`, two of 3 × 3, which '
-            "cannot be dilated.",
-        ),
-    ]
-    norm_epsilon: Annotated[float, Option(1e-5, "Added to the variance by the norms.")]
-    frozen_norms: Annotated[
-        bool,
-        Option(
-            False,
-            "Whether the norms are frozen: they have no trainable weights and use "
-            "their moving mean and variance also in training. Meant for detection, "
-            "whose batches are small.",
-        ),
-    ]
-    num_frozen: Annotated[
-        int,
-        Option(
-            0,
-            "Number of parts that are not trained, norms included: 1 is the stem, 2 "
-            "the stem and stage 0, and so on.",
-        ),
-    ]
 
 
 def resnet(
@@ -98,12 +48,27 @@ def resnet(
     odd number of rows r has (r + 1) / 2 rows after it is halved, and no image is too
     small.
 
-    Args (the others are `ResNetOptions`):
+    Builders take the descriptions of their arguments from here.
+
+    Args:
         images: A tensor (B, H, W, channels); H and W may be unknown.
+        stem_dim: Channels of the ResNet's first map. The blocks of stage s have
+            stem_dim · 2^s inner channels.
+        num_blocks: Blocks of each stage: (3, 4, 6, 3) is ResNet-50, with basic blocks
+            ResNet-34.
+        block: `"bottleneck"`, convolutions of 1 × 1, 3 × 3 and 1 × 1, of which the last
+            has four times the inner channels; or `"basic"`, two of 3 × 3, which cannot
+            be dilated.
         dilated_stages: Indices of stages, 1 or above, that keep the size of the map;
             their kernels and the kernels of all later stages are dilated by 2 instead.
             (2, 3) is torchvision's `replace_stride_with_dilation=[False, True, True]`.
             Bottlenecks only, as in torchvision.
+        norm_epsilon: Added to the variance by the norms.
+        frozen_norms: Whether the norms are frozen: they have no trainable weights and
+            use their moving mean and variance also in training. Meant for detection,
+            whose batches are small.
+        num_frozen: Number of parts that are not trained, norms included: 1 is the stem,
+            2 the stem and stage 0, and so on.
 
     Returns:
         The maps `stage_0`, `stage_1`, …, (B, rows, columns, 4 · stem_dim · 2^s), with

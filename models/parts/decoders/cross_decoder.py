@@ -12,47 +12,17 @@ Layers: `token_embedding` (also the output matrix), `encoder_block_0`, …,
 """
 
 import math
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
-from keras_attn.checks.argument_types import Activation
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import Option
 from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
 from keras_attn.models.parts.functional import by_name, numbered, sequence_inputs
 from keras_attn.ops import token_positions
-
-
-class StackOptions(TypedDict, total=False):
-    """Options of the blocks of both sides."""
-
-    num_layers: Annotated[
-        int,
-        Option(FROM_VARIANT, "Number of blocks in the encoder, and in the decoder."),
-    ]
-    num_heads: Annotated[int, Option(FROM_VARIANT, "Attention heads per block.")]
-    mlp_dim: Annotated[int, Option(FROM_VARIANT, "Width of the feed-forward networks.")]
-    norm_first: Annotated[
-        bool,
-        Option(
-            False,
-            "Pre-norm instead of the paper's post-norm; then a norm follows the last "
-            "block of each side.",
-        ),
-    ]
-    activation: Annotated[
-        Activation, Option("relu", "Activation of the feed-forward networks.")
-    ]
-    layer_norm_epsilon: Annotated[float, Option(1e-6, "Added to the variance.")]
-    attention_dropout: Annotated[
-        float, Option(0.0, "Probability of dropping an attention probability.")
-    ]
-    mlp_dropout: Annotated[float, Option(0.0, "Probability of dropping a hidden unit.")]
 
 
 def block_stack(
@@ -71,9 +41,20 @@ def block_stack(
 ) -> list:
     """The blocks of one side of a Transformer, and the norm after pre-norm blocks.
 
-    Args (the others are `StackOptions`):
+    Builders take the descriptions of their arguments from here.
+
+    Args:
         side: `"encoder"` or `"decoder"`.
+        num_layers: Number of blocks in the encoder, and in the decoder.
+        num_heads: Attention heads per block.
+        mlp_dim: Width of the feed-forward networks.
+        norm_first: Pre-norm instead of the paper's post-norm; then a norm follows the
+            last block of each side.
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
         dropout: Probability of dropping a unit of a sub-layer's output.
+        attention_dropout: Probability of dropping an attention probability.
+        mlp_dropout: Probability of dropping a hidden unit.
         **initializers: `kernel_initializer` and `output_initializer` of the blocks.
     """
     blocks = {"encoder": TransformerEncoderBlock, "decoder": TransformerDecoderBlock}

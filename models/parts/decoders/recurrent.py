@@ -5,47 +5,33 @@ memory, U units, V target vocabulary.
 """
 
 import functools
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 from keras.layers import Concatenate, GRUCell
 
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import Option
 from keras_attn.layers import Dense, Embedding, Maxout
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Recurrent
-from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair, recurrent_pair
 from keras_attn.models.parts.functional import by_name, sequence_inputs
 from keras_attn.models.parts.heads import logits_layer
 
 
-class EmbeddingOptions(TypedDict, total=False):
-    """Options of the embeddings of source and target."""
-
-    source_vocabulary_size: Annotated[
-        int, Option(FROM_VARIANT, "Number of source tokens.")
-    ]
-    target_vocabulary_size: Annotated[
-        int, Option(FROM_VARIANT, "V, the number of target tokens.")
-    ]
-    embedding_dim: Annotated[
-        int, Option(FROM_VARIANT, "Width of the token embeddings.")
-    ]
-    dropout: Annotated[
-        float,
-        Option(
-            0.0,
-            "Probability of dropping a unit of an embedding, and of the readout if "
-            "there is one; the papers use no dropout.",
-        ),
-    ]
-
-
 def embedding_layers(
-    *, source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
+    source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
 ) -> list:
-    """Embeddings of source and target tokens, each with dropout."""
+    """Embeddings of source and target tokens, each with dropout.
+
+    Builders take the descriptions of their arguments from here.
+
+    Args:
+        source_vocabulary_size: Number of source tokens.
+        target_vocabulary_size: V, the number of target tokens.
+        embedding_dim: Width of the token embeddings.
+        dropout: Probability of dropping a unit of an embedding, and of the readout if
+            there is one; the papers use no dropout.
+    """
     return [
         Embedding(source_vocabulary_size, embedding_dim, name="source_embedding"),
         Dropout(dropout, name="source_dropout"),
