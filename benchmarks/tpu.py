@@ -5,8 +5,8 @@
     python benchmarks/tpu.py --small --topologies v5e:1x1    tiny: checks that it runs
 
 One row per model and topology: mixed_bfloat16, AdamW, a fixed number of rows per chip.
-Memory is per chip: that of the compiled program, beside the estimate of `models.plan`.
-FLOPs are the plan's, per chip, because the compiler counts the body of a loop once.
+Memory is per chip: that of the compiled program. FLOPs are those of `models.plan`, per
+chip, because the compiler counts the body of a loop once.
 Needs the extra `tpu` and up to 16 GB of memory, and takes one to ten minutes per row on
 two cores.
 
@@ -48,7 +48,7 @@ SMALL = {"bert_tiny": (2, 16, {"num_layers": 1, "vocabulary_size": 64})}
 ON_ALL = ("bert_base", "gpt2_small", "vit_base_patch16")
 TOPOLOGIES = ("v5e:2x2", "v5e:1x1", "v5e:4x4")
 COLUMNS = ("model", "rows per chip", "chips", "FLOPs per chip", "memory per chip")
-COLUMNS += ("plan", "plan / compiler", "compiled in")
+COLUMNS += ("compiled in",)
 
 
 def measured(name, topology, size):
@@ -86,7 +86,6 @@ def measured(name, topology, size):
         "tokens": plan.sequence if plan.has_tokens else None,
         "chips": chips.chips,
         "flops": plan.training_flops,
-        "plan": plan.compiled_memory,
         **dataclasses.asdict(answer),
     }
 
@@ -96,13 +95,11 @@ def cells(row):
     tokens = f" × {row['tokens']} tokens" if row["tokens"] else ""
     head = [row["model"], f"{row['rows']}{tokens}", row["format"]]
     head.append(f"{row['flops'] / 1e12:.3g} T")
-    plan = f"{row['plan'] / 1e9:.2f} GB"
     if row["error"] and not row["refused"]:
-        return [*head, row["error"][: shipping.ERROR_CHARACTERS], plan, "", ""]
+        return [*head, row["error"][: shipping.ERROR_CHARACTERS], ""]
     memory = row["refused"] or row["arguments"] + row["temporary"]
     needed = f"{memory / 1e9:.2f} GB" + (": too much" if row["refused"] else "")
-    ratio, seconds = f"{row['plan'] / memory:.2f}", f"{row['seconds']:.0f} s"
-    return [*head, needed, plan, ratio, "" if row["refused"] else seconds]
+    return [*head, needed, "" if row["refused"] else f"{row['seconds']:.0f} s"]
 
 
 def main():

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _OPTIONS = Panel()
 _TPU = Panel("TPU")
+_LOWER_BOUND = "of weights, optimizer and inputs, without activations"
 
 
 def plan(
@@ -66,8 +67,9 @@ def plan(
         bool | None,
         _TPU.option(
             "Whether the memory is that of the program that the compiler of TPUs "
-            "makes, which takes minutes and needs no TPU, or the estimate of `plan`. "
-            "Default: the compiler's, if libtpu is installed.",
+            "makes, which takes minutes and needs no TPU, or that of weights and "
+            "optimizer alone, which any program needs. Default: the compiler's, if "
+            "libtpu is installed.",
             "--compile/--no-compile",
         ),
     ] = None,
@@ -76,8 +78,8 @@ def plan(
     """Estimate the cost of a model without building it: FLOPs and memory.
 
     The costs are counted in its graph; a model of a hundred layers takes a minute. The
-    memory of training is first that of TensorFlow without XLA, where each operation
-    stores its result, and then that of a step that XLA compiles for a TPU.
+    memory of training is that of TensorFlow without XLA, where each operation stores
+    its result; --tpu says that of a step that XLA compiles for a TPU.
 
     Example: keras-attn plan gpt3_175b --devices 64 --batch 64 --dtype
     mixed_bfloat16
@@ -126,7 +128,7 @@ def plan(
             devices=devices,
         )
     if chips is not None:
-        answer, why = None, "of `plan`"
+        answer, why = None, _LOWER_BOUND
         if compiled is not False:
             answer, why = _compile(
                 chips,
@@ -166,7 +168,7 @@ def plan(
 def _figures(counted: "Plan") -> dict[str, Any]:
     """What `--json` prints of a plan, in FLOPs and bytes."""
     derived = (
-        *("training_memory", "compiled_memory", "generation_memory"),
+        *("training_memory", "generation_memory"),
         *("forward_flops_per_token", "training_flops_per_token"),
     )
     return {**vars(counted), **{name: getattr(counted, name) for name in derived}}
@@ -187,11 +189,11 @@ def _compile(
     except ImportError as error:
         if is_required:
             raise
-        return None, f"of `plan`. {error}"
+        return None, f"{_LOWER_BOUND}. {error}"
     if answer.error is not None and not answer.refused:
         if is_required:
             raise ValueError(f"--compile: there is no program. {answer.error}")
-        return None, f"of `plan`: libtpu made no program: {answer.error}"
+        return None, f"{_LOWER_BOUND}: libtpu made no program: {answer.error}"
     if answer.refused:
         return answer, "of libtpu, which refuses to compile what does not fit"
     return answer, f"of the program that libtpu compiled in {answer.seconds:.0f} s"
@@ -210,19 +212,19 @@ def _say_tpu(
     from keras_attn.models.plans.tpu_chips import StepBound
 
     state = counted.weights + counted.optimizer_state
-    memory: dict[str, int] = {
-        "arguments": state + counted.inputs,
+    arguments = state + counted.inputs
+    memory: dict[str, Any] = {
+        "arguments": arguments,
         "results": state,
-        "temporary": counted.temporary,
+        "temporary": None,
         "gradients": counted.gradients,
     }
     if answer is not None:
         memory = {
-            "arguments": answer.arguments or memory["arguments"],
-            "results": answer.results or memory["results"],
-            "temporary": answer.temporary
-            or max(answer.refused - memory["arguments"], 0),
-            "gradients": answer.reduced or memory["gradients"],
+            "arguments": answer.arguments or arguments,
+            "results": answer.results or state,
+            "temporary": answer.temporary or max(answer.refused - arguments, 0),
+            "gradients": answer.reduced or counted.gradients,
         }
     bound = StepBound(chips, batch, counted.training_flops, **memory)
     if as_json:
@@ -233,7 +235,7 @@ def _say_tpu(
             "fits": bound.fits,
             "seconds": bound.seconds,
             "bound": bound.bound,
-            "rows_per_second": bound.rows_per_second if bound.fits else None,
+            "rows_per_second": None if bound.fits is False else bound.rows_per_second,
         }
         print_json({**_figures(counted), "tpu": {"topology": chips.name, **found}})
         return
@@ -260,7 +262,10 @@ def _tpu_rows(counted: "Plan", bound: "StepBound") -> list[tuple[str, str]]:
     chips, chip, seconds = bound.topology, bound.topology.chip, bound.seconds
     each = "chip" if chip.devices == 1 else "device (2 per chip)"
     step = seconds[bound.bound]
-    fits = "fits" if bound.fits else "DOES NOT FIT"
+    fits = {True: "fits", False: "DOES NOT FIT", None: "may fit"}[bound.fits]
+    at_least, temporary = "at least ", "unknown"
+    if bound.temporary is not None:
+        at_least, temporary = "", f"{short(bound.temporary)}B"
     speed = f"{short(bound.rows_per_second)}rows/s at most"
     if counted.has_tokens:
         speed += f", {short(bound.rows_per_second * counted.sequence)}tokens/s"
@@ -273,10 +278,11 @@ def _tpu_rows(counted: "Plan", bound: "StepBound") -> list[tuple[str, str]]:
         ),
         (
             "memory",
-            f"{short(bound.memory)}B of {short(chip.memory)}B per {each}: {fits}",
+            f"{at_least}{short(bound.memory)}B of {short(chip.memory)}B per {each}: "
+            f"{fits}",
         ),
         ("  arguments", f"{short(bound.arguments)}B: weights, optimizer, inputs"),
-        ("  temporary", f"{short(bound.temporary)}B: activations, gradients"),
+        ("  temporary", f"{temporary}: activations, gradients"),
         ("compute", _least(seconds["compute"], bound.flops, "FLOP", each)),
         ("memory traffic", _least(seconds["memory"], bound.traffic, "B", each)),
         (
@@ -285,7 +291,7 @@ def _tpu_rows(counted: "Plan", bound: "StepBound") -> list[tuple[str, str]]:
             + (": all-reduce of gradients" if chips.chips > 1 else ""),
         ),
     ]
-    if not bound.fits:
+    if bound.fits is False:
         return rows
     return [
         *rows,
@@ -324,7 +330,6 @@ def _rows(counted: "Plan", unit: str) -> list[tuple[str, str]]:
         (counted.optimizer, f"{short(counted.optimizer_state)}B"),
         ("activations", f"{short(counted.activations)}B"),
         ("training", f"{short(counted.training_memory)}B at least, without XLA"),
-        ("", f"{short(counted.compiled_memory)}B compiled by XLA for a TPU"),
     ]
     if counted.cache is not None:
         rows += [

@@ -8,26 +8,20 @@ from keras import ops
 
 from keras_attn.kernels.runtime import is_tensorflow
 
-SCOPE = "recomputed"
-
 
 def recomputed(function: Callable, *tensors) -> Any:
     """`function(*tensors)`; on JAX the gradient needs the tensors alone.
 
     XLA may keep an intermediate value several times, in the shape and the dtype of each
     operation that reads it. TensorFlow without XLA keeps it once, and computing it
-    again would take time; there nothing is, and the operations are in the name scope
-    `SCOPE`, by which `models.plan` knows what a TPU computes again.
+    again would take time; there nothing is.
 
     Args:
         function: A pure function of tensors.
         *tensors: Its arguments.
     """
-    if any(map(keras.utils.is_keras_tensor, tensors)):
+    if is_tensorflow() or any(map(keras.utils.is_keras_tensor, tensors)):
         return function(*tensors)
-    if is_tensorflow():
-        with keras.name_scope(SCOPE):
-            return function(*tensors)
     import jax
 
     return jax.checkpoint(function)(*map(ops.convert_to_tensor, tensors))

@@ -12,8 +12,6 @@ every tensor has a shape and none is allocated. The graph is then read:
                   outputs; the scores of long sequences, which are attended to in
                   parts, are computed again, and what they are made of is kept; FLOPs
                   are those of all scores, once
-    temporary     what a step that XLA compiles for a TPU stores at its peak, besides
-                  weights and optimizer: `step_memory.py` has the rules
     cache         the state of a generative model between two tokens
 
 With several devices, weights, gradients, optimizer and the rows of the batch are
@@ -33,7 +31,6 @@ import keras
 
 from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.kernels.lean_attention import SCOPE as PARTS
-from keras_attn.kernels.recompute import SCOPE
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.models.catalog.registry import create
 from keras_attn.models.plans.step_graph import (
@@ -42,7 +39,6 @@ from keras_attn.models.plans.step_graph import (
     row_length,
     trace,
 )
-from keras_attn.models.plans.step_memory import is_in, peak_memory
 
 DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 OPTIMIZERS = ("adamw", "adam", "adafactor", "sgd", "lion", "rmsprop")
@@ -72,8 +68,6 @@ class Plan:
         optimizer_state: Bytes.
         activations: Bytes kept for the backward pass, if each operation stores its
             output, as in TensorFlow without XLA.
-        temporary: Bytes that a step compiled by XLA for a TPU needs at its peak besides
-            weights and optimizer: activations and gradients.
         inputs: Bytes of the inputs of the model.
         cache: Bytes of the state of generation, for B rows of T tokens; None for a
             model that does not generate.
@@ -93,7 +87,6 @@ class Plan:
     gradients: int
     optimizer_state: int
     activations: int
-    temporary: int
     inputs: int
     cache: int | None
     has_tokens: bool
@@ -117,15 +110,6 @@ class Plan:
         it runs, memory that the allocator keeps, and the libraries come on top.
         """
         return self.weights + self.gradients + self.optimizer_state + self.activations
-
-    @property
-    def compiled_memory(self) -> int:
-        """Bytes per device of a training step that XLA compiles for a TPU.
-
-        Weights and optimizer, inputs, and what the step stores at its peak. XLA stores
-        fewer tensors than TensorFlow does without it, and pads them to whole tiles.
-        """
-        return self.weights + self.optimizer_state + self.inputs + self.temporary
 
     @property
     def generation_memory(self) -> int | None:
@@ -216,11 +200,6 @@ def plan_model(
         trainer.build(variables)
     forward, backward = traced.forward, traced.backward
     forward_flops = sum(map(_flops, forward)) * devices
-    in_loops = [
-        each
-        for each in forward
-        if is_in(each, traced.loops) and not is_in(each, [SCOPE])
-    ]
     return Plan(
         name=name,
         batch=batch,
@@ -236,11 +215,6 @@ def plan_model(
         optimizer_state=_share(_variable_bytes(trainer.variables), devices),
         activations=sum(
             map(_tensor_bytes, [*_kept(forward, backward), *traced.outputs])
-        ),
-        temporary=peak_memory(
-            [*forward, *backward],
-            traced.seeds,
-            {tensor.name for tensor in _kept(in_loops, backward)},
         ),
         inputs=sum(map(_tensor_bytes, traced.inputs)),
         cache=cache,
@@ -294,7 +268,7 @@ def _kept(forward, backward):
     of_forward = {operation.name for operation in forward}
     found = {}
     for operation in backward:
-        in_parts = is_in(operation, [PARTS])
+        in_parts = _is_in_parts(operation)
         for tensor in operation.inputs:
             tensors = _entries(tensor) if in_parts else [tensor]
             for each in map(_without_view, tensors):
@@ -306,6 +280,12 @@ def _kept(forward, backward):
                 if is_kept and not is_free and not _is_weight(each):
                     found[each.name] = each
     return list(found.values())
+
+
+def _is_in_parts(operation) -> bool:
+    """Whether an operation is in the scope of attention in parts."""
+    scopes = operation.name.split("/")
+    return any(re.fullmatch(rf"{PARTS}(_\d+)*", each) for each in scopes)
 
 
 def _without_view(tensor):
@@ -326,7 +306,7 @@ def _entries(tensor):
         if each.name in seen:
             continue
         seen.add(each.name)
-        if is_in(each.op, [PARTS]) and each.op.inputs:
+        if _is_in_parts(each.op) and each.op.inputs:
             stack += each.op.inputs
         else:
             entries.append(each)

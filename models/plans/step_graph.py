@@ -29,16 +29,12 @@ class TracedStep:
         outputs: Of the model.
         forward: The operations of the forward pass.
         backward: Those of the backward pass.
-        seeds: The output for each operation that stands for its gradient.
-        loops: Names of the layers whose loops are unrolled.
     """
 
     inputs: list[Any]
     outputs: list[Any]
     forward: list[Any]
     backward: list[Any]
-    seeds: dict[str, Any]
-    loops: list[str]
 
 
 def trace(model: keras.Model, graph: Any, rows: int, length: int) -> TracedStep:
@@ -52,11 +48,9 @@ def trace(model: keras.Model, graph: Any, rows: int, length: int) -> TracedStep:
     """
     import tensorflow as tf
 
-    loops = []
     for layer in model._flatten_layers():
         if getattr(layer, "unroll", None) is False:
             layer.unroll = True  # The graph of a loop hides the number of its steps.
-            loops.append(layer.name)
     start = len(graph.get_operations())
     inputs = keras.tree.map_structure(
         lambda spec: tf.compat.v1.placeholder(spec.dtype, spec.shape),
@@ -83,11 +77,6 @@ def trace(model: keras.Model, graph: Any, rows: int, length: int) -> TracedStep:
         outputs,
         operations[start:middle],
         operations[middle:],
-        {
-            gradient.op.name: output
-            for gradient, output in zip(gradients, differentiable, strict=True)
-        },
-        loops,
     )
 
 

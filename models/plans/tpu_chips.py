@@ -138,7 +138,8 @@ class StepBound:
         arguments: Bytes of one device that the step reads: weights, state of the
             optimizer, inputs.
         results: Bytes of one device that it writes: weights, state of the optimizer.
-        temporary: Bytes of one device at the peak, besides the arguments.
+        temporary: Bytes of one device at the peak, besides the arguments; None if that
+            is unknown, and the memory and its traffic are lower bounds.
         gradients: Bytes of the gradients that are added up over the devices.
     """
 
@@ -147,23 +148,25 @@ class StepBound:
     flops: float
     arguments: int
     results: int
-    temporary: int
+    temporary: int | None
     gradients: int
 
     @property
     def memory(self) -> int:
         """Bytes of one device; the results take the place of the arguments."""
-        return self.arguments + self.temporary
+        return self.arguments + (self.temporary or 0)
 
     @property
-    def fits(self) -> bool:
-        """Whether the memory of a device is enough."""
-        return self.memory <= self.topology.chip.memory
+    def fits(self) -> bool | None:
+        """Whether the memory of a device is enough; None if that is unknown."""
+        if self.memory > self.topology.chip.memory:
+            return False
+        return None if self.temporary is None else True
 
     @property
     def traffic(self) -> int:
         """Bytes that one device moves to and from its memory, at least."""
-        return self.arguments + self.results + 2 * self.temporary
+        return self.arguments + self.results + 2 * (self.temporary or 0)
 
     @property
     def sent(self) -> float:

@@ -1,5 +1,6 @@
 """`keras-attn plan`: the cost of a model, by name or as a file or a folder."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from keras_attn.cli import tpu_compile
 from keras_attn.cli.plan import _time, short
 from keras_attn.cli.tpu_compile import Answer, reduced_bytes
 from keras_attn.models.checkpoints.tensors import TensorFile
+from keras_attn.models.plans import tpu_chips
 
 pytestmark = pytest.mark.compiled
 
@@ -112,20 +114,32 @@ def test_a_tpu_without_its_compiler(command, monkeypatch):
     for text in (
         "bert_tiny on v5e:2x2: 8 rows of 16 tokens",
         "4 x v5e: 197 TFLOP/s",
-        "per chip: fits",
+        # Weights and AdamW's two floats for each: 12 bytes a parameter.
+        "at least 52.6 MB of 16.9 GB per chip: may fit",
+        "unknown: activations, gradients",
         "all-reduce of gradients",
         "bound by",
         "rows/s at most",
-        "The memory is that of `plan`.",
+        "The memory is that of weights, optimizer and inputs, without activations.",
     ):
         assert text in command.out
+    assert command(*TPU, "--no-compile", "--json") == 0
+    found = json.loads(command.out)["tpu"]
+    assert (found["temporary"], found["fits"]) == (None, None)
+    assert found["memory"] == found["arguments"] and found["rows_per_second"] > 0
+    small = dataclasses.replace(tpu_chips.CHIPS["v5e"], memory=50 * 10**6)
+    with monkeypatch.context() as patched:
+        patched.setitem(tpu_chips.CHIPS, "v5e", small)
+        assert command(*TPU, "--no-compile") == 0
+    assert "at least 52.6 MB of 50 MB per chip: DOES NOT FIT" in command.out
+    assert "rows/s" not in command.out
 
     def missing(request):
         raise ImportError("Compiling for TPUs needs `libtpu`")
 
     monkeypatch.setattr(tpu_compile, "compile_in_a_process", missing)
     assert command(*TPU) == 0
-    assert "of `plan`. Compiling for TPUs needs `libtpu`" in command.out
+    assert "without activations. Compiling for TPUs needs `libtpu`" in command.out
     assert "Compiling for TPUs needs" in command.refuses(*TPU, "--compile")
 
 

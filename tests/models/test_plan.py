@@ -50,7 +50,6 @@ def test_every_model_has_a_plan(name):
     # The backward pass has two products for each one of the forward pass, or one where
     # an input needs no gradient.
     assert 2.5 < found.training_flops / found.forward_flops <= 3
-    assert found.compiled_memory > found.weights + found.optimizer_state
     # At least the features of each token; the narrowest model has 7 units.
     assert found.activations > 4 * B * T * 7
     assert (found.cache is None) == (name not in DECODERS)

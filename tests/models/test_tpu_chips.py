@@ -64,4 +64,13 @@ def test_what_does_not_fit():
     sizes = {**STEP, "temporary": capacity - STEP["arguments"]}
     assert StepBound(topology("v5e:1x1"), 1, 1.0, **sizes).fits
     sizes["temporary"] += 1
-    assert not StepBound(topology("v5e:1x1"), 1, 1.0, **sizes).fits
+    assert StepBound(topology("v5e:1x1"), 1, 1.0, **sizes).fits is False
+
+
+def test_an_unknown_temporary_memory_leaves_lower_bounds():
+    sizes = {**STEP, "temporary": None}
+    bound = StepBound(topology("v5e:1x1"), 1, 1.0, **sizes)
+    assert bound.fits is None
+    assert (bound.memory, bound.traffic) == (7_000, 7_000 + 5_000)
+    sizes["arguments"] = int(15.75 * 2**30) + 1
+    assert StepBound(topology("v5e:1x1"), 1, 1.0, **sizes).fits is False
