@@ -132,19 +132,12 @@ def signatures_of(
         TypeError: If `model` is not a Keras model.
         ValueError: If `model` is a pair with a different `max_length`.
     """
-    if not isinstance(model, IncrementalPair) and hasattr(model, "incremental"):
-        model = _pair_of(model, max_length)
-    if isinstance(model, IncrementalPair):
-        if max_length not in (None, model.max_length):
-            raise ValueError(
-                "`max_length` is fixed when a pair is made: export the model, or make "
-                "the pair with `incremental(max_length=...)`. Received: "
-                f"max_length={max_length}, pair.max_length={model.max_length}"
-            )
-        prefill = _declared(PREFILL, model.prefill)
-        if model.prompt != "token_ids":
-            prefill = replace(prefill, prompt=model.prompt)
-        return [prefill, _declared(STEP, model.step)]
+    pair = pair_of(model, max_length)
+    if pair is not None:
+        prefill = _declared(PREFILL, pair.prefill)
+        if pair.prompt != "token_ids":
+            prefill = replace(prefill, prompt=pair.prompt)
+        return [prefill, _declared(STEP, pair.step)]
     if not isinstance(model, keras.Model):
         raise TypeError(
             "`model` must be a `keras.Model` or a `keras_attn.decoding."
@@ -181,8 +174,27 @@ def _check_call(model: keras.Model) -> None:
         )
 
 
-def _pair_of(model: Any, max_length: int | None) -> IncrementalPair:
-    """The pair of a generative model, with caches of `max_length` positions."""
+def pair_of(model: Any, max_length: int | None) -> IncrementalPair | None:
+    """The pair of a generative model, or the pair itself; None for another model.
+
+    Args:
+        model: Any model, or a pair.
+        max_length: The length of its caches. None = the model's default.
+
+    Raises:
+        ValueError: If `model` is a pair with a different `max_length`, or has no such
+            length.
+    """
+    if isinstance(model, IncrementalPair):
+        if max_length not in (None, model.max_length):
+            raise ValueError(
+                "`max_length` is fixed when a pair is made: export the model, or make "
+                "the pair with `incremental(max_length=...)`. Received: "
+                f"max_length={max_length}, pair.max_length={model.max_length}"
+            )
+        return model
+    if not hasattr(model, "incremental"):
+        return None
     if max_length is None:
         return model.incremental()
     if "max_length" not in inspect.signature(model.incremental).parameters:
