@@ -16,7 +16,15 @@ import tensorflow as tf
 
 from keras_attn.checks.indices import IndexRange, index_range, length_range
 from keras_attn.decoding.pair import IncrementalPair
-from keras_attn.export.signature_info import PREFILL, SERVE, STEP, as_array
+from keras_attn.export.shapes import Specs
+from keras_attn.export.signature_info import (
+    PREFILL,
+    SERVE,
+    STEP,
+    SignatureInfo,
+    as_array,
+    tensor_infos,
+)
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.models.parts.functional import (
     input_structure,
@@ -51,7 +59,7 @@ class Signature:
 
     name: str
     model: keras.Model
-    inputs: dict[str, tf.TensorSpec]
+    inputs: Specs
     arrange: Callable[[dict], Any]
     name_outputs: Callable[[Any], dict]
     notes: tuple[str, ...] = ()
@@ -89,6 +97,7 @@ class TracedModel:
         signatures: `[serve]`, `[serve, serve_pair]` or `[prefill, step]`.
         functions: Concrete function of each signature, by name; keyword arguments in,
             a dictionary out.
+        specs: Their inputs, by signature name.
         quantization: One of the format's quantizations, or None.
         calibration: `(signature name, inputs)` of representative samples.
         tokenizer: Tokenizer that is called in the functions, if any.
@@ -98,6 +107,7 @@ class TracedModel:
 
     signatures: list[Signature]
     functions: dict[str, Any]
+    specs: dict[str, Specs]
     quantization: str | None = None
     calibration: Iterable[tuple[str, dict]] = ()
     tokenizer: Any = None
@@ -107,6 +117,17 @@ class TracedModel:
     def models(self) -> list[keras.Model]:
         """The Keras model of each signature."""
         return [signature.model for signature in self.signatures]
+
+    @property
+    def infos(self) -> dict[str, SignatureInfo]:
+        """The inputs and outputs of each signature, by its name."""
+        return {
+            name: SignatureInfo(
+                tensor_infos(self.specs[name]),
+                tensor_infos(function.structured_outputs),
+            )
+            for name, function in self.functions.items()
+        }
 
 
 def signatures_of(
@@ -222,10 +243,12 @@ def _declared(name: str, model: keras.Model) -> Signature:
     notes += _renamed(outputs, _valid_names(outputs))
     by_key = _in_order(structure, names, tensors)
     batch = (None,) if _took_its_batch(model) else ()
-    specs = {
-        key: _spec(key, (*batch, *tensor.shape[len(batch) :]), tensor.dtype)
-        for key, tensor in by_key.items()
-    }
+    specs = Specs(
+        {
+            key: _spec(key, (*batch, *tensor.shape[len(batch) :]), tensor.dtype)
+            for key, tensor in by_key.items()
+        }
+    )
     indices, lengths = (
         {
             key: found
@@ -278,7 +301,7 @@ def _from_sample(name: str, model: keras.Model, sample_inputs: Any) -> Signature
         flat = [inputs[key] for key in names]
         return keras.tree.pack_sequence_as(sample_inputs, flat)
 
-    specs = {}
+    specs = Specs()
     for key, value in _in_order(sample_inputs, names, values).items():
         tensor = tf.convert_to_tensor(value)
         # Such a model may depend on the sizes it was called with; only the batch is
