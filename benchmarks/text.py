@@ -34,7 +34,7 @@ CONTESTANTS: dict[str, tuple[str, ...]] = {
     + (("keras-hub frozen",) if "frozen" in row else ())
     for row in ROWS
 }
-# "onnx" and "litert": `generate(..., runtime=...)`; "int8": `model.quantize("int8")`;
+# "onnx" and "litert": the runner of `export.decoder`; "int8": `model.quantize("int8")`;
 # "lookup": `generate(..., speculation=PromptLookup())`, whose guesses random weights,
 # which repeat themselves, make nearly all right.
 CONTESTANTS["gpt2 generation"] += (
@@ -83,12 +83,12 @@ def ours(row, sizes, runtime=None, kernels=None):
     Args:
         row: The row.
         sizes: The sizes.
-        runtime: For generation: the `runtime` of `generate`, or "lookup".
+        runtime: For generation: the `runtime` of `export.decoder`, or "lookup".
         kernels: For generation: `"int8"`, or None for floats.
     """
     import numpy as np
 
-    from keras_attn import models
+    from keras_attn import export, models
     from keras_attn.decoding import PromptLookup, generate
     from keras_attn.training import AdamW
 
@@ -111,8 +111,9 @@ def ours(row, sizes, runtime=None, kernels=None):
     if runtime == "lookup":
         guesses = PromptLookup()
         return lambda: generate(model, prompt, sizes.new, speculation=guesses)
-    options = {"runtime": runtime, "cache_dir": temporary_folder()}
-    return lambda: generate(model, prompt, sizes.new, **options)
+    length, folder = sizes.prompt + sizes.new, temporary_folder()
+    runner = export.decoder(model, runtime, max_length=length, cache_dir=folder)
+    return lambda: generate(runner, prompt, sizes.new)
 
 
 def genai_model(sizes):

@@ -16,6 +16,7 @@ if __name__ != "keras_attn.export":
 
 if TYPE_CHECKING:
     from keras_attn.export.api import export, verify
+    from keras_attn.export.decoder_cache import decoder
     from keras_attn.export.errors import ExportError
     from keras_attn.export.freezing import freeze
     from keras_attn.export.report import ExportReport
@@ -28,6 +29,7 @@ _MODULES = {
     "Runner": "runner",
     "SignatureInfo": "signature_info",
     "TensorInfo": "signature_info",
+    "decoder": "decoder_cache",
     "export": "api",
     "freeze": "freezing",
     "load_runner": "runner",
@@ -40,6 +42,7 @@ __all__ = [
     "Runner",
     "SignatureInfo",
     "TensorInfo",
+    "decoder",
     "export",
     "freeze",
     "load_runner",

@@ -1,9 +1,10 @@
 """`export` and `verify`.
 
-To follow an export: signatures.py lists the entry points of a model, attempts.py traces
-them at the requested shapes, formats/<format>.py writes them, and verification.py
-compares the result with Keras. The modules that these call are named for what they do;
-runner.py and runtimes/ run an artefact.
+To follow an export: here all is decided and checked, in a `Plan` with the signatures,
+the entry points of the model; then attempts.py traces them at the requested shapes,
+formats/<format>.py writes them, and verification.py compares the result with Keras. The
+modules that these call are named for what they do; runner.py and runtimes/ run an
+artefact.
 """
 
 import contextlib
@@ -15,12 +16,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_attn.checks.arguments import check_boolean, check_positive
+from keras_attn.checks.arguments import (
+    check_at_least_zero,
+    check_boolean,
+    check_positive,
+)
 from keras_attn.decoding import IncrementalPair
 from keras_attn.decoding.pair import MASKS
 from keras_attn.docstrings.options import described_as
 from keras_attn.export import samples
-from keras_attn.export.attempts import Attempts, RequestedShapes
+from keras_attn.export.attempts import Attempts
+from keras_attn.export.differences import TOLERANCES
 from keras_attn.export.errors import ExportError, RefusedError, reraising_interrupts
 from keras_attn.export.formats import (
     FORMATS,
@@ -29,31 +35,18 @@ from keras_attn.export.formats import (
     check_target,
     format_to_write,
 )
-from keras_attn.export.image_bytes import with_image_bytes
-from keras_attn.export.inference import (
-    computes_in_half,
-    enlarged_by_products,
-    inference_mode,
-    is_discontinuous,
-)
-from keras_attn.export.integer_kernels import (
-    check_integers,
-    integers_for,
-    notes_about_integers,
-)
-from keras_attn.export.operators import check_operators
+from keras_attn.export.image_bytes import check_format_of_images, with_image_bytes
+from keras_attn.export.inference import about_precision, inference_mode
+from keras_attn.export.integer_kernels import about_integers
+from keras_attn.export.plan import Plan
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.shapes import Specs, check_sizes
-from keras_attn.export.signature_info import (
-    STEP,
-    SignatureInfo,
-    TensorInfo,
-    tensor_infos,
-)
-from keras_attn.export.signatures import Signature, TracedModel, signatures_of
-from keras_attn.export.text import with_tokenizer
-from keras_attn.export.verification import Measured, Verification
+from keras_attn.export.signature_info import STEP, SignatureInfo, TensorInfo
+from keras_attn.export.signatures import Signature, signatures_of
+from keras_attn.export.switches import about_choices
+from keras_attn.export.text import check_tokenizer, with_tokenizer
+from keras_attn.export.verification import Measured, compare
 from keras_attn.files.reading import size_of
 from keras_attn.files.writing import replacing
 from keras_attn.kernels.runtime import require_tensorflow
@@ -163,77 +156,65 @@ def export(
     check_sizes(batch_size, sequence_length)
     _check_beams(num_beams, batch_size)
     check_target(path, file_format)
-    _check_image_bytes(
-        image_bytes, tokenizer=tokenizer, sequence_length=sequence_length
+    signatures = _signatures(
+        model,
+        file_format,
+        sample_inputs,
+        max_length,
+        tokenizer=tokenizer,
+        image_bytes=image_bytes,
+        sequence_length=sequence_length,
     )
-    if image_bytes:
-        signatures = with_image_bytes(model, file_format)
-    elif tokenizer is None:
-        signatures = signatures_of(model, sample_inputs, max_length)
+    _check_generative(signatures, max_length=max_length, num_beams=num_beams)
+    if tokenizer is None:
         sequence_length = _input_lengths(signatures[0], sequence_length)
     else:
-        signatures = with_tokenizer(model, tokenizer, file_format, sequence_length)
         sequence_length = None  # The tokenizer truncates and pads.
-    _check_generative(signatures, max_length=max_length, num_beams=num_beams)
-    verification = Verification(signatures, sample_inputs, quantization, tolerance)
-    models = [signature.model for signature in signatures]
-    check_integers(file_format, quantization, models)
-    shapes = RequestedShapes(
+    plan = Plan(
+        file_format,
+        signatures,
+        quantization,
+        _tolerance(tolerance, quantization),
+        samples.named(signatures[0], sample_inputs),
+        tokenizer,
         batch_size,
         sequence_length,
         num_beams,
-        sample=verification.sample or {},
-        unroll=quantization == "int8",
     )
-    attempts = Attempts(signatures, shapes, file_format.may_need_fixed_shapes)
-    notes = [note for signature in signatures for note in signature.notes]
-    notes += _notes_about(models)
+    layers = plan.layers
+    notes = [
+        *(note for signature in signatures for note in signature.notes),
+        *about_precision(layers),
+        *about_choices(layers),
+        *about_integers(layers, file_format, quantization),
+    ]
     measured = None
     # In float32 and without fused kernels, which the converters do not support; to a
     # work folder, which is renamed to `path` at the end.
-    with inference_mode(models), _replacing(path) as partial, reraising_interrupts():
+    with (
+        inference_mode(plan.models),
+        _replacing(path) as partial,
+        reraising_interrupts(),
+    ):
+        attempts = Attempts(plan)
         while True:
             try:
-                with integers_for(file_format, models) as integers:
-                    with _forms_for(file_format):
-                        functions, specs = attempts.trace()
-                    check_operators(file_format, signatures, functions)
-                    calibration = ()
-                    if quantization == "int8" and verification.sample is not None:
-                        calibration = samples.calibration(
-                            signatures, specs, verification.sample
-                        )
-                    traced = TracedModel(
-                        signatures,
-                        functions,
-                        quantization,
-                        calibration,
-                        tokenizer,
-                        integers,
-                    )
+                with attempts.traced() as traced:
                     format_notes = file_format.write(traced, partial)
                 if verify:
-                    measured = verification.run(
-                        load_runner(partial), specs, file_format
-                    )
+                    measured = compare(plan, load_runner(partial), traced.specs)
                 break
-            # The converter, or the runtime in `load_runner` or `run`, does not support
-            # an operator at these shapes.
+            # The converter, or the runtime in `load_runner` or `compare`, does not
+            # support an operator at these shapes.
             except RefusedError as error:
                 attempts.make_more_static(error)  # Raises if nothing is left to fix.
         return _report(
+            plan,
             path,
-            file_format,
-            verification,
-            {name: _info(specs[name], functions[name]) for name in functions},
+            traced.infos,
             measured,
             artefact=partial,
-            notes=(
-                *notes,
-                *notes_about_integers(models, file_format, quantization),
-                *format_notes,
-                *attempts.notes,
-            ),
+            notes=(*notes, *format_notes, *attempts.notes),
         )
 
 
@@ -277,36 +258,74 @@ def verify(
     if quantization is None:
         quantization = _inspect(file_format.quantization_of, path)
     check_quantization(file_format, quantization, sample_inputs)
-    _check_image_bytes(
-        image_bytes, tokenizer=tokenizer, sequence_length=sequence_length
+    # An older artefact may have the outputs that only training needs.
+    extra = set(getattr(model, "training_outputs", ()))
+    signatures = _signatures(
+        model,
+        file_format,
+        sample_inputs,
+        None if isinstance(model, IncrementalPair) else runner.max_length,
+        with_training_outputs=any(
+            extra & set(info.outputs) for info in runner.signatures.values()
+        ),
+        tokenizer=tokenizer,
+        image_bytes=image_bytes,
+        sequence_length=sequence_length,
     )
-    if image_bytes:
-        signatures = with_image_bytes(model, file_format)
-    elif tokenizer is None:
-        is_pair = isinstance(model, IncrementalPair)
-        max_length = None if is_pair else runner.max_length
-        # An older artefact may have the outputs that only training needs.
-        extra = set(getattr(model, "training_outputs", ()))
-        has_extra = any(extra & set(x.outputs) for x in runner.signatures.values())
-        signatures = signatures_of(model, sample_inputs, max_length, has_extra)
-    else:
-        signatures = with_tokenizer(model, tokenizer, file_format, sequence_length)
-    specs = {s.name: _artefact_specs(s, runner) for s in signatures}
-    verification = Verification(signatures, sample_inputs, quantization, tolerance)
-    with inference_mode(signature.model for signature in signatures):
+    specs = {each.name: _artefact_specs(each, runner) for each in signatures}
+    plan = Plan(
+        file_format,
+        signatures,
+        quantization,
+        _tolerance(tolerance, quantization),
+        samples.named(signatures[0], sample_inputs),
+    )
+    with inference_mode(plan.models):
         try:
-            measured = verification.run(runner, specs, file_format)
+            measured = compare(plan, runner, specs)
         except ExportError as error:
             raise ExportError(f"{path.name}: {error}") from error
-    return _report(
-        path, file_format, verification, runner.signatures, measured, artefact=path
+    return _report(plan, path, runner.signatures, measured, artefact=path)
+
+
+def _signatures(
+    model: Any,
+    format: Format,
+    sample_inputs: Any,
+    max_length: int | None,
+    *,
+    tokenizer: Any,
+    image_bytes: bool,
+    sequence_length: int | Mapping[str, int] | None,
+    with_training_outputs: bool = False,
+) -> list[Signature]:
+    """The signatures of a model, from texts or the bytes of images if asked for."""
+    if check_boolean("image_bytes", image_bytes):
+        others = {"tokenizer": tokenizer, "sequence_length": sequence_length}
+        for name, value in others.items():
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be None if `image_bytes` is True: there is no "
+                    f"text. Received: {name}={value!r}"
+                )
+        check_format_of_images(format)
+    if tokenizer is not None:
+        check_tokenizer(tokenizer, format, model)
+    # Texts and files are no inputs of the model itself.
+    is_own = tokenizer is None and not image_bytes
+    signatures = signatures_of(
+        model, sample_inputs if is_own else None, max_length, with_training_outputs
     )
+    if image_bytes:
+        return [with_image_bytes(signatures[0], model)]
+    if tokenizer is not None:
+        return with_tokenizer(signatures[0], model, tokenizer, sequence_length)
+    return signatures
 
 
 def _report(
+    plan: Plan,
     path: Path,
-    format: Format,
-    verification: Verification,
     signatures: Mapping[str, SignatureInfo],
     measured: Measured | None,
     *,
@@ -316,10 +335,10 @@ def _report(
     """The report of an artefact, which is at `path` or will be moved there."""
     report = ExportReport(
         path=str(path),
-        format=format.name,
-        quantization=verification.quantization,
+        format=plan.format.name,
+        quantization=plan.quantization,
         bytes=size_of(artefact),
-        operators=_inspect(format.count_operators, artefact),
+        operators=_inspect(plan.format.count_operators, artefact),
         inputs={name: _texts(info.inputs) for name, info in signatures.items()},
         outputs={name: _texts(info.outputs) for name, info in signatures.items()},
         not_compared={name: list(info.outputs) for name, info in signatures.items()},
@@ -333,7 +352,7 @@ def _report(
         max_abs_diff=measured.max_abs_diff,
         error=None if measured.error is None else measured.error.value,
         error_measure=None if measured.error is None else measured.error.measure,
-        tolerance=None if measured.error is None else verification.tolerance,
+        tolerance=None if measured.error is None else plan.tolerance,
         not_compared=measured.not_compared,
         top1_agreement={name: each.share for name, each in agreements}
         | ({} if tokens is None else {"logits": tokens.agreement}),
@@ -346,34 +365,11 @@ def _report(
     )
 
 
-def _info(specs: Specs, function: Any) -> SignatureInfo:
-    """The inputs and outputs of a concrete function."""
-    return SignatureInfo(tensor_infos(specs), tensor_infos(function.structured_outputs))
-
-
-def _notes_about(models: list) -> list[str]:
-    """What the report says about the models themselves."""
-    notes = []
-    if computes_in_half(models):
-        notes.append(
-            "computes in float32: the converters do not support half precision"
-        )
-    if is_discontinuous(models):
-        notes.append(
-            "single values may differ: if two maxima are equal up to rounding, the "
-            "artefact may choose a different one from Keras; for the comparison, Keras "
-            "uses the artefact's choices"
-        )
-    return notes
-
-
-def _forms_for(format: Format) -> contextlib.AbstractContextManager[None]:
-    """Within this block models are traced in the forms that the format runs fastest."""
-    return (
-        enlarged_by_products()
-        if format.enlarges_by_products
-        else contextlib.nullcontext()
-    )
+def _tolerance(tolerance: float | None, quantization: str | None) -> float:
+    """The tolerance, with its default."""
+    if tolerance is None:
+        tolerance = TOLERANCES[quantization]
+    return check_at_least_zero("tolerance", tolerance)
 
 
 def _input_lengths(
@@ -412,17 +408,6 @@ def _check_beams(num_beams: int | None, batch_size: int | None) -> None:
         )
 
 
-def _check_image_bytes(image_bytes: bool, **others: Any) -> None:
-    if not check_boolean("image_bytes", image_bytes):
-        return
-    for name, value in others.items():
-        if value is not None:
-            raise ValueError(
-                f"`{name}` must be None if `image_bytes` is True: there is no text. "
-                f"Received: {name}={value!r}"
-            )
-
-
 def _check_generative(signatures: list[Signature], **arguments: int | None) -> None:
     if len(signatures) == 2 and signatures[1].name == STEP:
         return
@@ -455,10 +440,12 @@ def _artefact_specs(signature: Signature, runner: Runner) -> Specs:
             f"{sorted(signature.inputs)}; was it exported from this model? "
             f"Received: {inputs}"
         )
-    return {
-        name: tf.TensorSpec(info.inputs[name].shape, spec.dtype, name=name)
-        for name, spec in signature.inputs.items()
-    }
+    return Specs(
+        {
+            name: tf.TensorSpec(info.inputs[name].shape, spec.dtype, name=name)
+            for name, spec in signature.inputs.items()
+        }
+    )
 
 
 def _texts(tensors: Mapping[str, TensorInfo]) -> dict[str, str]:

@@ -1,11 +1,12 @@
-"""Decoders that `generate(..., runtime=...)` has shipped, kept in a folder.
+"""`decoder`: a generative model in a stock runtime, its files kept in a folder.
 
 A file is named for a digest of what it holds: the graphs of `prefill` and `step` with
 the length of their caches, the value of every weight, the runtime and the version of
 this library. So a model that has learned since has another file, and what is found
 under a name is never out of date. Files appear by a rename, so a killed process leaves
-none behind that is incomplete; and end in a digest of their content, which is checked
-before each use, so what was damaged since is not used but written again.
+none behind that is incomplete. They end in a digest of their content, which stands
+once more beside them, in `<name>.sha256`; both are checked before each use. So what was
+damaged or replaced since is not used but written again.
 """
 
 import contextlib
@@ -22,12 +23,15 @@ import keras
 
 import keras_attn
 from keras_attn.decoding import IncrementalPair
+from keras_attn.export.api import export
 from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import FORMATS
+from keras_attn.export.integer_kernels import has_integers
 from keras_attn.export.runner import Runner, load_runner
-from keras_attn.export.seals import is_sealed
+from keras_attn.export.seals import is_sealed, seals_of
+from keras_attn.export.signatures import pair_of
 from keras_attn.extras import requires_extra
-from keras_attn.files.writing import remove_leftovers
+from keras_attn.files.writing import remove_leftovers, write_atomically
 from keras_attn.kernels.runtime import require_tensorflow
 
 _LOGGER = logging.getLogger(__name__)
@@ -38,23 +42,105 @@ _RUNTIMES = {"onnx": ("onnxruntime", "ONNX"), "litert": ("ai_edge_litert", "Lite
 _KEPT = 8
 _VARIABLE = "KERAS_ATTN_CACHE"
 _DIGEST_LENGTH = 32
-# Of the files: 2 are sealed.
-_LAYOUT = 2
+# Of the files: 2 are sealed, the seals of 3 stand beside them too.
+_LAYOUT = 3
 
 
-def check_runtime(runtime: Any) -> None:
-    """Raises unless decoders run in a runtime here.
+def decoder(
+    model: Any,
+    runtime: str = "onnx",
+    *,
+    max_length: int | None = None,
+    cache_dir: str | os.PathLike | None = None,
+) -> Runner:
+    """Exports a generative model to a runtime, in which `generate` then decodes.
+
+    `generate` and `walk` take the runner in place of the model. Their loop then runs on
+    the host, and `prefill` and `step` in the runtime, on the CPU, with the same tokens
+    up to rounding.
+
+    The runner decodes with the weights that the model has now: after the model has
+    learned, call this again. An export, verified as by `export`, takes longer than many
+    calls of `generate`, so its file is kept in `cache_dir`, and a later call or process
+    with the same weights and `max_length` loads it. Each call reads all weights once,
+    to find it.
+
+    With kernels of integers (`model.quantize`) ONNX Runtime multiplies in 8 bits, two
+    to three times as fast as in float32, and single tokens may differ.
+
+    Args:
+        model: A generative model (one with `incremental()`), or its `IncrementalPair`.
+        runtime: `"onnx"` for ONNX Runtime, or `"litert"` for LiteRT.
+        max_length: The maximum number of tokens in a prompt and its continuation, which
+            is the length of the key/value caches. A step reads all of them, so
+            shorter caches are faster. None is the default of `incremental()`: the
+            number of positions, or 256 if it is unlimited.
+        cache_dir: The folder of the exported files, of which the 8 used last are kept.
+            None = the environment variable `KERAS_ATTN_CACHE`, or `keras_attn` in the
+            user's folder for caches.
+
+    Returns:
+        A `Runner`, loaded anew at each call; it needs neither the model nor the file.
 
     Raises:
-        ValueError: If there is no such runtime.
-        ImportError: If it is not installed.
-        RuntimeError: If Keras' backend is not TensorFlow, which ships models.
+        TypeError: If `model` is not a generative Keras model or a pair.
+        ValueError: If `runtime` is unknown, `max_length` does not suit the model, or a
+            layer has no configuration by which the file could be found again.
+        ImportError: If the runtime, or what exports to it, is not installed.
+        RuntimeError: If Keras' backend is not TensorFlow, which exports models.
+        ExportError: If the model cannot be exported, or the file not written.
+
+    Example:
+        ```python
+        runner = export.decoder(model, "onnx", max_length=256)
+        answer = generate(runner, {"token_ids": ids}, 64)
+        ```
     """
+    _check_runtime(runtime)
+    pair = pair_of(model, max_length)
+    if pair is None:
+        raise TypeError(
+            "`model` must be a generative Keras model, one with `incremental()`, or "
+            "its `IncrementalPair`; what was exported is loaded by `load_runner`. "
+            f"Received: model={type(model).__name__}"
+        )
+    folder = _default_folder() if cache_dir is None else Path(cache_dir)
+    path = folder / f"{runtime}-{_digest(pair, runtime)}{FORMATS[runtime].suffix}"
+    if os.path.lexists(path):
+        if _is_unchanged(path):
+            # Another version of the runtime may refuse it.
+            with contextlib.suppress(ExportError):
+                runner = load_runner(path)
+                with contextlib.suppress(OSError):  # Another user's folder.
+                    os.utime(path)
+                return runner
+        else:
+            _LOGGER.warning(
+                "%s is damaged, incomplete or another file, and is written again.", path
+            )
+        # Another process may replace it at the same time, so it stays, unless `export`
+        # would refuse to replace what it holds now.
+        if not FORMATS[runtime].recognizes(path):
+            _remove(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExportError(
+            f"`cache_dir` cannot be made ({error.strerror}); pass another, or set "
+            f"{_VARIABLE}. Received: cache_dir={str(folder)!r}"
+        ) from error
+    export(pair, path, quantization=_quantization(pair, runtime))
+    _remember(path)
+    _remove_old(folder, path)
+    return load_runner(path)
+
+
+def _check_runtime(runtime: Any) -> None:
+    """Raises unless decoders run in a runtime here."""
     if runtime not in _RUNTIMES:
         names = ", ".join(f'"{name}"' for name in _RUNTIMES)
         raise ValueError(
-            f"`runtime` must be one of {names}, or None for Keras. "
-            f"Received: runtime={runtime!r}"
+            f"`runtime` must be one of {names}. Received: runtime={runtime!r}"
         )
     require_tensorflow("Generation in another runtime")
     package, shown = _RUNTIMES[runtime]
@@ -62,7 +148,7 @@ def check_runtime(runtime: Any) -> None:
         importlib.import_module(package)
 
 
-def default_folder() -> Path:
+def _default_folder() -> Path:
     """`$KERAS_ATTN_CACHE`, or else `keras_attn` in the user's folder for caches."""
     if os.environ.get(_VARIABLE):
         return Path(os.environ[_VARIABLE])
@@ -70,7 +156,7 @@ def default_folder() -> Path:
     return Path(cache) / "keras_attn"
 
 
-def digest(pair: IncrementalPair, runtime: str) -> str:
+def _digest(pair: IncrementalPair, runtime: str) -> str:
     """A digest of all that a decoder's file depends on, in hexadecimal.
 
     It reads every weight once, at the speed of memory.
@@ -105,58 +191,33 @@ def digest(pair: IncrementalPair, runtime: str) -> str:
     return found.hexdigest()[:_DIGEST_LENGTH]
 
 
-def cached_runner(
-    pair: IncrementalPair,
-    runtime: str,
-    content: str,
-    folder: str | os.PathLike | None = None,
-) -> Runner:
-    """A decoder in a runtime: shipped if no file has its content, then loaded.
-
-    Args:
-        pair: The decoder.
-        runtime: Name of the runtime.
-        content: Its `digest`.
-        folder: Where files are kept. None = `default_folder`.
-
-    Raises:
-        ExportError: If it cannot be shipped or written.
-        ImportError: If a package that ships it is not installed.
-    """
-    folder = default_folder() if folder is None else Path(folder)
-    path = folder / f"{runtime}-{content}{FORMATS[runtime].suffix}"
-    if os.path.lexists(path):
-        if is_sealed(path):
-            # Another version of the runtime may refuse it.
-            with contextlib.suppress(ExportError):
-                runner = load_runner(path)
-                with contextlib.suppress(OSError):  # Another user's folder.
-                    os.utime(path)
-                return runner
-        else:
-            _LOGGER.warning("%s is damaged or incomplete, and is written again.", path)
-        # Another process may replace it at the same time, so it stays, unless `export`
-        # would refuse to replace what it holds now.
-        if not FORMATS[runtime].recognizes(path):
-            _remove(path)
+def _is_unchanged(path: Path) -> bool:
+    """Whether a file is the one that was written here, every byte of it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        written = _memory(path).read_bytes()
+        return is_sealed(path) and seals_of(path) == written
+    except OSError:
+        return False
+
+
+def _remember(path: Path) -> None:
+    """Writes the seals of a new file beside it."""
+    try:
+        write_atomically(_memory(path), seals_of(path))
     except OSError as error:
         raise ExportError(
-            f"`cache_dir` cannot be made ({error.strerror}); pass another, or set "
-            f"{_VARIABLE}. Received: cache_dir={str(folder)!r}"
+            f"`cache_dir` could not be written ({error.strerror or error}). "
+            f"Received: cache_dir={str(path.parent)!r}"
         ) from error
-    from keras_attn.export.api import export
 
-    export(pair, path, quantization=_quantization(pair, runtime))
-    _remove_old(folder, path)
-    return load_runner(path)
+
+def _memory(path: Path) -> Path:
+    """Where the seals of a file stand once more."""
+    return path.with_suffix(".sha256")
 
 
 def _quantization(pair: IncrementalPair, runtime: str) -> str | None:
     """The argument of `export`: ONNX Runtime multiplies by kernels of integers."""
-    from keras_attn.export.integer_kernels import has_integers
-
     is_taken = runtime == "onnx" and has_integers([pair.prefill, pair.step])
     return "int8_dynamic" if is_taken else None
 
@@ -230,11 +291,18 @@ def _remove_old(folder: Path, newest: Path) -> None:
         if path.name.startswith("."):
             name = f"{runtime}-{rest[:_DIGEST_LENGTH]}{FORMATS[runtime].suffix}"
             remove_leftovers(folder / name)
-        elif len(path.stem) == len(runtime) + 1 + _DIGEST_LENGTH and path != newest:
+        elif _is_decoder(path, runtime) and path != newest:
             with contextlib.suppress(OSError):
                 found.append((path.stat().st_mtime_ns, path))
     for _, path in sorted(found, reverse=True)[_KEPT - 1 :]:
         _remove(path)
+        _remove(_memory(path))
+
+
+def _is_decoder(path: Path, runtime: str) -> bool:
+    """Whether `decoder` gives files such a name."""
+    length = len(runtime) + 1 + _DIGEST_LENGTH
+    return len(path.stem) == length and path.suffix == FORMATS[runtime].suffix
 
 
 def _remove(path: Path) -> None:

@@ -1,6 +1,6 @@
 """How far apart two arrays are, and how far apart they may be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -91,6 +91,33 @@ def compare_output(
         )
     largest = float(diff.max(initial=0.0))
     return Difference(largest, error, want.size, int(is_nan.sum()))
+
+
+def all_close(
+    found: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], tolerance: float
+) -> bool:
+    """Whether no single value of any output differs by more than the tolerance."""
+    try:
+        for name, of_keras in want.items():
+            compare_output(name, found[name], of_keras, tolerance, pointwise)
+    except ExportError:
+        return False
+    return True
+
+
+def check_repeats(
+    where: str, second: np.ndarray, first: np.ndarray, tolerance: float
+) -> None:
+    """Raises if Keras itself returns a different output at the second call."""
+    try:
+        compare_output(where, second, first, tolerance, pointwise)
+    except ExportError as error:
+        raise ExportError(
+            f"{where} differs between calls of the Keras model itself, which uses "
+            "random numbers at inference, or keeps a state (`stateful=True`), so it "
+            "cannot be compared. Make them an input (as `noise=True` does in a masked "
+            "autoencoder), or export with `verify=False`"
+        ) from error
 
 
 def _parts(array: np.ndarray) -> np.ndarray:

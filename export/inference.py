@@ -32,20 +32,11 @@ def unique_layers(models: Iterable[keras.Model]) -> list[keras.layers.Layer]:
     return list(found.values())
 
 
-def computes_in_half(models: Iterable[keras.Model]) -> bool:
-    """Whether any layer computes in float16 or bfloat16."""
-    return any(
-        layer.compute_dtype in _HALF_PRECISION for layer in unique_layers(models)
-    )
-
-
-def is_discontinuous(models: Iterable[keras.Model]) -> bool:
-    """Whether rounding may change an output by any amount, as in max unpooling.
-
-    Layers declare this with an attribute of the same name.
-    """
-    layers = unique_layers(models)
-    return any(getattr(layer, "is_discontinuous", False) for layer in layers)
+def about_precision(layers: Iterable[keras.layers.Layer]) -> list[str]:
+    """What the report says of layers that compute in float16 or bfloat16."""
+    if not any(layer.compute_dtype in _HALF_PRECISION for layer in layers):
+        return []
+    return ["computes in float32: the converters do not support half precision"]
 
 
 @contextlib.contextmanager

@@ -3,50 +3,32 @@
 import contextlib
 from collections.abc import Iterator
 
+import keras
+
 from keras_attn.export.formats import Format
 from keras_attn.export.inference import unique_layers
 from keras_attn.layers.adaptation.quantization import as_variables
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 
 
-def check_integers(format: Format, quantization: str | None, models: list) -> None:
-    """Raises if ONNX would quantize activations of a model whose kernels are floats."""
-    if quantization is None or format.name != "onnx":
-        return
-    if not has_integers(models):
+def about_integers(
+    layers: list[keras.layers.Layer], format: Format, quantization: str | None
+) -> list[str]:
+    """What becomes of kernels of integers, for the report; `onnx_integers` says more.
+
+    Raises:
+        ValueError: If ONNX would quantize activations of a model whose kernels are
+            floats.
+    """
+    modes = [layer.mode for layer in layers if isinstance(layer, QuantizedKernel)]
+    if not modes:
+        if quantization is None or format.name != "onnx":
+            return []
         raise ValueError(
             "`quantization` is for kernels of integers in ONNX, and this model has "
             'none; make them first, by `training.quantize(model, "int8")`. '
             f"Received: quantization={quantization!r}"
         )
-
-
-def has_integers(models: list) -> bool:
-    """Whether a layer of the models has a kernel of integers."""
-    return any(isinstance(layer, QuantizedKernel) for layer in unique_layers(models))
-
-
-@contextlib.contextmanager
-def integers_for(format: Format, models: list) -> Iterator[dict[int, QuantizedKernel]]:
-    """Within this block the models have kernels that the format can write.
-
-    Yields:
-        See `TracedModel.integers`.
-    """
-    if format.takes_integers:
-        yield {}
-        return
-    with as_variables(models) as pairs:
-        yield {id(variable): kernel for variable, kernel in pairs}
-
-
-def notes_about_integers(
-    models: list, format: Format, quantization: str | None
-) -> list[str]:
-    """What became of kernels of integers; `onnx_integers` says more."""
-    modes = [x.mode for x in unique_layers(models) if isinstance(x, QuantizedKernel)]
-    if not modes:
-        return []
     kinds = " and ".join(f"{modes.count(mode)} of {mode}" for mode in sorted({*modes}))
     if format.takes_integers:
         return [f"kernels of integers, {kinds}: written as they are in Keras"]
@@ -65,3 +47,22 @@ def notes_about_integers(
         f"kernels of integers, {kinds}: their numbers are rounded again by "
         f"{quantization} quantization"
     ]
+
+
+def has_integers(models: list[keras.Model]) -> bool:
+    """Whether a layer of the models has a kernel of integers."""
+    return any(isinstance(layer, QuantizedKernel) for layer in unique_layers(models))
+
+
+@contextlib.contextmanager
+def integers_for(format: Format, models: list) -> Iterator[dict[int, QuantizedKernel]]:
+    """Within this block the models have kernels that the format can write.
+
+    Yields:
+        See `TracedModel.integers`.
+    """
+    if format.takes_integers:
+        yield {}
+        return
+    with as_variables(models) as pairs:
+        yield {id(variable): kernel for variable, kernel in pairs}

@@ -12,7 +12,7 @@ from keras_attn.decoding import next_state
 from keras_attn.decoding.pair import MASKS
 from keras_attn.export.runner import Runner
 from keras_attn.export.samples import Inputs
-from keras_attn.export.shapes import Specs, batch_of
+from keras_attn.export.shapes import Specs
 from keras_attn.export.signature_info import PREFILL, STEP
 from keras_attn.export.signatures import Signature
 
@@ -108,7 +108,7 @@ class _Reader:
     def __init__(self, prefill, step, signature: Signature, specs: dict[str, Specs]):
         self._prefill, self._step = prefill, step
         self._names = tuple(signature.inputs)
-        self._rows = [batch_of(specs[name]) or 1 for name in (PREFILL, STEP)]
+        self._rows = [specs[name].batch or 1 for name in (PREFILL, STEP)]
         self._state: dict[str, Any] = {}
 
     def read(self, given) -> np.ndarray:

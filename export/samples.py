@@ -12,13 +12,7 @@ import tensorflow as tf
 
 from keras_attn.checks.inputs import BOX_SHARES, MASKED_INPUTS
 from keras_attn.decoding import next_state
-from keras_attn.export.shapes import (
-    Specs,
-    batch_of,
-    open_batch,
-    open_images,
-    open_lengths,
-)
+from keras_attn.export.shapes import Specs
 from keras_attn.export.signature_info import IMAGE_BYTES
 from keras_attn.export.signatures import PREFILL, STEP, Signature
 from keras_attn.layers import MinimumImageSize
@@ -195,7 +189,7 @@ def cases(
     given = specs[first.name]
     if sample is not None:
         batches = [_rows(sample, given, _VERIFIED_ROWS)]
-        if open_batch(given):
+        if given.has_open_batch:
             batches.append({name: value[:1] for name, value in batches[0].items()})
     else:
         batches = _random_batches(first, given)
@@ -207,7 +201,7 @@ def cases(
                 yield STEP, step
                 row = {name: value[:1] for name, value in step.items()}
     if first.name == PREFILL:
-        if open_batch(specs[STEP]):
+        if specs[STEP].has_open_batch:
             # Several rows for one row of the prompt, as in beam search.
             yield STEP, {k: np.repeat(v, 2, axis=0) for k, v in row.items()}
         return
@@ -235,7 +229,7 @@ def calibration(
     """
     first = signatures[0]
     total = max(len(value) for value in sample.values())
-    size = batch_of(specs[first.name]) or max_batch or total
+    size = specs[first.name].batch or max_batch or total
     for start in range(0, total, size):
         chunk = {name: value[start : start + size] for name, value in sample.items()}
         inputs = _rows(chunk, specs[first.name], size)
@@ -247,7 +241,7 @@ def calibration(
 
 def _rows(sample: Inputs, specs: Specs, max_rows: int) -> Inputs:
     """The first rows of a sample; repeated if the artefact has a larger batch size."""
-    size = batch_of(specs)
+    size = specs.batch
     result = {}
     for name, value in sample.items():
         wanted = min(len(value), max_rows) if size is None else size
@@ -268,7 +262,7 @@ def _steps(
     # Inputs of `step` that `prefill` does not return are inputs of `prefill`.
     state = {**prompt, **prefill.reference(prompt)}
     rows = len(state["logits"])
-    batch = batch_of(specs[STEP]) or rows
+    batch = specs[STEP].batch or rows
     # With a fixed number of beams each row is repeated for its beams.
     beams = max(batch // rows, 1)
     if beams > 1:
@@ -297,22 +291,20 @@ def _random_batches(signature: Signature, specs: Specs) -> list[Inputs]:
             # The caches of each row are as long as the model has positions.
             batch, other_batch = 1, 2
         limits = dict.fromkeys(specs, 2)
-        try:
-            signature.reference(_random_batch(specs, batch, length, limits))
-        except (tf.errors.OpError, ValueError) as error:
-            failure = error
-            if not open_lengths(specs):
-                break
-            continue
+        failure = _failure(signature, _random_batch(specs, batch, length, limits))
+        if failure is not None:
+            if specs.open_lengths:
+                continue
+            break
         limits = _id_limits(signature, specs, batch, length)
         result = [_random_batch(specs, batch, length, limits)]
-        if open_batch(specs) or open_lengths(specs):
+        if specs.has_open_batch or specs.open_lengths:
             second = _random_batch(specs, other_batch, other_length, limits)
-            if not _runs(signature, second):
+            if _failure(signature, second) is not None:
                 second = _random_batch(specs, other_batch, length, limits)
             result.append(second)
         return result
-    sizes = ", of up to 640 pixels a side" if open_images(specs) else ""
+    sizes = ", of up to 640 pixels a side" if specs.open_images else ""
     raise ValueError(
         "`sample_inputs` is needed: the model fails on random inputs of its shapes"
         f"{sizes} ({failure}). Received: sample_inputs=None"
@@ -321,7 +313,7 @@ def _random_batches(signature: Signature, specs: Specs) -> list[Inputs]:
 
 def _sizes(signature: Signature, specs: Specs):
     """Pairs of (batch, length) to try."""
-    if not open_images(specs):
+    if not specs.open_images:
         # A detector takes over 1 GB for each image of 512 pixels.
         is_large = any(
             np.prod([size or 1 for size in spec.shape[1:]]) > _LARGE
@@ -352,18 +344,20 @@ def _id_limits(
                 # The second batch may have larger ids than the first, which is tried.
                 limit = max(2, min(limit, stop))
             tried = {**limits, name: limit}
-            if _runs(signature, _random_batch(specs, batch, length, tried)):
+            inputs = _random_batch(specs, batch, length, tried)
+            if _failure(signature, inputs) is None:
                 limits = tried
                 break
     return limits
 
 
-def _runs(signature: Signature, inputs: Inputs) -> bool:
+def _failure(signature: Signature, inputs: Inputs) -> Exception | None:
+    """The error of Keras on inputs; None if it takes them."""
     try:
         signature.reference(inputs)
-    except (tf.errors.OpError, ValueError):
-        return False
-    return True
+    except (tf.errors.OpError, ValueError) as error:
+        return error
+    return None
 
 
 def _random_batch(

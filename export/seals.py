@@ -46,6 +46,17 @@ def is_sealed(path: Path) -> bool:
         return False
 
 
+def seals_of(path: Path) -> bytes:
+    """The digests that an artefact's files end in, one after the other.
+
+    Two artefacts with the same digests, if each is sealed, hold the same.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    return b"".join(_end(file) for file in _files(path)[0])
+
+
 def _files(path: Path) -> tuple[list[Path], list[Path]]:
     """The files of an artefact that end in a digest, and its others."""
     if not path.is_dir():

@@ -6,7 +6,70 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-Specs = dict[str, tf.TensorSpec]
+
+class Specs(dict[str, tf.TensorSpec]):
+    """Shape and dtype of each input, by name."""
+
+    @property
+    def batch(self) -> int | None:
+        """The batch size; None if it is unknown."""
+        sizes = [spec.shape[0] for spec in self.values() if len(spec.shape)]
+        return next((size for size in sizes if size is not None), None)
+
+    @property
+    def has_open_batch(self) -> bool:
+        """Whether any input has an unknown batch size."""
+        return any(len(spec.shape) and spec.shape[0] is None for spec in self.values())
+
+    @property
+    def open_lengths(self) -> list[str]:
+        """Names of the inputs with an unknown length."""
+        return [name for name, spec in self.items() if None in tuple(spec.shape)[1:]]
+
+    @property
+    def open_images(self) -> list[str]:
+        """Names of the images (batch, rows, columns, channels) of unknown size."""
+        return [name for name in self.open_lengths if len(self[name].shape) == 4]
+
+    def fixed(
+        self,
+        batch_size: int | None,
+        sequence_length: int | Mapping[str, int] | None = None,
+        like: Mapping[str, Any] | None = None,
+    ) -> "Specs":
+        """Fixes unknown sizes; known sizes stay.
+
+        Args:
+            batch_size: Size of axis 0; None leaves it open.
+            sequence_length: Size of every other unknown axis, for all inputs or by
+                input name; None leaves them to `like`.
+            like: Arrays, tensors or their specs by input name, whose lengths fix those
+                still unknown, if they have as many axes.
+
+        Raises:
+            ValueError: If `sequence_length` has the name of no input.
+        """
+        lengths, like = sequence_length, like or {}
+        if isinstance(lengths, Mapping) and not lengths.keys() <= self.keys():
+            raise ValueError(
+                "`sequence_length` has keys that are not inputs: "
+                f"{sorted(lengths.keys() - self.keys())}; the inputs are "
+                f"{sorted(self)}. Received: sequence_length={dict(lengths)}"
+            )
+        result = Specs()
+        for name, spec in self.items():
+            length = lengths.get(name) if isinstance(lengths, Mapping) else lengths
+            known = like[name].shape if name in like else ()
+            shape = list(spec.shape)
+            for axis, size in enumerate(shape):
+                if size is None and axis == 0:
+                    shape[axis] = batch_size
+                elif size is None and length is not None:
+                    shape[axis] = length
+                elif size is None and len(known) == len(shape):
+                    shape[axis] = known[axis]
+            result[name] = tf.TensorSpec(shape, spec.dtype, name=spec.name)
+        return result
 
 
 def check_sizes(
@@ -25,81 +88,3 @@ def check_sizes(
                 + ("" if name == "batch_size" else ", or a dictionary by input name")
                 + f". Received: {argument}={size!r}"
             )
-
-
-def fixed(
-    specs: Specs,
-    batch_size: int | None = None,
-    sequence_length: int | Mapping[str, int] | None = None,
-) -> Specs:
-    """Fixes the unknown sizes of inputs; known sizes stay.
-
-    Args:
-        specs: Inputs by name.
-        batch_size: Size of axis 0; None leaves it open.
-        sequence_length: Size of every other unknown axis, for all inputs or by input
-            name; None leaves them open.
-
-    Returns:
-        Inputs by name.
-    """
-    if isinstance(sequence_length, Mapping):
-        unknown = sorted(set(sequence_length) - set(specs))
-        if unknown:
-            raise ValueError(
-                f"`sequence_length` has keys that are not inputs: {unknown}; the "
-                f"inputs are {sorted(specs)}. "
-                f"Received: sequence_length={dict(sequence_length)}"
-            )
-        lengths = {name: sequence_length.get(name) for name in specs}
-    else:
-        lengths = dict.fromkeys(specs, sequence_length)
-    return {
-        name: _with_shape(spec, _filled(spec, batch_size, lengths[name]))
-        for name, spec in specs.items()
-    }
-
-
-def fixed_like(specs: Specs, shapes: Mapping[str, Any]) -> Specs:
-    """Fixes unknown lengths (not the batch) to the lengths of shapes, by input name."""
-    result = {}
-    for name, spec in specs.items():
-        known = shapes.get(name)
-        sizes = list(spec.shape)
-        if known is not None and len(known) == len(sizes):
-            for axis in range(1, len(sizes)):
-                sizes[axis] = known[axis] if sizes[axis] is None else sizes[axis]
-        result[name] = _with_shape(spec, sizes)
-    return result
-
-
-def open_lengths(specs: Specs) -> list[str]:
-    """Names of the inputs with an unknown length."""
-    return [name for name, spec in specs.items() if None in tuple(spec.shape)[1:]]
-
-
-def open_images(specs: Specs) -> list[str]:
-    """Names of the images (batch, rows, columns, channels) of unknown size."""
-    return [name for name in open_lengths(specs) if len(specs[name].shape) == 4]
-
-
-def open_batch(specs: Specs) -> bool:
-    """Whether any input has an unknown batch size."""
-    return any(len(spec.shape) and spec.shape[0] is None for spec in specs.values())
-
-
-def batch_of(specs: Specs) -> int | None:
-    """The batch size of the inputs; None if it is unknown."""
-    sizes = [spec.shape[0] for spec in specs.values() if len(spec.shape)]
-    return next((size for size in sizes if size is not None), None)
-
-
-def _filled(spec: tf.TensorSpec, batch: int | None, length: int | None) -> list:
-    return [
-        (batch if axis == 0 else length) if size is None else size
-        for axis, size in enumerate(spec.shape)
-    ]
-
-
-def _with_shape(spec: tf.TensorSpec, shape) -> tf.TensorSpec:
-    return tf.TensorSpec(shape, spec.dtype, name=spec.name)

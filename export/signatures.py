@@ -16,7 +16,15 @@ import tensorflow as tf
 
 from keras_attn.checks.indices import IndexRange, index_range, length_range
 from keras_attn.decoding.pair import IncrementalPair
-from keras_attn.export.signature_info import PREFILL, SERVE, STEP, as_array
+from keras_attn.export.shapes import Specs
+from keras_attn.export.signature_info import (
+    PREFILL,
+    SERVE,
+    STEP,
+    SignatureInfo,
+    as_array,
+    tensor_infos,
+)
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.models.parts.functional import (
     input_structure,
@@ -51,7 +59,7 @@ class Signature:
 
     name: str
     model: keras.Model
-    inputs: dict[str, tf.TensorSpec]
+    inputs: Specs
     arrange: Callable[[dict], Any]
     name_outputs: Callable[[Any], dict]
     notes: tuple[str, ...] = ()
@@ -89,6 +97,7 @@ class TracedModel:
         signatures: `[serve]`, `[serve, serve_pair]` or `[prefill, step]`.
         functions: Concrete function of each signature, by name; keyword arguments in,
             a dictionary out.
+        specs: Their inputs, by signature name.
         quantization: One of the format's quantizations, or None.
         calibration: `(signature name, inputs)` of representative samples.
         tokenizer: Tokenizer that is called in the functions, if any.
@@ -98,6 +107,7 @@ class TracedModel:
 
     signatures: list[Signature]
     functions: dict[str, Any]
+    specs: dict[str, Specs]
     quantization: str | None = None
     calibration: Iterable[tuple[str, dict]] = ()
     tokenizer: Any = None
@@ -107,6 +117,17 @@ class TracedModel:
     def models(self) -> list[keras.Model]:
         """The Keras model of each signature."""
         return [signature.model for signature in self.signatures]
+
+    @property
+    def infos(self) -> dict[str, SignatureInfo]:
+        """The inputs and outputs of each signature, by its name."""
+        return {
+            name: SignatureInfo(
+                tensor_infos(self.specs[name]),
+                tensor_infos(function.structured_outputs),
+            )
+            for name, function in self.functions.items()
+        }
 
 
 def signatures_of(
@@ -132,19 +153,12 @@ def signatures_of(
         TypeError: If `model` is not a Keras model.
         ValueError: If `model` is a pair with a different `max_length`.
     """
-    if not isinstance(model, IncrementalPair) and hasattr(model, "incremental"):
-        model = _pair_of(model, max_length)
-    if isinstance(model, IncrementalPair):
-        if max_length not in (None, model.max_length):
-            raise ValueError(
-                "`max_length` is fixed when a pair is made: export the model, or make "
-                "the pair with `incremental(max_length=...)`. Received: "
-                f"max_length={max_length}, pair.max_length={model.max_length}"
-            )
-        prefill = _declared(PREFILL, model.prefill)
-        if model.prompt != "token_ids":
-            prefill = replace(prefill, prompt=model.prompt)
-        return [prefill, _declared(STEP, model.step)]
+    pair = pair_of(model, max_length)
+    if pair is not None:
+        prefill = _declared(PREFILL, pair.prefill)
+        if pair.prompt != "token_ids":
+            prefill = replace(prefill, prompt=pair.prompt)
+        return [prefill, _declared(STEP, pair.step)]
     if not isinstance(model, keras.Model):
         raise TypeError(
             "`model` must be a `keras.Model` or a `keras_attn.decoding."
@@ -181,8 +195,27 @@ def _check_call(model: keras.Model) -> None:
         )
 
 
-def _pair_of(model: Any, max_length: int | None) -> IncrementalPair:
-    """The pair of a generative model, with caches of `max_length` positions."""
+def pair_of(model: Any, max_length: int | None) -> IncrementalPair | None:
+    """The pair of a generative model, or the pair itself; None for another model.
+
+    Args:
+        model: Any model, or a pair.
+        max_length: The length of its caches. None = the model's default.
+
+    Raises:
+        ValueError: If `model` is a pair with a different `max_length`, or has no such
+            length.
+    """
+    if isinstance(model, IncrementalPair):
+        if max_length not in (None, model.max_length):
+            raise ValueError(
+                "`max_length` is fixed when a pair is made: export the model, or make "
+                "the pair with `incremental(max_length=...)`. Received: "
+                f"max_length={max_length}, pair.max_length={model.max_length}"
+            )
+        return model
+    if not hasattr(model, "incremental"):
+        return None
     if max_length is None:
         return model.incremental()
     if "max_length" not in inspect.signature(model.incremental).parameters:
@@ -210,10 +243,12 @@ def _declared(name: str, model: keras.Model) -> Signature:
     notes += _renamed(outputs, _valid_names(outputs))
     by_key = _in_order(structure, names, tensors)
     batch = (None,) if _took_its_batch(model) else ()
-    specs = {
-        key: _spec(key, (*batch, *tensor.shape[len(batch) :]), tensor.dtype)
-        for key, tensor in by_key.items()
-    }
+    specs = Specs(
+        {
+            key: _spec(key, (*batch, *tensor.shape[len(batch) :]), tensor.dtype)
+            for key, tensor in by_key.items()
+        }
+    )
     indices, lengths = (
         {
             key: found
@@ -266,7 +301,7 @@ def _from_sample(name: str, model: keras.Model, sample_inputs: Any) -> Signature
         flat = [inputs[key] for key in names]
         return keras.tree.pack_sequence_as(sample_inputs, flat)
 
-    specs = {}
+    specs = Specs()
     for key, value in _in_order(sample_inputs, names, values).items():
         tensor = tf.convert_to_tensor(value)
         # Such a model may depend on the sizes it was called with; only the batch is

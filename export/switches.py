@@ -12,16 +12,16 @@ which also outputs these locations, is written in the same format.
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_attn.export.attempts import trace
 from keras_attn.export.errors import ExportError
-from keras_attn.export.formats import Format
-from keras_attn.export.inference import is_discontinuous
+from keras_attn.export.plan import Plan
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.shapes import Specs
 from keras_attn.export.signatures import Signature, TracedModel
@@ -30,6 +30,25 @@ from keras_attn.ops.pooling import max_unpool
 
 _OUTPUT = "switches_of_pooling_"
 Outputs = dict[str, np.ndarray]
+
+
+def about_choices(layers: Iterable[keras.layers.Layer]) -> list[str]:
+    """What the report says of layers with max unpooling."""
+    if not _is_discontinuous(layers):
+        return []
+    return [
+        "single values may differ: if two maxima are equal up to rounding, the "
+        "artefact may choose a different one from Keras; for the comparison, Keras "
+        "uses the artefact's choices"
+    ]
+
+
+def _is_discontinuous(layers: Iterable[keras.layers.Layer]) -> bool:
+    """Whether rounding may change an output by any amount, as in max unpooling.
+
+    Layers declare this with an attribute of the same name.
+    """
+    return any(getattr(layer, "is_discontinuous", False) for layer in layers)
 
 
 class _WithSwitches(Signature):
@@ -103,40 +122,31 @@ class Probe:
 
 
 @contextlib.contextmanager
-def probing(
-    signatures: list[Signature],
-    specs: dict[str, Specs],
-    file_format: Format,
-    tolerance: float,
-    quantization: str | None,
-) -> Iterator[Probe | None]:
+def probing(plan: Plan, specs: dict[str, Specs]) -> Iterator[Probe | None]:
     """A probe where one can help: in float32, for a model with max unpooling.
 
     Args:
-        signatures: The signatures of the model.
-        specs: The inputs of the artefact.
-        file_format: Its format.
-        tolerance: See `Probe`.
-        quantization: Its quantization.
+        plan: What was exported.
+        specs: The inputs of the artefact, by signature and name.
 
     Yields:
         The probe, whose file is removed at the end; or None.
     """
-    if quantization is not None or not is_discontinuous(x.model for x in signatures):
+    if plan.quantization is not None or not _is_discontinuous(plan.layers):
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:
 
         def load() -> Runner:
             wider: list[Signature] = [
-                _WithSwitches(**vars(signature)) for signature in signatures
+                _WithSwitches(**vars(signature)) for signature in plan.signatures
             ]
             functions = {each.name: trace(each, specs[each.name]) for each in wider}
-            path = Path(folder, f"probe{file_format.suffix}")
-            file_format.write(TracedModel(wider, functions), path)
+            path = Path(folder, f"probe{plan.format.suffix}")
+            plan.format.write(TracedModel(wider, functions, specs), path)
             return load_runner(path)
 
-        yield Probe(load, tolerance)
+        yield Probe(load, plan.tolerance)
 
 
 def _shortfall(call: Switches) -> float:

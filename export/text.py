@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
 from keras_attn.export.formats import Format
-from keras_attn.export.signatures import SERVE, Signature, signatures_of
+from keras_attn.export.shapes import Specs
+from keras_attn.export.signatures import SERVE, Signature
 from keras_attn.models.parts.pair_encoders import attends_to_padding
 
 SERVE_PAIR = "serve_pair"
@@ -25,18 +26,47 @@ _LOADING = (
 _PACKED = ("token_ids", "padding_mask", "segment_ids")
 
 
+def check_tokenizer(tokenizer: Any, format: Format, model: Any) -> None:
+    """Raises unless a tokenizer can run in the graph of a model.
+
+    Raises:
+        ValueError: If it cannot, the format has no strings, or the names of the model's
+            inputs are unknown.
+    """
+    if not isinstance(tokenizer, GraphTokenizer):
+        raise ValueError(
+            "`tokenizer` must be a `WordPieceTokenizer`, a `SentencePieceTokenizer` or "
+            "a `CLIPTokenizer`, which work inside a graph; with any other, export the "
+            "model alone and encode texts yourself. A `JSONTokenizer` is what a folder "
+            "gives that says more, such as added tokens: its library does not work "
+            f"there. Received: tokenizer={tokenizer!r}"
+        )
+    if not format.takes_strings:
+        raise ValueError(
+            "`tokenizer` is only for SavedModels: other formats have no tokenizer "
+            "operators. Leave it out, and pass what `tokenizer.encode_batch` returns. "
+            f"Received: tokenizer of type {type(tokenizer).__name__}, "
+            f"format={format.name!r}"
+        )
+    if isinstance(model, keras.Model) and not getattr(model, "inputs", None):
+        raise ValueError(
+            "`model` must be functional if a `tokenizer` is given, so that its inputs "
+            f"have names. Received: model={model!r}"
+        )
+
+
 def with_tokenizer(
+    serve: Signature,
     model: Any,
-    tokenizer: Any,
-    format: Format,
+    tokenizer: GraphTokenizer,
     sequence_length: int | Mapping[str, int] | None,
 ) -> list[Signature]:
     """The signatures of a model with its tokenizer.
 
     Args:
+        serve: Its signature that takes what a tokenizer returns.
         model: A functional model.
         tokenizer: The tokenizer that the model was trained with.
-        format: The format to export to.
         sequence_length: Number of tokens that every row is truncated and padded to.
             None pads to the longest row of a batch, for SigLIP's text tower to all
             positions, and truncates to the model's positions, or to the maximum of the
@@ -47,12 +77,10 @@ def with_tokenizer(
         `serve_pair`, which takes `text` and `text_pair`.
 
     Raises:
-        ValueError: If the tokenizer cannot run in a graph, the format has no strings,
-            or the model has inputs that a tokenizer does not output or a smaller
-            vocabulary.
+        ValueError: If the model has inputs that a tokenizer does not output or a
+            smaller vocabulary, or `sequence_length` does not suit it.
     """
-    _check_tokenizer(tokenizer, format)
-    serve = _serve_of(model)
+    _check_inputs(serve)
     _check_vocabulary(serve, tokenizer)
     positions = _num_positions(serve)
     _check_sequence_length(sequence_length, positions)
@@ -73,32 +101,8 @@ def with_tokenizer(
     return [replace(served[0], notes=(*serve.notes, _LOADING)), *served[1:]]
 
 
-def _check_tokenizer(tokenizer: Any, format: Format) -> None:
-    if not isinstance(tokenizer, GraphTokenizer):
-        raise ValueError(
-            "`tokenizer` must be a `WordPieceTokenizer`, a `SentencePieceTokenizer` or "
-            "a `CLIPTokenizer`, which work inside a graph; with any other, export the "
-            "model alone and encode texts yourself. A `JSONTokenizer` is what a folder "
-            "gives that says more, such as added tokens: its library does not work "
-            f"there. Received: tokenizer={tokenizer!r}"
-        )
-    if not format.takes_strings:
-        raise ValueError(
-            "`tokenizer` is only for SavedModels: other formats have no tokenizer "
-            "operators. Leave it out, and pass what `tokenizer.encode_batch` returns. "
-            f"Received: tokenizer of type {type(tokenizer).__name__}, "
-            f"format={format.name!r}"
-        )
-
-
-def _serve_of(model: Any) -> Signature:
-    """The signature of a model whose inputs are outputs of a tokenizer."""
-    if isinstance(model, keras.Model) and not getattr(model, "inputs", None):
-        raise ValueError(
-            "`model` must be functional if a `tokenizer` is given, so that its inputs "
-            f"have names. Received: model={model!r}"
-        )
-    serve = signatures_of(model)[0]
+def _check_inputs(serve: Signature) -> None:
+    """Raises unless the inputs of a model are outputs of a tokenizer."""
     unknown = sorted(set(serve.inputs) - set(_PACKED))
     if serve.name != SERVE or "token_ids" not in serve.inputs or unknown:
         raise ValueError(
@@ -107,7 +111,6 @@ def _serve_of(model: Any) -> Signature:
             "pass `keras.Model(model.inputs, model.outputs)`. "
             f"Received: signature `{serve.name}` with the inputs {sorted(serve.inputs)}"
         )
-    return serve
 
 
 def _check_sequence_length(
@@ -136,11 +139,11 @@ def _tokenizing(serve, name, inputs, tokenizer, max_length, pad) -> Signature:
         )
         return serve.arrange({key: packed[key] for key in serve.inputs})
 
-    specs = {key: tf.TensorSpec([None], tf.string, name=key) for key in inputs}
+    texts = {key: tf.TensorSpec([None], tf.string, name=key) for key in inputs}
     return replace(
         serve,
         name=name,
-        inputs=specs,
+        inputs=Specs(texts),
         arrange=arrange,
         index_ranges={},
         length_ranges={},

@@ -4,27 +4,24 @@ import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import numpy as np
-
-from keras_attn.checks.arguments import check_at_least_zero
 from keras_attn.export import samples
 from keras_attn.export.agreement import Agreement, top1_agreement
 from keras_attn.export.detections import are_detections, in_pairs
 from keras_attn.export.differences import (
-    TOLERANCES,
     Difference,
     Error,
     Measure,
+    all_close,
+    check_repeats,
     compare_output,
     of_boxes,
     pointwise,
     root_mean_square,
 )
 from keras_attn.export.errors import ExportError
-from keras_attn.export.formats import Format
 from keras_attn.export.perplexity import NextTokens, next_tokens
+from keras_attn.export.plan import Plan
 from keras_attn.export.runner import Runner
 from keras_attn.export.samples import Case, Inputs
 from keras_attn.export.shapes import Specs
@@ -68,81 +65,56 @@ class Measured:
     notes: tuple[str, ...] = ()
 
 
-class Verification:
-    """The comparison of artefacts with the model that they were exported from.
+def compare(plan: Plan, runner: Runner, specs: dict[str, Specs]) -> Measured:
+    """Compares an artefact with the model that it was exported from.
 
     Args:
-        signatures: The signatures of the model.
-        sample_inputs: See `export`.
-        quantization: Quantization of the artefact.
-        tolerance: See `export`.
+        plan: What was exported.
+        runner: The artefact in its stock runtime.
+        specs: The artefact's inputs, by signature and name.
 
-    Attributes:
-        sample: The caller's inputs by name; None if there are none.
-        tolerance: The tolerance, with its default.
+    Raises:
+        ExportError: As in `compare_cases`.
     """
-
-    def __init__(
-        self,
-        signatures: list[Signature],
-        sample_inputs: Any,
-        quantization: str | None,
-        tolerance: float | None,
-    ):
-        self.signatures = signatures
-        self.sample = samples.named(signatures[0], sample_inputs)
-        self.quantization = quantization
-        if tolerance is None:
-            tolerance = TOLERANCES[quantization]
-        self.tolerance = check_at_least_zero("tolerance", tolerance)
-
-    def run(self, runner: Runner, specs: dict[str, Specs], format: Format) -> Measured:
-        """Compares an artefact whose inputs have the shapes `specs`.
-
-        Raises:
-            ExportError: As in `compare`.
-        """
-        # One batch, random or the caller's; if sizes are unknown, a second one of a
-        # different size; and two steps after each prompt.
-        cases = samples.cases(self.signatures, specs, self.sample)
-        tolerance, quantization = self.tolerance, self.quantization
-        # None, except for models with max unpooling; see `switches.py`.
-        with probing(self.signatures, specs, format, tolerance, quantization) as probe:
-            measured = compare(
-                runner, self.signatures, cases, tolerance, quantization, probe
-            )
-        measured = self._with_others(measured, runner)
-        if self.sample is None:
-            return measured
-        if [each.name for each in self.signatures] == [PREFILL, STEP]:
-            found = next_tokens(runner, self.signatures, specs, self.sample)
-            return replace(measured, next_tokens=found)
-        if len(self.signatures) > 1:
-            return measured
-        batches = samples.calibration(
-            self.signatures, specs, self.sample, max_batch=_AGREEMENT_ROWS
+    signatures, sample = plan.signatures, plan.sample
+    # One batch, random or the caller's; if sizes are unknown, a second one of a
+    # different size; and two steps after each prompt.
+    cases = samples.cases(signatures, specs, sample)
+    # None, except for models with max unpooling; see `switches.py`.
+    with probing(plan, specs) as probe:
+        measured = compare_cases(
+            runner, signatures, cases, plan.tolerance, plan.quantization, probe
         )
-        count = max(len(value) for value in self.sample.values())
-        agreements = top1_agreement(runner, self.signatures[0], batches, count)
-        return replace(measured, agreements=agreements)
-
-    def _with_others(self, measured: Measured, runner: Runner) -> Measured:
-        """Adds the signatures of the artefact that the model does not have."""
-        names = {signature.name for signature in self.signatures}
-        others = [name for name in runner.signatures if name not in names]
-        outputs = {name: list(runner.signatures[name].outputs) for name in others}
-        notes = [
-            f"signature `{name}` was not compared: it is not one of the model's"
-            for name in others
-        ]
-        return replace(
-            measured,
-            not_compared={**measured.not_compared, **outputs},
-            notes=(*measured.notes, *notes),
-        )
+    measured = _with_others(measured, runner, {each.name for each in signatures})
+    if sample is None:
+        return measured
+    if [each.name for each in signatures] == [PREFILL, STEP]:
+        found = next_tokens(runner, signatures, specs, sample)
+        return replace(measured, next_tokens=found)
+    if len(signatures) > 1:
+        return measured
+    batches = samples.calibration(signatures, specs, sample, max_batch=_AGREEMENT_ROWS)
+    count = max(len(value) for value in sample.values())
+    agreements = top1_agreement(runner, signatures[0], batches, count)
+    return replace(measured, agreements=agreements)
 
 
-def compare(
+def _with_others(measured: Measured, runner: Runner, names: set[str]) -> Measured:
+    """Adds the signatures of the artefact that the model does not have."""
+    others = [name for name in runner.signatures if name not in names]
+    outputs = {name: list(runner.signatures[name].outputs) for name in others}
+    notes = [
+        f"signature `{name}` was not compared: it is not one of the model's"
+        for name in others
+    ]
+    return replace(
+        measured,
+        not_compared={**measured.not_compared, **outputs},
+        notes=(*measured.notes, *notes),
+    )
+
+
+def compare_cases(
     runner: Runner,
     signatures: list[Signature],
     cases: Iterable[Case],
@@ -242,7 +214,7 @@ def _compare_case(
     measure: Measure,
     probe: Probe | None,
 ) -> _Case:
-    """Returns the difference of each output for one sample; see `compare`."""
+    """Returns the difference of each output for one sample; see `compare_cases`."""
     name = f"`{signature.name}`"
     found = runner(inputs, signature.name)
     expected = signature.reference(inputs)
@@ -252,7 +224,7 @@ def _compare_case(
             f"artefact returns {sorted(found)}"
         )
     given_choices = False
-    if probe is not None and not _all_close(found, expected, tolerance):
+    if probe is not None and not all_close(found, expected, tolerance):
         expected = probe.reference(signature, inputs, found)
         given_choices = True
     unpaired = dict(expected) if are_detections(expected) else None
@@ -277,34 +249,9 @@ def _compare_case(
             if unpaired is not None:
                 second, first = in_pairs(name, second, unpaired, 1.0)
                 expected_output = first[output]
-            _check_repeats(where, second[output], expected_output, tolerance)
+            check_repeats(where, second[output], expected_output, tolerance)
             raise
     return _Case(differences, unpaired is not None)
-
-
-def _all_close(found: dict, expected: dict, tolerance: float) -> bool:
-    """Whether no single value differs by more than the tolerance."""
-    try:
-        for name, expected_output in expected.items():
-            compare_output(name, found[name], expected_output, tolerance, pointwise)
-    except ExportError:
-        return False
-    return True
-
-
-def _check_repeats(
-    where: str, second: np.ndarray, first: np.ndarray, tolerance: float
-) -> None:
-    """Raises if Keras itself returns a different output at the second call."""
-    try:
-        compare_output(where, second, first, tolerance, pointwise)
-    except ExportError as error:
-        raise ExportError(
-            f"{where} differs between calls of the Keras model itself, which uses "
-            "random numbers at inference, or keeps a state (`stateful=True`), so it "
-            "cannot be compared. Make them an input (as `noise=True` does in a masked "
-            "autoencoder), or export with `verify=False`"
-        ) from error
 
 
 def _latencies(runner: Runner, firsts: dict[str, dict]) -> dict[str, float]:

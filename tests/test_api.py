@@ -47,8 +47,8 @@ PUBLIC = {
         "walk_candidates"
     ),
     "keras_attn.export": (
-        "ExportError ExportReport Runner SignatureInfo TensorInfo export freeze "
-        "load_runner verify"
+        "ExportError ExportReport Runner SignatureInfo TensorInfo decoder export "
+        "freeze load_runner verify"
     ),
     "keras_attn.layers": (
         "AdditiveAttention AdditiveAttention2D AttentionObjective AttentionPooling "

@@ -32,8 +32,6 @@ from keras_attn.distribution.device_batches import padded_rows
 
 # A compiled loop takes a multiple of this many end tokens.
 _END_TOKENS = 4
-# A decoder in a runtime holds its weights once more, for the prompt and for a step.
-_IN_RUNTIMES = 2
 # Prefix of the loop's own inputs, which distinguishes them from the inputs of
 # `prefill`.
 _OWN = "generate/"
@@ -51,7 +49,6 @@ class Compilations:
         self._functions: dict[bool, dict[int | None, DecodingFunctions]] = {}
         self._steps = {}
         self._loops = {}
-        self._in_runtimes = {}
 
     def decoding_functions(
         self, model, length: int, *, extend: bool = False
@@ -107,42 +104,6 @@ class Compilations:
             loop = ContinuousLoop(functions, settings.strategy)
             self._loops[key] = _compile(loop, resolve_jit(jit_compile))
         return self._loops[key]
-
-    def in_runtime(
-        self, functions: DecodingFunctions, runtime: str, cache_dir
-    ) -> DecodingFunctions:
-        """The same functions in a stock runtime, shipped once for these weights.
-
-        Args:
-            functions: The functions of a Keras model or pair.
-            runtime: Name of the runtime, which is installed.
-            cache_dir: Folder for the files, or None.
-
-        Raises:
-            ExportError: If they cannot be shipped.
-        """
-        # When it is used: `export` imports this package, and the formats.
-        from keras_attn.export import decoder_cache
-
-        pair = IncrementalPair(
-            prefill=functions.prefill,  # pyright: ignore[reportArgumentType]
-            step=functions.step,  # pyright: ignore[reportArgumentType]
-            prompt=functions.prompt,
-            max_length=functions.max_length,
-        )
-        content = decoder_cache.digest(pair, runtime)
-        key, kept = (runtime, functions.max_length), self._in_runtimes
-        # Taken out, so that old weights are freed before new ones are loaded, and the
-        # one in use becomes the last.
-        before, found = kept.pop(key, (None, None))
-        if before != content:
-            found = None
-            while len(kept) >= _IN_RUNTIMES:
-                del kept[next(iter(kept))]
-            runner = decoder_cache.cached_runner(pair, runtime, content, cache_dir)
-            found = functions_of(runner)
-        kept[key] = content, found
-        return found
 
     def loop(
         self,

@@ -7,7 +7,6 @@ compiles the loop and keeps it for the next call.
 
 from collections.abc import Callable
 from dataclasses import replace
-from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,6 @@ from keras_attn.decoding.inputs import (
     check_beams,
     check_end_tokens,
     check_length,
-    check_runtime,
     check_speculative_length,
     check_strategy,
     check_token,
@@ -68,8 +66,6 @@ def generate(
     on_token: Callable | None = None,
     jit_compile="auto",
     speculation: PromptLookup | DraftModel | None = None,
-    runtime: str | None = None,
-    cache_dir: str | PathLike | None = None,
 ) -> "Generated | Speculated":
     """Generates a continuation of each prompt, one token at a time.
 
@@ -89,10 +85,10 @@ def generate(
 
     Args:
         model: A generative model (one with `incremental()`), its `IncrementalPair`, or
-            an exported pair from `export.load_runner`. The first two run as one
-            compiled call, the third step by step on the host. If an artefact takes
-            prompts or sources of one fixed length, and their mask, shorter ones are
-            padded.
+            an exported pair from `export.load_runner` or `export.decoder`. The first
+            two run as one compiled call, the third step by step on the host. If an
+            artefact takes prompts or sources of one fixed length, and their mask,
+            shorter ones are padded.
         inputs: Dictionary of arrays, as for `model`: `token_ids` (B, S), and for an
             encoder-decoder `decoder_token_ids` (B, P), the prompt. `padding_mask`
             (B, S), and `decoder_padding_mask` (B, P) if the pair takes one, may be left
@@ -116,17 +112,6 @@ def generate(
             such as GPT-2. `Greedy()` gives the same tokens as without, `Sample(...)`
             tokens of the same distribution, but others for the same seed. A batch
             advances by the fewest guesses that any of its rows keeps.
-        runtime: `"onnx"` or `"litert"`: the loop runs on the host, and `prefill` and
-            `step` in ONNX Runtime or LiteRT, on the CPU, with the same tokens. With
-            kernels of integers (`model.quantize`) ONNX Runtime multiplies in 8 bits,
-            two to three times as fast as in float32, and single tokens may differ. They
-            are exported once for the values of the weights and the length of the
-            caches, which takes longer than many calls, and kept in `cache_dir` for
-            later calls and processes; each call reads all weights to see whether they
-            have changed. None = Keras.
-        cache_dir: The folder of the exported files, of which the 8 used last are kept.
-            None = the environment variable `KERAS_ATTN_CACHE`, or `keras_attn` in the
-            user's folder for caches.
 
     Returns:
         `Generated(token_ids, scores)`; with a `speculation`
@@ -135,17 +120,13 @@ def generate(
     Raises:
         TypeError: If `model` can't decode or acts in an environment, `strategy` is not
             a strategy, `inputs` is not a dictionary, or `on_token` is not callable.
-        ImportError: If the runtime, or what exports to it, is not installed.
-        RuntimeError: If `runtime` is given on another backend than TensorFlow.
-        ExportError: If the model cannot be exported for `runtime`.
         ValueError: If an input is missing, unknown or empty; a token is not in the
             vocabulary; a mask has the wrong shape, or a row of only padding; prompt and
             new tokens together are longer than the maximum length of the model; an
             artefact was exported for a different number of beams; `on_token` is given
-            with beam search; `runtime` is unknown, or given for an artefact; or
-            `speculation` is given for a model that cannot read several tokens at once,
-            with beam search, `on_token` or `runtime`, or with a draft model of another
-            vocabulary.
+            with beam search; or `speculation` is given for a model that cannot read
+            several tokens at once, with beam search or `on_token`, or with a draft
+            model of another vocabulary.
 
     Example:
         ```python
@@ -159,7 +140,7 @@ def generate(
     check_positive("max_new_tokens", max_new_tokens)
     check_strategy(strategy, on_token)
     if speculation is not None:
-        check_speculation(speculation, strategy, on_token=on_token, runtime=runtime)
+        check_speculation(speculation, strategy, on_token)
     inputs = as_arrays(inputs)
 
     # `functions.prefill` and `functions.step` are the two Keras models of
@@ -180,8 +161,6 @@ def generate(
             f"reads its surroundings. Received: model={type(model).__name__}"
         )
     check_beams(functions, strategy)
-    if runtime is not None:
-        check_runtime(runtime, functions, model)
 
     # Checked. A missing mask marks every token as real; a missing prompt becomes one
     # start token per row.
@@ -195,10 +174,6 @@ def generate(
     if speculation is not None:
         return _speculate(model, functions, inputs, settings, speculation, jit_compile)
     random_numbers = strategy.uniform(batch, max_new_tokens)
-
-    if runtime is not None:
-        functions = compilations.in_runtime(functions, runtime, cache_dir)
-        inputs = prepare(functions, inputs, start_token_id, pad_token_id)
 
     # `decode` in one compiled graph, unless the host needs each token or the model is
     # an artefact.

@@ -149,25 +149,6 @@ def check_beams(functions: DecodingFunctions, strategy) -> None:
     )
 
 
-def check_runtime(runtime, functions: DecodingFunctions, model) -> None:
-    """Raises unless a model can run in a stock runtime here.
-
-    Raises:
-        ValueError: If there is no such runtime, or the model is an artefact.
-        ImportError: If the runtime is not installed.
-        RuntimeError: If Keras' backend is not TensorFlow.
-    """
-    # When it is used: `export` imports this package.
-    from keras_attn.export import decoder_cache
-
-    decoder_cache.check_runtime(runtime)
-    if not functions.traceable:
-        raise ValueError(
-            "`runtime` must be None for an exported model, which has its own. "
-            f"Received: runtime={runtime!r}, model={type(model).__name__}"
-        )
-
-
 def prepare(
     functions: DecodingFunctions,
     inputs: Mapping[str, np.ndarray],

@@ -117,7 +117,7 @@ class DraftModel:
         check_positive("tokens", self.tokens)
 
 
-def check_speculation(speculation, strategy, *, on_token, runtime) -> None:
+def check_speculation(speculation, strategy, on_token) -> None:
     """Raises unless a call of `generate` can speculate.
 
     Raises:
@@ -134,12 +134,11 @@ def check_speculation(speculation, strategy, *, on_token, runtime) -> None:
             "`speculation` needs a strategy that chooses one token after the other, "
             f"`Greedy()` or `Sample(...)`. Received: strategy={strategy!r}"
         )
-    for name, value in (("on_token", on_token), ("runtime", runtime)):
-        if value is not None:
-            raise ValueError(
-                "`speculation` runs as one compiled loop in Keras; leave out "
-                f"`{name}`. Received: {name}={value!r}"
-            )
+    if on_token is not None:
+        raise ValueError(
+            "`speculation` runs as one compiled loop in Keras; leave out `on_token`. "
+            f"Received: on_token={on_token!r}"
+        )
 
 
 def check_draft(functions: DecodingFunctions, draft: DecodingFunctions) -> None:

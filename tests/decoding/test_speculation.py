@@ -314,8 +314,6 @@ def test_what_cannot_speculate():
         speculate(strategy=Beam(2))
     with pytest.raises(ValueError, match=r"leave out `on_token`"):
         speculate(on_token=print)
-    with pytest.raises(ValueError, match=r"leave out `runtime`.*'onnx'"):
-        speculate(runtime="onnx")
     table = table_model(np.eye(5))
     message = "`speculation` needs a decoder-only model.* Received: model="
     for other in (tiny("transformer_base"), table.incremental()):

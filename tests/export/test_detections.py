@@ -12,7 +12,7 @@ from keras_attn.export import ExportError, export
 from keras_attn.export.agreement import top1_agreement
 from keras_attn.export.detections import are_detections, in_pairs
 from keras_attn.export.differences import compare_output, of_boxes, pointwise
-from keras_attn.export.verification import compare
+from keras_attn.export.verification import compare_cases
 
 B, K = 2, 7
 
@@ -107,7 +107,7 @@ def test_boxes_of_an_artefact_are_compared_by_their_own_rule():
     want = detections()
     moved = {**want, "boxes": want["boxes"] + np.float32(2e-3) * (want["boxes"] > 0)}
     signature: Any = SimpleNamespace(name="serve", reference=lambda inputs: dict(want))
-    compared = partial(compare, signatures=[signature], quantization=None)
+    compared = partial(compare_cases, signatures=[signature], quantization=None)
     cases = [("serve", {"images": np.zeros((B, 1))})]
 
     runner: Any = lambda inputs, name: dict(moved)  # noqa: E731
@@ -130,7 +130,7 @@ def test_detections_that_were_not_compared_are_reported(count):
     signature: Any = SimpleNamespace(name="serve", reference=lambda _: dict(outputs))
     runner: Any = lambda *_: dict(outputs)  # noqa: E731
     cases = [("serve", {"images": np.zeros((B, 1))})]
-    measured = compare(runner, [signature], cases, 1e-4, None)
+    measured = compare_cases(runner, [signature], cases, 1e-4, None)
     notes = measured.notes
     assert len(notes) == (count == 0)
     assert all("boxes, scores, classes and masks were not compared" in n for n in notes)

@@ -21,6 +21,7 @@ from keras_attn.export import (
 from keras_attn.export.agreement import top1_agreement
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
+from keras_attn.export.shapes import Specs
 from keras_attn.export.signatures import Signature, signatures_of
 
 
@@ -38,12 +39,12 @@ def compare(found, want, tolerance=1e-4, quantization=None) -> Any:
     model = Signature(
         "serve",
         keras.Sequential([layers.Input((1,)), layers.Identity()]),
-        {"x": tf.TensorSpec((1,), name="x")},
+        Specs({"x": tf.TensorSpec((1,), name="x")}),
         arrange=lambda tensors: tensors["x"],
         name_outputs=lambda _: {"y": tf.constant(want)},
     )
     cases = [("serve", {"x": np.zeros(1, "float32")})]
-    return verification.compare(
+    return verification.compare_cases(
         Runner(Constant()), [model], cases, tolerance, quantization
     )
 

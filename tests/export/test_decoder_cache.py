@@ -1,23 +1,17 @@
-"""`generate(..., runtime=...)`: shipped once, found again, and never out of date."""
+"""`export.decoder`: shipped once, found again, and never out of date."""
 
 import os
 import sys
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
-from decoding.toys import table_model
+from decoding.toys import HostRunner, table_model
 from model_cases import create, randomize, varied
 
-from keras_attn.decoding import (
-    Beam,
-    Greedy,
-    IncrementalPair,
-    Sample,
-    compiled,
-    generate,
-)
-from keras_attn.export import ExportError, api, decoder_cache, seals
+from keras_attn.decoding import Beam, Greedy, IncrementalPair, Sample, generate
+from keras_attn.export import ExportError, api, decoder, decoder_cache, seals
 from keras_attn.export.formats import FORMATS
 
 RUNTIMES = ["onnx", "litert"]
@@ -30,23 +24,22 @@ PROMPTS = {
 @pytest.fixture
 def exports(monkeypatch):
     """The paths that were exported to; a list that grows."""
-    paths, export = [], api.export
+    paths = []
 
     def counted(model, path, **options):
         paths.append(path)
-        return export(model, path, **options)
+        return api.export(model, path, **options)
 
-    monkeypatch.setattr(api, "export", counted)
+    monkeypatch.setattr(decoder_cache, "export", counted)
     return paths
 
 
-def forget(model):
-    """What a new process knows of a model."""
-    compiled._compilations.pop(model, None)
-
-
 def files(folder):
-    return sorted(path.name for path in folder.iterdir())
+    """The names of the decoders in a folder, each with its seals beside it."""
+    names = {path.name for path in folder.iterdir()}
+    decoders = {name for name in names if not name.endswith(".sha256")}
+    assert names - decoders == {f"{name.partition('.')[0]}.sha256" for name in decoders}
+    return sorted(decoders)
 
 
 # Strategies do not depend on the runtime: each is run in one.
@@ -60,49 +53,66 @@ STRATEGIES = {
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_tokens_equal_keras_and_files_are_found_again(runtime, tmp_path, exports):
     model = randomize(varied("gpt2_small", num_layers=1), seed=1)
-    where = {"runtime": runtime, "cache_dir": tmp_path}
+    where: Any = {"max_length": 16, "cache_dir": tmp_path}
+    runner = decoder(model, runtime, **where)
+    assert runner.format == runtime and runner.max_length == 16
     for strategy in STRATEGIES[runtime]:
         options = {"strategy": strategy, "end_token_id": 4}
         expected = generate(model, PROMPTS, 9, **options)
-        answer = generate(model, PROMPTS, 9, **options, **where)
+        answer = generate(runner, PROMPTS, 9, **options)
         np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
         np.testing.assert_allclose(answer.scores, expected.scores, rtol=0, atol=1e-4)
     calls = []
-    expected = generate(model, PROMPTS, 5, on_token=calls.append, **where)
+    expected = generate(runner, PROMPTS, 5, on_token=calls.append)
     np.testing.assert_array_equal(np.stack(calls, axis=1), expected.token_ids)
-    assert len(exports) == 1
     # Another process: the same layers, whose operations Keras numbers differently.
     other = varied("gpt2_small", num_layers=1)
     other.set_weights(model.get_weights())
-    answer = generate(other, PROMPTS, 5, **where)
+    answer = generate(decoder(other, runtime, **where), PROMPTS, 5)
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
-    assert len(exports) == 1 and len(files(tmp_path)) == 1
+    # The model's pair with caches of this length.
+    decoder(model.incremental(max_length=16), runtime, cache_dir=tmp_path)
+    assert len(exports) == len(files(tmp_path)) == 1
 
 
 @pytest.mark.shipped
 def test_kernels_of_integers_are_multiplied_as_such(tmp_path, exports):
     model = randomize(varied("gpt2_small", num_layers=1), seed=1)
-    float_digest = decoder_cache.digest(model.incremental(max_length=16), "onnx")
+    float_digest = decoder_cache._digest(model.incremental(max_length=16), "onnx")
     model.quantize("int8")
     pair = model.incremental(max_length=16)
-    assert decoder_cache.digest(pair, "onnx") != float_digest
+    assert decoder_cache._digest(pair, "onnx") != float_digest
     expected = generate(model, PROMPTS, 9)
-    answer = generate(model, PROMPTS, 9, runtime="onnx", cache_dir=tmp_path)
+    answer = generate(decoder(pair, cache_dir=tmp_path), PROMPTS, 9)
     np.testing.assert_allclose(answer.scores, expected.scores, rtol=0.05)
     assert FORMATS["onnx"].quantization_of(exports[0]) == "int8_dynamic"
 
 
 @pytest.mark.shipped
 def test_other_weights_are_shipped_anew(tmp_path, exports):
-    model = table_model(np.eye(5))
-    where = {"runtime": "onnx", "cache_dir": tmp_path}
-    assert generate(model, {"token_ids": [[3]]}, 3, **where).token_ids.tolist() == [
-        [3] * 3
-    ]
+    model, prompt = table_model(np.eye(5)), {"token_ids": [[3]]}
+    before = decoder(model, cache_dir=tmp_path)
     model.set_weights([np.roll(np.eye(5), 1, axis=1)])
-    answer = generate(model, {"token_ids": [[3]]}, 3, **where)
-    assert answer.token_ids.tolist() == [[4, 0, 1]]
+    after = decoder(model, cache_dir=tmp_path)
+    # The runner of a call keeps the weights of that call.
+    assert generate(before, prompt, 3).token_ids.tolist() == [[3, 3, 3]]
+    assert generate(after, prompt, 3).token_ids.tolist() == [[4, 0, 1]]
     assert len(exports) == len(files(tmp_path)) == 2
+
+
+@pytest.mark.shipped
+def test_another_decoders_file_is_not_used(tmp_path, exports, caplog):
+    """A file that is whole, under the name of another."""
+    model, prompt = table_model(np.eye(5)), {"token_ids": [[3]]}
+    for shift in (0, 1):
+        model.set_weights([np.roll(np.eye(5), shift, axis=1)])
+        decoder(model, "litert", cache_dir=tmp_path)
+    first, second = exports
+    second.write_bytes(first.read_bytes())
+    assert seals.is_sealed(second)
+    answer = generate(decoder(model, "litert", cache_dir=tmp_path), prompt, 3)
+    assert answer.token_ids.tolist() == [[4, 0, 1]]
+    assert len(exports) == 3 and "or another file, and is written again" in caplog.text
 
 
 @pytest.mark.shipped
@@ -115,29 +125,30 @@ def test_encoder_decoder_in_a_runtime(tmp_path):
     }
     options: Any = {"start_token_id": 1, "end_token_id": 4}
     expected = generate(model, inputs, 6, **options)
-    answer = generate(model, inputs, 6, **options, runtime="onnx", cache_dir=tmp_path)
+    runner = decoder(model, max_length=10, cache_dir=tmp_path)
+    answer = generate(runner, inputs, 6, **options)
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
 
 
 @pytest.mark.shipped
 def test_files_that_are_damaged_incomplete_or_old(tmp_path, exports, monkeypatch):
     model = table_model(np.arange(25).reshape(5, 5) % 7)
-    where = {"runtime": "litert", "cache_dir": tmp_path / "made"}
-    expected = generate(model, {"token_ids": [[3]]}, 4).token_ids
+    prompt = {"token_ids": [[3]]}
+    expected = generate(model, prompt, 4).token_ids
 
-    def in_new_process():
-        forget(model)
-        answer = generate(model, {"token_ids": [[3]]}, 4, **where)
+    def decode():
+        runner = decoder(model, "litert", cache_dir=tmp_path / "made")
+        answer = generate(runner, prompt, 4)
         np.testing.assert_array_equal(answer.token_ids, expected)
 
-    in_new_process()
+    decode()
     (name,) = files(tmp_path / "made")
-    in_new_process()
+    decode()
     assert len(exports) == 1
     # Damaged: written anew.
     path = tmp_path / "made" / name
     path.write_bytes(path.read_bytes()[:100])
-    in_new_process()
+    decode()
     assert len(exports) == 2
     # An export that fails, or is killed, leaves no file; the next one removes the
     # folder of the killed one.
@@ -147,21 +158,21 @@ def test_files_that_are_damaged_incomplete_or_old(tmp_path, exports, monkeypatch
     for folder in (left, other):
         folder.mkdir()
         (folder / "half").write_bytes(b"half")
-    write = api.Verification.run
-    monkeypatch.setattr(api.Verification, "run", lambda *_: 1 / 0)
-    forget(model)
-    with pytest.raises(ZeroDivisionError):
-        generate(model, {"token_ids": [[3]]}, 4, **where)
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "compare", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            decode()
     assert not path.exists()
-    monkeypatch.setattr(api.Verification, "run", write)
     # All but the files that were used last go when one is written.
     olds = [path.parent / f"litert-{index:032}.tflite" for index in range(9)]
     for age, old in enumerate(olds):
         old.write_bytes(b"old")
         os.utime(old, (1000 - age, 1000 - age))
+        old.with_suffix(".sha256").write_bytes(b"old")
     strange = path.parent / "litert-mine.tflite"
     strange.write_bytes(b"mine")
-    in_new_process()
+    strange.with_suffix(".sha256").write_bytes(b"mine")
+    decode()
     assert files(path.parent) == sorted(
         [name, strange.name, *(old.name for old in olds[:7])]
     )
@@ -172,15 +183,15 @@ def test_files_that_are_damaged_incomplete_or_old(tmp_path, exports, monkeypatch
 def test_no_damaged_byte_is_used(runtime, tmp_path, exports, caplog):
     """In a third of a file, in its weights, at its end, or a file of another export."""
     model = table_model(np.random.default_rng(1).permuted(np.eye(23), axis=1))
-    prompt, where = {"token_ids": [[3]]}, {"runtime": runtime, "cache_dir": tmp_path}
+    prompt = {"token_ids": [[3]]}
     expected = generate(model, prompt, 5).token_ids
 
-    def in_new_process():
-        forget(model)
-        answer = generate(model, prompt, 5, **where)
+    def decode():
+        runner = decoder(model, runtime, cache_dir=tmp_path)
+        answer = generate(runner, prompt, 5)
         np.testing.assert_array_equal(answer.token_ids, expected)
 
-    in_new_process()
+    decode()
     (name,) = files(tmp_path)
     path = tmp_path / name
     parts = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -194,20 +205,20 @@ def test_no_damaged_byte_is_used(runtime, tmp_path, exports, caplog):
             content[-65] ^= 1
         part.write_bytes(content)
         assert not seals.is_sealed(path)
-        in_new_process()
+        decode()
         assert seals.is_sealed(path)
         assert len(exports) == count + 2
-        assert "is damaged or incomplete, and is written again" in caplog.text
+        assert "is damaged, incomplete or another file, and is" in caplog.text
         caplog.clear()
-    in_new_process()
+    decode()
     assert len(exports) == len(parts) + 2 and not caplog.text
     # A kill before the digest, an empty file, and a file that is missing.
     parts[0].write_bytes(parts[0].read_bytes()[: -seals.LENGTH] + b"0" * seals.LENGTH)
     assert not seals.is_sealed(path)
     parts[0].write_bytes(b"")
-    in_new_process()
+    decode()
     parts[-1].unlink()
-    in_new_process()
+    decode()
     assert len(exports) == len(parts) + 4
 
 
@@ -215,20 +226,19 @@ def test_no_damaged_byte_is_used(runtime, tmp_path, exports, caplog):
 def test_two_processes_at_once(tmp_path, monkeypatch):
     """Another process writes the same file while this one exports."""
     model = table_model(np.arange(25).reshape(5, 5) % 7)
-    where = {"runtime": "onnx", "cache_dir": tmp_path}
-    expected = generate(model, {"token_ids": [[3]]}, 4).token_ids
-    export, depth = api.export, []
+    prompt = {"token_ids": [[3]]}
+    expected = generate(model, prompt, 4).token_ids
+    depth = []
 
     def meanwhile(pair, path, **options):
         if not depth:
             depth.append(1)
-            generate(model, {"token_ids": [[3]]}, 4, **where)
+            decoder(model, cache_dir=tmp_path)
             assert seals.is_sealed(path)
-            forget(model)
-        return export(pair, path, **options)
+        return api.export(pair, path, **options)
 
-    monkeypatch.setattr(api, "export", meanwhile)
-    answer = generate(model, {"token_ids": [[3]]}, 4, **where)
+    monkeypatch.setattr(decoder_cache, "export", meanwhile)
+    answer = generate(decoder(model, cache_dir=tmp_path), prompt, 4)
     np.testing.assert_array_equal(answer.token_ids, expected)
     (name,) = files(tmp_path)
     assert seals.is_sealed(tmp_path / name)
@@ -237,31 +247,30 @@ def test_two_processes_at_once(tmp_path, monkeypatch):
 def test_digest_depends_on_all_that_a_file_holds():
     model = create("gpt2_small")
     pairs = [model.incremental(max_length=length) for length in (8, 9)]
-    digests = {decoder_cache.digest(pair, name) for pair in pairs for name in RUNTIMES}
+    digests = {decoder_cache._digest(pair, name) for pair in pairs for name in RUNTIMES}
     assert len(digests) == 4
     again = model.incremental(max_length=8)
-    assert decoder_cache.digest(again, "onnx") in digests
+    assert decoder_cache._digest(again, "onnx") in digests
     # The smallest change of one weight.
     bias = model.get_layer("block_0").self_attention.output_projection.bias
     changed = bias.numpy()
     changed[3] = np.nextafter(changed[3], np.float32(9))
     bias.assign(changed)
-    digests.add(decoder_cache.digest(again, "onnx"))
+    digests.add(decoder_cache._digest(again, "onnx"))
     assert len(digests) == 5
     # Rows of a table that change places.
     table = model.get_layer("token_embedding").embeddings
     table.assign(table.numpy()[::-1])
-    assert decoder_cache.digest(again, "onnx") not in digests
+    assert decoder_cache._digest(again, "onnx") not in digests
 
 
 def test_runtimes_that_cannot_run(tmp_path, monkeypatch):
     model = table_model(np.eye(5))
 
     def in_runtime(runtime="onnx", model: Any = model, **options):
-        where = {"cache_dir": tmp_path / "folder", **options}
-        return generate(model, {"token_ids": [[3]]}, 4, runtime=runtime, **where)
+        return decoder(model, runtime, **{"cache_dir": tmp_path / "folder", **options})
 
-    message = r'`runtime` must be one of "onnx", "litert".* Received: runtime=\'trt\''
+    message = r'`runtime` must be one of "onnx", "litert"\. Received: runtime=\'trt\''
     with pytest.raises(ValueError, match=message):
         in_runtime("trt")
     for runtime, package in (("onnx", "onnxruntime"), ("litert", "ai_edge_litert")):
@@ -270,10 +279,11 @@ def test_runtimes_that_cannot_run(tmp_path, monkeypatch):
             message = rf"Generation with .* needs `{package}`.*keras-attn\[export\]"
             with pytest.raises(ImportError, match=message):
                 in_runtime(runtime)
-    from decoding.toys import HostRunner
-
-    with pytest.raises(ValueError, match=r"`runtime` must be None for an exported"):
-        in_runtime(model=HostRunner(model.incremental()))
+    for other in (HostRunner(model.incremental()), keras.Sequential()):
+        with pytest.raises(TypeError, match="`model` must be a generative Keras model"):
+            in_runtime(model=other)
+    with pytest.raises(ValueError, match="`max_length` is"):
+        in_runtime(max_length=3)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ExportError, match="`cache_dir` cannot be made"):
         in_runtime(cache_dir=tmp_path / "file" / "folder")
@@ -292,6 +302,6 @@ def test_runtimes_that_cannot_run(tmp_path, monkeypatch):
 def test_default_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a"))
     monkeypatch.delenv("KERAS_ATTN_CACHE", raising=False)
-    assert decoder_cache.default_folder() == tmp_path / "a" / "keras_attn"
+    assert decoder_cache._default_folder() == tmp_path / "a" / "keras_attn"
     monkeypatch.setenv("KERAS_ATTN_CACHE", str(tmp_path / "b"))
-    assert decoder_cache.default_folder() == tmp_path / "b"
+    assert decoder_cache._default_folder() == tmp_path / "b"
