@@ -287,8 +287,8 @@ def _joined(
 def _check_port(coordinator: str | None) -> None:
     """Raises a ConnectionError if process 0 cannot listen at its port.
 
-    JAX would say so too, but now and then its server ends the process by SIGSEGV instead
-    (jaxlib 0.10).
+    JAX would say so too, but now and then its server ends the process by SIGSEGV
+    instead (jaxlib 0.10).
     """
     port = int(str(coordinator).rpartition(":")[2])
     # As JAX: at all addresses of the machine.
