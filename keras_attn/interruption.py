@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 INTERRUPTED = 130
 
@@ -31,6 +32,8 @@ class Interruption:
         self._began: float | None = None
         self._was_ignored = False
         self._listening = False
+        self._ends_at_once = False
+        self._stderr = 2
 
     @property
     def happened(self) -> bool:
@@ -41,6 +44,9 @@ class Interruption:
         """Installs the handler, unless the process was started to ignore SIGINT."""
         if not self._listening and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             self._listening = True
+            with contextlib.suppress(OSError):  # If it is closed.
+                # What libraries write there may be hidden when the signal comes.
+                self._stderr = os.dup(self._stderr)
             signal.signal(signal.SIGINT, self._handle)
             self._report_ignored = sys.unraisablehook
             sys.unraisablehook = self._handle_ignored
@@ -56,18 +62,36 @@ class Interruption:
         if self._listening:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
+    @contextlib.contextmanager
+    def ending_at_once(self) -> Iterator[None]:
+        """Within this block Ctrl-C ends the process without a `KeyboardInterrupt`.
+
+        For imports, which leave nothing to clean up: libraries in C++ that Python
+        interrupts while they are loaded may abort the process.
+        """
+        self._ends_at_once = True
+        try:
+            yield
+        finally:
+            self._ends_at_once = False
+
     def _handle(self, signal_number, frame):
+        if self._ends_at_once:
+            self._end()
         if self._began is None or self._was_ignored:
             self._began = self._began or time.monotonic()
             self._was_ignored = False
             raise KeyboardInterrupt
         if time.monotonic() - self._began > _SAME_SECONDS:
-            if sys.stdout is not None and sys.stdout.isatty():
-                os.write(1, _SHOW_CURSOR)  # A progress bar may have hidden it.
-            with contextlib.suppress(OSError):  # If stderr is closed.
-                # Not by `print`: the signal may have interrupted one.
-                os.write(2, _MESSAGE)
-            os._exit(INTERRUPTED)
+            self._end()
+
+    def _end(self):
+        if sys.stdout is not None and sys.stdout.isatty():
+            os.write(1, _SHOW_CURSOR)  # A progress bar may have hidden it.
+        with contextlib.suppress(OSError):  # If stderr is closed.
+            # Not by `print`: the signal may have interrupted one.
+            os.write(self._stderr, _MESSAGE)
+        os._exit(INTERRUPTED)
 
     def _handle_ignored(self, error):
         """Repeats a Ctrl-C whose exception Python ignored, so that the command ends.

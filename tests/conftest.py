@@ -118,6 +118,19 @@ def same_weights_each_time(request):
     random.seed(request.node.nodeid)
 
 
+@pytest.fixture(autouse=True)
+def no_masks_of_earlier_tests():
+    """A test starts without the masks that Keras 3.15 keeps of JAX' tracers.
+
+    They are in a table by `id`, local to a thread. A tracer that is collected as
+    garbage in another thread leaves its entry, and a later one with its `id` gets it.
+    """
+    if "keras" in sys.modules and sys.modules["keras"].backend.backend() == "jax":
+        from keras.src.backend.common import global_state
+
+        global_state.set_global_attribute("_keras_mask_dict", None)
+
+
 @pytest.fixture
 def example(monkeypatch, capsys):
     """Runs a script with options, and returns what it printed."""

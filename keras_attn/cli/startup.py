@@ -39,7 +39,7 @@ def importing_tensorflow(
         # Retracing warnings and the like: nothing that a user of the command can act
         # on.
         logging.getLogger("tensorflow").setLevel(logging.CRITICAL)
-    with working("Starting TensorFlow"):
+    with working("Starting TensorFlow"), interruption.ending_at_once():
         yield
         import tensorflow as tf
 
