@@ -44,9 +44,9 @@ def show_and_tell(weights, grid, words):
 
 
 def decoder_weights(model) -> dict[str, Any]:
-    """The weights of the decoder that attends, by their own names."""
+    """The weights of the decoder that attends, by their paths inside it."""
     return {
-        f"{weight.path.split('/')[-2]}/{weight.name}": np.asarray(weight, "float64")
+        weight.path.removeprefix("decoder/"): np.asarray(weight, "float64")
         for weight in model.get_layer("decoder").weights
     }
 
@@ -82,10 +82,7 @@ class ShowAttendTell:
         for step, word in enumerate(words):
             alpha = softmax(np.array([self._score(h, place) for place in places]))
             taken = choose(step, alpha)
-            gate = sigmoid(
-                h @ self.decoder["decoder/gate_kernel"]
-                + self.decoder["decoder/gate_bias"]
-            )
+            gate = sigmoid(h @ self.decoder["gate_kernel"] + self.decoder["gate_bias"])
             z = gate * sum(t * place for t, place in zip(taken, places, strict=True))
             y = w["word_embedding"][0][word]
             lstm = [
@@ -102,9 +99,8 @@ class ShowAttendTell:
     def _score(self, h, place):
         d = self.decoder
         inner = h @ d["attention/query/kernel"] + place @ d["attention/key/kernel"]
-        return (np.tanh(inner + d["attention/key/bias"]) @ d["attention/score_vector"])[
-            0
-        ]
+        inner = np.tanh(inner + d["attention/key/bias"])
+        return (inner @ d["attention/score_vector"])[0]
 
     def expected_log_likelihood(self, grid, words, labels):
         """`Σ_s p(s) log p(y|s)`, over all sequences s of locations."""

@@ -7,6 +7,17 @@ from keras_attn import layers
 MAP = (B, T, S, D)
 
 CASES = {
+    "Projection": {
+        "plain": Case(lambda: layers.Projection(UNITS), {"inputs": (B, T, D)}),
+        "parts_no_bias": Case(
+            lambda: layers.Projection(
+                {"query": UNITS, "key": 3},
+                use_bias=False,
+                kernel_initializer="he_normal",
+            ),
+            {"inputs": (B, D)},
+        ),
+    },
     "Dense": {
         "plain": Case(lambda: layers.Dense(UNITS), {"inputs": (B, T, D)}),
         "activation_no_bias": Case(

@@ -43,8 +43,8 @@ ADAPTABLE = [
     CaptionEmbedding CoAttentionBlock CodeProjection Conv2D Dense DotProductAttention
     Embedding FeaturePyramid FeedForward FrameAttentionRNN GlimpseAttention
     ImageCodeEmbedding MLPDotAttention MultiHeadAttention PatchEmbedding PatchMerging
-    ProbePooling RegionProposal RelativeMultiHeadAttention SwinBlock TokenEmbedding
-    TransformerDecoderBlock TransformerEncoderBlock WindowAttention XLNetBlock
+    ProbePooling Projection RegionProposal RelativeMultiHeadAttention SwinBlock
+    TokenEmbedding TransformerDecoderBlock TransformerEncoderBlock WindowAttention XLNetBlock
 """.split()
     )
     and not name.endswith(WITHOUT_KERNEL)

@@ -88,7 +88,7 @@ def test_a_window_is_multi_head_attention():
     whole = layers.MultiHeadAttention(3, 3)
     window = image[1:, 2:4, 2:4].reshape(1, 4, 9)
     whole(window)
-    whole.set_weights([numpy(w) for w in layer.weights[:4]])
+    whole.set_weights([numpy(w) for w in layer.weights[1:]])
     outputs, scores = layer(image, return_attention_scores=True)
     expected, expected_scores = whole(window, return_attention_scores=True)
     np.testing.assert_allclose(

@@ -104,7 +104,7 @@ def show_ask_attend_answer(model, words, places):
         for word in words:
             state = cell(torch.tensor(np.tanh(table[word])[None]), tuple(state))
     question = state[0].numpy()[0]
-    w_question, w_place, vectors, bias = glimpses
+    w_question, bias, w_place, vectors = glimpses
     places = places / np.linalg.norm(places, axis=-1, keepdims=True)
     convolution = np.concatenate([w_place, w_question])
     hidden = [

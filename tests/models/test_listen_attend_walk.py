@@ -41,7 +41,7 @@ def states_of(step, weights, inputs):
 
 def follow(step, weights, words, worlds):
     """Logits and alignments of one row, equation by equation."""
-    (table, *lstms, Ew, Wq, Wk, v, W, R, b, Ls, Lz, L0) = weights
+    (table, *lstms, Ew, v, Wq, Wk, W, R, b, Ls, Lz, L0) = weights
     x = table[words]
     forward = states_of(step, lstms[:3], x)
     backward = states_of(step, lstms[3:], x[::-1])[::-1]

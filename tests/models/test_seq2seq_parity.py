@@ -158,7 +158,7 @@ def test_rnnsearch_follows_bahdanau_et_al(score, inputs):
     def energy(s, h):
         """e_tj, from the decoder's state and one annotation."""
         if score == "additive":  # vᵀ tanh(W s + U h)
-            W, K, v = attention
+            v, W, K = attention
             return (np.tanh(s @ W + h @ K) @ v).item()
         if score == "general":  # sᵀ W h
             return s @ attention[0] @ h

@@ -50,7 +50,7 @@ def ours_from(tensors, path):
         if kind == "bias":
             return found if first else found[ORDER]
         return found[:, ORDER].T if first else found[ORDER].T
-    wanted = kind.rpartition("_")[0]
+    wanted = inner[1]
     parts = PARTS[:3] if wanted == "query_key_value" else (wanted,)
     found = []
     for part in parts:

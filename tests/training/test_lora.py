@@ -501,11 +501,11 @@ def test_wrong_arguments_are_named_and_change_nothing(options, message):
 
 @pytest.mark.parametrize("rank", [0, 13])
 def test_a_layer_names_a_wrong_rank_and_stays_as_it_was(rank):
-    attention = classifier().get_layer("block_0").attention
-    before = [weight.path for weight in attention.trainable_variables]
+    projection = classifier().get_layer("block_0").attention.output_projection
+    before = [weight.path for weight in projection.trainable_variables]
     with pytest.raises(ValueError, match=f"`rank` must .*rank={rank}"):
-        attention.enable_lora(rank)
-    assert [weight.path for weight in attention.trainable_variables] == before
+        projection.enable_lora(rank)
+    assert [weight.path for weight in projection.trainable_variables] == before
 
 
 def test_a_name_is_used_once():

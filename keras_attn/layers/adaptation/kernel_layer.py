@@ -224,7 +224,11 @@ class KernelLayer(RestoresAdapters):
         return quantized
 
     def use_integers(self, quantized: QuantizedKernel) -> None:
-        """Replaces the variable of the kernel by integers; low-rank updates stay."""
+        """Replaces the variable of the kernel by integers; low-rank updates stay.
+
+        Args:
+            quantized: The integers.
+        """
         self._untrack_variable(self.base_kernel)
         self._replace_base(quantized)
 

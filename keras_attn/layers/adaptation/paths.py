@@ -40,7 +40,9 @@ def not_adaptable(model: keras.layers.Layer) -> dict[str, str]:
             continue
         if hasattr(layer, "recurrent_kernel"):
             reason = "recurrent cells keep their kernels as they are"
-        elif keras.saving.get_registered_object(f"keras_attn>{kind}"):
+        elif type(layer).__module__.startswith("keras.") and (
+            keras.saving.get_registered_object(f"keras_attn>{kind}")
+        ):
             reason = f"it is a layer of Keras; use keras_attn.layers.{kind}"
         else:
             reason = f"the weights of {kind} are not kernels of products"
