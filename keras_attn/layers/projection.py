@@ -111,11 +111,25 @@ class Projection(KernelLayer, BaseLayer):
         return self.project(inputs)
 
     def project(self, inputs):
-        """`x W + b`: (..., D) -> (..., E)."""
+        """`x W + b`.
+
+        Args:
+            inputs: (..., D).
+
+        Returns:
+            (..., E).
+        """
         return project(inputs, self.kernel, self.bias)
 
     def project_back(self, outputs):
-        """`y Wᵀ`: (..., E) -> (..., D)."""
+        """`y Wᵀ`.
+
+        Args:
+            outputs: (..., E).
+
+        Returns:
+            (..., D).
+        """
         shape = ops.shape(outputs)
         # Flattened, as in `ops.project`.
         inputs = transposed_product(ops.reshape(outputs, (-1, shape[-1])), self.kernel)
@@ -157,7 +171,14 @@ class Projection(KernelLayer, BaseLayer):
         return [split_heads(x, n) for x, n in zip(parts, counts, strict=True)]
 
     def merge_heads(self, heads):
-        """`x W + b` of heads side by side: (B, N, T, H) -> (B, T, E)."""
+        """`x W + b` of heads side by side.
+
+        Args:
+            heads: (B, N, T, H), N·H = D.
+
+        Returns:
+            (B, T, E).
+        """
         return self.project(merge_heads(heads))
 
     def compute_output_shape(self, inputs_shape):

@@ -44,7 +44,8 @@ ADAPTABLE = [
     Embedding FeaturePyramid FeedForward FrameAttentionRNN GlimpseAttention
     ImageCodeEmbedding MLPDotAttention MultiHeadAttention PatchEmbedding PatchMerging
     ProbePooling Projection RegionProposal RelativeMultiHeadAttention SwinBlock
-    TokenEmbedding TransformerDecoderBlock TransformerEncoderBlock WindowAttention XLNetBlock
+    TokenEmbedding TransformerDecoderBlock TransformerEncoderBlock WindowAttention
+    XLNetBlock
 """.split()
     )
     and not name.endswith(WITHOUT_KERNEL)

@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import attention_reference as reference
 import keras
@@ -34,7 +35,7 @@ def score_of(attention):
     if isinstance(attention, AdditiveAttention):
         w, u = weights["query/kernel"], weights["key/kernel"]
         return lambda q, k: weights["score_vector"][:, 0] @ np.tanh(q @ w + k @ u)
-    kernel = weights.get("projection/kernel")
+    kernel: Any = weights.get("projection/kernel")
     return {
         "dot": lambda q, k: q @ k,
         "scaled_dot": lambda q, k: q @ k / np.sqrt(UNITS),

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import attention_reference as reference
 import keras
@@ -19,7 +20,7 @@ def score_of(layer):
         w, u = weights["query/kernel"], weights["key/kernel"]
         v, b = weights["score_vector"][:, 0], weights.get("key/bias", 0.0)
         return lambda q, k: v @ np.tanh(q @ w + k @ u + b)
-    kernel = weights.get("projection/kernel")
+    kernel: Any = weights.get("projection/kernel")
     return {
         "dot": lambda q, k: q @ k,
         "scaled_dot": lambda q, k: q @ k / math.sqrt(len(q)),
