@@ -53,7 +53,7 @@ def test_an_interrupted_run_is_resumed(command, corpus, tmp_path, monkeypatch):
         return 0.0
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "exact_match", interrupt_the_second)
+        patch.setattr("keras_attn.metrics.exact_match", interrupt_the_second)
         assert command("train", *options) == 130
     assert "run the same command to go on" in command.err
     assert "Pairs left out because a side is empty: 1\n" in command.out
