@@ -1,9 +1,10 @@
 """Questions about images of colored shapes: two models, and where they look.
 
+    python examples/shape_backbone.py
     python examples/answer_shapes.py
 
-As in both papers, the CNN is pre-trained and frozen (`shape_backbone.py`). Attention is
-learned from the answers alone.
+As in both papers, the CNN is pre-trained and frozen: `shape_backbone.py` writes it.
+Attention is learned from the answers alone.
 
 Results on one thread of an AMD EPYC (AVX-512) with two cores, beside other processes:
 the CNN, 147,363 parameters, predicts 95.6% of the locations that are mostly covered by
@@ -49,30 +50,23 @@ inside, because the receptive fields of locations beside an object cover it, too
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
 import tensorflow as tf
-from options import (
-    add_image_counts,
-    add_training_options,
-    new_parser,
-    parse_with_smoke,
-)
-from shape_backbone import (
-    GRID_SIZE,
-    add_backbone_options,
-    features_of,
-    new_shapes,
-    pretrained_backbone,
-    with_backbone,
-)
 
 from keras_attn import data, metrics, models, training
 from keras_attn.viz import plot_glimpses, save_figure
 from keras_attn.viz.callbacks import GlimpseMaps
 
+IMAGE_SIZE = 64
+STRIDE = 4  # Side of a location in pixels.
+GRID_SIZE = IMAGE_SIZE // STRIDE
+# Radii, as shares of the side. The largest circle covers 14.5% of the image.
+SIZES = {"small": (0.13, 0.15), "large": (0.19, 0.215)}
 NUM_OBJECTS = (2, 4)
 MAX_AREA = 0.15  # Of the image. Larger objects don't count in the share of attention.
 NEAR = 4  # Pixels around an object that count as near it: one location.
@@ -109,8 +103,8 @@ class Questions:
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/answer-shapes")
-    add_image_counts(parser, images=12_000, held_out=1000)
+    parser = scripts.new_parser(__doc__, "runs/answer-shapes")
+    scripts.add_image_counts(parser, images=12_000, held_out=1000)
     parser.add_argument(
         "--models",
         nargs="+",
@@ -121,11 +115,15 @@ def parse_arguments():
     parser.add_argument(
         "--width", type=int, default=32, help="base width; see `new_model`"
     )
-    add_backbone_options(parser)
-    add_training_options(parser, epochs=16, batch_size=32, learning_rate=3e-3)
+    parser.add_argument(
+        "--backbone",
+        type=Path,
+        default=Path("runs/shape-backbone/model.keras"),
+        help="the CNN that shape_backbone.py writes",
+    )
+    scripts.add_training_options(parser, epochs=16, batch_size=32, learning_rate=3e-3)
     tiny = {"images": 64, "held_out": 40, "width": 4, "epochs": 1}
-    tiny |= {"backbone_images": 32, "backbone_epochs": 1, "backbone_width": 4}
-    return parse_with_smoke(parser, **tiny)
+    return scripts.parse(parser, **tiny)
 
 
 def read_questions(shapes, backbone, count, start):
@@ -285,12 +283,34 @@ def attention_figures(maps, masks, counted=None):
     return area, shares
 
 
+def features_of(backbone, images):
+    """The map of each image, computed once, float16 (count, h, w, channels)."""
+    maps = [
+        backbone.predict_on_batch(images[begin : begin + 100].astype("float32"))
+        for begin in range(0, len(images), 100)
+    ]
+    return np.concatenate([part.astype("float16") for part in maps])
+
+
+def with_backbone(model, trained):
+    """Copies the weights of a model trained on maps to one with the backbone."""
+    for layer in trained.layers:
+        if layer.weights:
+            model.get_layer(layer.name).set_weights(layer.get_weights())
+    return model
+
+
 def main():
     """Trains both models, and compares where they look with where they should."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    shapes = new_shapes(NUM_OBJECTS, arguments.seed)
-    backbone = pretrained_backbone(arguments)
+    shapes = data.Shapes(
+        image_size=IMAGE_SIZE,
+        num_objects=NUM_OBJECTS,
+        sizes=SIZES,
+        seed=arguments.seed,
+    )
+    backbone = keras.saving.load_model(arguments.backbone)
     train = read_questions(shapes, backbone, arguments.images, start=0)
     held_out = read_questions(
         shapes, backbone, arguments.held_out, start=arguments.images

@@ -1,5 +1,6 @@
 """Captions of shapes: five captioners, and where they look.
 
+    python examples/shape_backbone.py
     python examples/caption_shapes.py
 
 Trains them on generated images of one or two shapes ("a small white square below a
@@ -51,21 +52,13 @@ import itertools
 import json
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
 import tensorflow as tf
-from options import add_image_counts, add_training_options, new_parser
-from shape_backbone import (
-    GRID_SIZE,
-    IMAGE_SIZE,
-    add_backbone_options,
-    features_of,
-    new_shapes,
-    pretrained_backbone,
-    with_backbone,
-)
 
 from keras_attn import data, models, viz
 from keras_attn.data import caption_dataset
@@ -74,6 +67,11 @@ from keras_attn.losses import SmoothedCrossEntropy
 from keras_attn.metrics import AttentionInside, exact_match, word_objects
 from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 
+IMAGE_SIZE = 64
+STRIDE = 4  # Side of a location in pixels.
+GRID_SIZE = IMAGE_SIZE // STRIDE
+# Radii, as shares of the side. The largest circle covers 14.5% of the image.
+SIZES = {"small": (0.13, 0.15), "large": (0.19, 0.215)}
 MAX_LENGTH = 12  # Tokens of a caption.
 NUM_OBJECTS = (1, 2)
 PATCH_SIZE = 8  # Of the ViT.
@@ -108,8 +106,8 @@ class Captions:
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/caption-shapes")
-    add_image_counts(parser, images=6000, held_out=500)
+    parser = scripts.new_parser(__doc__, "runs/caption-shapes")
+    scripts.add_image_counts(parser, images=6000, held_out=500)
     parser.add_argument(
         "--hidden-dim", type=int, default=128, help="units of the decoders"
     )
@@ -123,8 +121,13 @@ def parse_arguments():
     parser.add_argument(
         "--seeds", type=int, default=3, help="number of seeds, counted from --seed"
     )
-    add_backbone_options(parser)
-    add_training_options(parser, epochs=12, batch_size=32, learning_rate=3e-3)
+    parser.add_argument(
+        "--backbone",
+        type=Path,
+        default=Path("runs/shape-backbone/model.keras"),
+        help="the CNN that shape_backbone.py writes",
+    )
+    scripts.add_training_options(parser, epochs=12, batch_size=32, learning_rate=3e-3)
     return parser.parse_args()
 
 
@@ -415,14 +418,36 @@ def print_table(runs, counts):
         print(f"{' | '.join(figures)} | {inside} |")
 
 
+def features_of(backbone, images):
+    """The map of each image, computed once, float16 (count, h, w, channels)."""
+    maps = [
+        backbone.predict_on_batch(images[begin : begin + 100].astype("float32"))
+        for begin in range(0, len(images), 100)
+    ]
+    return np.concatenate([part.astype("float16") for part in maps])
+
+
+def with_backbone(model, trained):
+    """Copies the weights of a model trained on maps to one with the backbone."""
+    for layer in trained.layers:
+        if layer.weights:
+            model.get_layer(layer.name).set_weights(layer.get_weights())
+    return model
+
+
 def main():
     """Trains every captioner with every seed, writes captions and scores them."""
     arguments = parse_arguments()
     run_dir = arguments.run_dir
     keras.utils.set_random_seed(arguments.seed)
-    shapes = new_shapes(NUM_OBJECTS, arguments.seed)
+    shapes = data.Shapes(
+        image_size=IMAGE_SIZE,
+        num_objects=NUM_OBJECTS,
+        sizes=SIZES,
+        seed=arguments.seed,
+    )
     known, new = (replace(shapes, kinds=kinds) for kinds in split_kinds(shapes))
-    backbone = pretrained_backbone(arguments)
+    backbone = keras.saving.load_model(arguments.backbone)
     images = np.stack([known.example(i).image for i in range(NUM_MEASURED)])
     backbone = normalized(backbone, images)
     train = draw(known, backbone, 0, arguments.images)

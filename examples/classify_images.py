@@ -16,15 +16,18 @@ after the same number of epochs, the ConvNeXt is no better than a ViT with half 
 parameters.
 """
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
-from cifar10 import IMAGE_SIZE, batches, fit_classifier, image_parser, load_images
+import tensorflow as tf
 
 from keras_attn import models
-from keras_attn.training import BackupAndResume
+from keras_attn.data import augment_batches, load_cifar10, shuffled_dataset
+from keras_attn.training import AdamW, BackupAndResume, CosineWarmup, Stopwatch
 from keras_attn.viz import image_attention, plot_image_attention, save_figure
 from keras_attn.viz.callbacks import ImageAttentionMaps
 
+IMAGE_SIZE = 32
 # Published models at smaller sizes, which take about the same FLOPs per image.
 MODELS = {
     "vit": (
@@ -58,9 +61,68 @@ MODELS = {
 
 def parse_arguments():
     """Parses the command line."""
-    parser = image_parser(__doc__, "runs/classify-images", epochs=15)
+    parser = scripts.new_parser(__doc__, "runs/classify-images")
+    scripts.add_data_dir(
+        parser,
+        "cifar10",
+        "folder with `train` and `val`, each with one folder of JPEGs per class, or "
+        "with the archives train*.tar and val*.tar",
+    )
+    scripts.add_training_options(parser, epochs=15, batch_size=64, learning_rate=1e-3)
     parser.add_argument("--model", choices=MODELS, help="train only this model")
     return parser.parse_args()
+
+
+def batches(pair, arguments, shuffle=False, augment=False, epoch=None):
+    """Batches of images and labels.
+
+    Args:
+        pair: Images (N, 32, 32, 3) and labels (N,).
+        arguments: Command-line arguments.
+        shuffle: Whether to shuffle, in a new order each epoch.
+        augment: Whether to flip images randomly and shift them by up to 4 pixels.
+        epoch: `BackupAndResume.epoch` of a training that can be resumed.
+    """
+    dataset = tf.data.Dataset.from_tensor_slices(pair)
+    if shuffle:
+        dataset = shuffled_dataset(pair, seed=arguments.seed, epoch=epoch)
+    dataset = dataset.batch(arguments.batch_size)
+    if augment:
+        layers = [
+            keras.layers.RandomFlip("horizontal"),
+            keras.layers.RandomTranslation(0.125, 0.125),
+        ]
+        dataset = augment_batches(dataset, layers, seed=arguments.seed, epoch=epoch)
+    return dataset.prefetch(2)
+
+
+def fit_classifier(model, train, validation, arguments, **options):
+    """Trains a classifier; returns its accuracy and its seconds per epoch.
+
+    Args:
+        model: From images to logits (B, C).
+        train: Batches of images and labels.
+        validation: Held-out batches of images and labels.
+        arguments: Command-line arguments with `epochs` and `learning_rate`.
+        **options: Arguments of `model.fit`.
+
+    Returns:
+        The accuracy on held-out images, and the seconds of training per epoch.
+    """
+    steps = arguments.epochs * int(train.cardinality())
+    model.compile(
+        AdamW(
+            CosineWarmup(arguments.learning_rate, max(steps // 20, 1), steps),
+            weight_decay=0.05,
+        ),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    watch = Stopwatch()
+    options["callbacks"] = [watch, *options.get("callbacks", ())]
+    model.fit(train, epochs=arguments.epochs, shuffle=False, **options)
+    _, accuracy = model.evaluate(validation, verbose=0)
+    return accuracy, watch.seconds_per_epoch()
 
 
 def train_one(kind, train, validation, num_classes, arguments):
@@ -102,7 +164,9 @@ def train_one(kind, train, validation, num_classes, arguments):
 def main():
     """Trains each model, then prints the table."""
     arguments = parse_arguments()
-    train, validation, classes = load_images(arguments)
+    train, validation, classes = load_cifar10(
+        arguments.data_dir, arguments.run_dir / "images"
+    )
     kinds = [arguments.model] if arguments.model else list(MODELS)
     rows = [
         train_one(kind, train, validation, len(classes), arguments) for kind in kinds

@@ -22,20 +22,19 @@ pre-trained on far more text is ten points better.
 
 import time
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import tensorflow as tf
-from options import add_training_options, data_folder, new_parser
-from text_data import read_sst2
 
 from keras_attn import models
-from keras_attn.data import load_text_tokenizer
+from keras_attn.data import load_text_tokenizer, read_sst2
 from keras_attn.training import AdamW, LinearWarmup
 
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
+    parser = scripts.new_parser(__doc__)
     parser.add_argument("checkpoint", help="folder of the encoder and its vocabulary")
     parser.add_argument(
         "--from-scratch", action="store_true", help="use new random weights"
@@ -43,7 +42,7 @@ def parse_arguments():
     parser.add_argument(
         "--data-dir", help="folder of SST-2; if omitted, sst2/ in $KERAS_ATTN_DATA"
     )
-    add_training_options(parser, epochs=3, batch_size=32, learning_rate=5e-5)
+    scripts.add_training_options(parser, epochs=3, batch_size=32, learning_rate=5e-5)
     parser.add_argument("--max-length", type=int, default=64, help="tokens per review")
     parser.add_argument("--limit", type=int, help="number of training reviews")
     parser.add_argument("--save", help="folder for the fine-tuned checkpoint")
@@ -52,7 +51,7 @@ def parse_arguments():
 
 def load_reviews(arguments, split):
     """Texts and labels, 1 = positive."""
-    texts, labels = read_sst2(arguments.data_dir or data_folder("sst2"), split)
+    texts, labels = read_sst2(arguments.data_dir or scripts.data_folder("sst2"), split)
     count = arguments.limit if split == "train" else None
     return texts[:count], labels[:count]
 

@@ -37,17 +37,11 @@ import itertools
 import json
 import time
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
 import tensorflow as tf
-from options import (
-    add_image_counts,
-    add_training_options,
-    new_parser,
-    parse_with_smoke,
-)
-from text_to_image import build_clip
 
 from keras_attn import data, models, training, viz
 
@@ -64,13 +58,40 @@ SYSTEMS = {
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/clip-shapes")
-    add_image_counts(parser, images=6000, held_out=1000)
+    parser = scripts.new_parser(__doc__, "runs/clip-shapes")
+    scripts.add_image_counts(parser, images=6000, held_out=1000)
     parser.add_argument("--width", type=int, default=32, help="of the embeddings")
     parser.add_argument("--seeds", type=int, default=3, help="number of runs")
-    add_training_options(parser, epochs=12, batch_size=32, learning_rate=2e-3)
+    scripts.add_training_options(parser, epochs=12, batch_size=32, learning_rate=2e-3)
     tiny = {"images": 48, "held_out": 48, "width": 32, "epochs": 1, "seeds": 1}
-    return parse_with_smoke(parser, **tiny, batch_size=16)
+    return scripts.parse(parser, **tiny, batch_size=16)
+
+
+def build_clip(tokenizer, image_size, text_length, *, width):
+    """A small CLIP with a ResNet, which puts new pairs together better than a ViT.
+
+    Args:
+        tokenizer: The tokenizer of captions.
+        image_size: Pixels of a side.
+        text_length: Maximum number of words; the end token is one more.
+        width: Of the embeddings, 32 or 64; the other widths follow from it.
+    """
+    text_width = width + 32
+    return models.build_clip(
+        "rn50",
+        image_size=image_size,
+        num_blocks=(1, 1),
+        stem_dim=width // 2,
+        num_heads=4,
+        embedding_dim=width,
+        vocabulary_size=tokenizer.vocabulary_size,
+        max_sequence_length=text_length + 1,
+        text_num_layers=2,
+        text_hidden_dim=text_width,
+        text_num_heads=text_width // 32,
+        text_mlp_dim=2 * text_width,
+        end_token_id=tokenizer.end_token_id,
+    )
 
 
 def split_pairs(shapes):

@@ -48,14 +48,13 @@ import time
 import warnings
 from typing import Any
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
-from options import add_data_dir, data_folder, new_parser, parse_with_smoke
-from text_data import minilm_folder, read_sst2
 
 from keras_attn import models
-from keras_attn.data import load_text_tokenizer, read_glue
+from keras_attn.data import load_text_tokenizer, read_glue, read_sst2
 from keras_attn.metrics import evaluate_glue
 from keras_attn.training import AdamW, LinearWarmup, enable_lora
 
@@ -75,11 +74,11 @@ KERNELS = ("query", "key", "value", "output", "expand", "contract")
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/glue")
-    add_data_dir(parser, "glue", "folder of CoLA, MRPC, STS-B and RTE")
+    parser = scripts.new_parser(__doc__, "runs/glue")
+    scripts.add_data_dir(parser, "glue", "folder of CoLA, MRPC, STS-B and RTE")
     parser.add_argument(
         "--sst2",
-        default=data_folder("sst2"),
+        default=scripts.data_folder("sst2"),
         help="folder of stsa.binary.train and stsa.binary.dev",
     )
     parser.add_argument("--checkpoint", help="a BERT; default: all-MiniLM-L6-v2")
@@ -98,7 +97,7 @@ def parse_arguments():
     )
     parser.add_argument("--measure", choices=RATES, help=argparse.SUPPRESS)
     parser.add_argument("--report", action="store_true", help="only the tables")
-    return parse_with_smoke(
+    return scripts.parse(
         parser,
         seeds=[0],
         epochs=1,
@@ -119,7 +118,7 @@ class Tasks:
         self.arguments = arguments
         self.folder = arguments.run_dir
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.checkpoint = arguments.checkpoint or minilm_folder("--checkpoint")
+        self.checkpoint = arguments.checkpoint or scripts.minilm_folder("--checkpoint")
         self.tokenizer = load_text_tokenizer(self.checkpoint)
 
     def read(self, task, split):

@@ -49,10 +49,10 @@ import csv
 import math
 import time
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
-from options import add_training_options, new_parser, parse_with_smoke
 
 from keras_attn import data, metrics, models, training
 from keras_attn.data.synthetic.social_scene import ACTIONS, FACING, OFFERING
@@ -69,7 +69,7 @@ FIRST_TEST = 1 << 50  # Number of the first test episode, which is never learned
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/greet-people")
+    parser = scripts.new_parser(__doc__, "runs/greet-people")
     parser.add_argument("--steps", type=int, default=60, help="updates per epoch")
     parser.add_argument(
         "--episodes", type=int, default=32, help="episodes played per epoch"
@@ -95,10 +95,10 @@ def parse_arguments():
         default=list(KINDS),
         help="networks to train",
     )
-    add_training_options(parser, epochs=25, batch_size=16, learning_rate=3e-3)
+    scripts.add_training_options(parser, epochs=25, batch_size=16, learning_rate=3e-3)
     tiny = {"steps": 2, "episodes": 2, "first_episodes": 4, "test_episodes": 24}
     tiny |= {"width": 4, "epochs": 2, "batch_size": 2, "seeds": 1, "num_steps": 4}
-    return parse_with_smoke(parser, **tiny)
+    return scripts.parse(parser, **tiny)
 
 
 def new_network(width):

@@ -19,10 +19,10 @@ import math
 import time
 from pathlib import Path
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import tensorflow as tf
-from options import add_training_options, new_parser
 
 from keras_attn import models
 from keras_attn.data import WordPieceTokenizer, shuffled_dataset
@@ -39,14 +39,14 @@ from keras_attn.training import (
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
+    parser = scripts.new_parser(__doc__)
     parser.add_argument(
         "files", nargs="+", help="text files, one sentence per line, optionally .gz"
     )
     parser.add_argument(
         "--folder", default="runs/bert", help="folder of the checkpoint"
     )
-    add_training_options(parser, epochs=20, batch_size=64, learning_rate=1e-3)
+    scripts.add_training_options(parser, epochs=20, batch_size=64, learning_rate=1e-3)
     parser.add_argument(
         "--max-length", type=int, default=48, help="tokens per sentence"
     )

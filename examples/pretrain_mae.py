@@ -20,25 +20,20 @@ The first does not differ significantly from the 52.0% of a ViT of the same size
 `classify_images.py` trains for 15 epochs with all 10,000 labels.
 """
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
-from cifar10 import (
-    IMAGE_SIZE,
-    NUM_SHOWN,
-    Stopwatch,
-    batches,
-    fit_classifier,
-    image_parser,
-    load_images,
-    preview,
-)
+import tensorflow as tf
 
 from keras_attn import models
+from keras_attn.data import augment_batches, load_cifar10, shuffled_dataset
 from keras_attn.losses import MaskedPatchLoss
-from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
+from keras_attn.training import AdamW, BackupAndResume, CosineWarmup, Stopwatch
 from keras_attn.viz import plot_reconstruction, save_figure
 
+IMAGE_SIZE = 32
+NUM_SHOWN = 5  # Images in a figure.
 SIZES = {
     "image_size": IMAGE_SIZE,
     "patch_size": 4,
@@ -55,7 +50,14 @@ SIZES = {
 
 def parse_arguments():
     """Parses the command line; `--epochs` is for the labeled images."""
-    parser = image_parser(__doc__, "runs/mae", epochs=40)
+    parser = scripts.new_parser(__doc__, "runs/mae")
+    scripts.add_data_dir(
+        parser,
+        "cifar10",
+        "folder with `train` and `val`, each with one folder of JPEGs per class, or "
+        "with the archives train*.tar and val*.tar",
+    )
+    scripts.add_training_options(parser, epochs=40, batch_size=64, learning_rate=1e-3)
     parser.add_argument(
         "--pretrain-epochs", type=int, default=60, help="epochs of pre-training"
     )
@@ -63,6 +65,64 @@ def parse_arguments():
         "--labels", type=int, default=2000, help="number of labeled images"
     )
     return parser.parse_args()
+
+
+def preview(array, count):
+    """Evenly spaced rows: the same number per class if rows are sorted by class."""
+    count = min(count, len(array))
+    return array[np.arange(count) * len(array) // max(count, 1)]
+
+
+def batches(pair, arguments, shuffle=False, augment=False, epoch=None):
+    """Batches of images and labels.
+
+    Args:
+        pair: Images (N, 32, 32, 3) and labels (N,).
+        arguments: Command-line arguments.
+        shuffle: Whether to shuffle, in a new order each epoch.
+        augment: Whether to flip images randomly and shift them by up to 4 pixels.
+        epoch: `BackupAndResume.epoch` of a training that can be resumed.
+    """
+    dataset = tf.data.Dataset.from_tensor_slices(pair)
+    if shuffle:
+        dataset = shuffled_dataset(pair, seed=arguments.seed, epoch=epoch)
+    dataset = dataset.batch(arguments.batch_size)
+    if augment:
+        layers = [
+            keras.layers.RandomFlip("horizontal"),
+            keras.layers.RandomTranslation(0.125, 0.125),
+        ]
+        dataset = augment_batches(dataset, layers, seed=arguments.seed, epoch=epoch)
+    return dataset.prefetch(2)
+
+
+def fit_classifier(model, train, validation, arguments, **options):
+    """Trains a classifier; returns its accuracy and its seconds per epoch.
+
+    Args:
+        model: From images to logits (B, C).
+        train: Batches of images and labels.
+        validation: Held-out batches of images and labels.
+        arguments: Command-line arguments with `epochs` and `learning_rate`.
+        **options: Arguments of `model.fit`.
+
+    Returns:
+        The accuracy on held-out images, and the seconds of training per epoch.
+    """
+    steps = arguments.epochs * int(train.cardinality())
+    model.compile(
+        AdamW(
+            CosineWarmup(arguments.learning_rate, max(steps // 20, 1), steps),
+            weight_decay=0.05,
+        ),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    watch = Stopwatch()
+    options["callbacks"] = [watch, *options.get("callbacks", ())]
+    model.fit(train, epochs=arguments.epochs, shuffle=False, **options)
+    _, accuracy = model.evaluate(validation, verbose=0)
+    return accuracy, watch.seconds_per_epoch()
 
 
 def pretrain(images, held_out, arguments):
@@ -115,7 +175,9 @@ def pretrain(images, held_out, arguments):
 def main():
     """Pre-trains; then fine-tunes, and trains from scratch, on the same few labels."""
     arguments = parse_arguments()
-    train, validation, classes = load_images(arguments)
+    train, validation, classes = load_cifar10(
+        arguments.data_dir, arguments.run_dir / "images"
+    )
     folder = pretrain(train[0], validation[0], arguments)
     few = tuple(preview(part, arguments.labels) for part in train)
     for name in ("pre-trained", "from scratch"):

@@ -33,9 +33,9 @@ import json
 import time
 from pathlib import Path
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import numpy as np
-from options import new_parser
 
 from keras_attn import data, models
 from keras_attn.export import export, load_runner
@@ -50,7 +50,7 @@ SAMPLES = ["a photo of a red heart", "two cats on a couch", "the sea at night"]
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
+    parser = scripts.new_parser(__doc__)
     parser.add_argument("pictures", type=Path, help="folder or ZIP archive of pictures")
     parser.add_argument("query", nargs="+", help="what to search for; quote each")
     parser.add_argument("--model", type=Path, required=True, help="folder of a CLIP")

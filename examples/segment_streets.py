@@ -18,12 +18,11 @@ import argparse
 import itertools
 from dataclasses import replace
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
 import tensorflow as tf
-from options import selected
-from segmentation import check_folders, fit_segmenter, segmentation_parser
 
 from keras_attn import models
 from keras_attn.data import (
@@ -35,7 +34,9 @@ from keras_attn.data import (
 )
 from keras_attn.losses import SegmentationCrossEntropy
 from keras_attn.metrics import SegmentationScores
+from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 from keras_attn.viz import plot_segmentation, save_figure
+from keras_attn.viz.callbacks import SegmentationMaps
 
 # The 11 classes of CamVid, in the order of their numbers; 11 marks all other pixels.
 CLASSES = [
@@ -75,14 +76,9 @@ MODELS = {
 
 def parse_arguments():
     """Parses the command line."""
-    parser = segmentation_parser(
-        __doc__,
-        "camvid",
-        "runs/segment-streets",
-        epochs=60,
-        batch_size=4,
-        learning_rate=1e-3,
-    )
+    parser = scripts.new_parser(__doc__, "runs/segment-streets")
+    scripts.add_data_dir(parser, "camvid", "folder of the images and masks")
+    scripts.add_training_options(parser, epochs=60, batch_size=4, learning_rate=1e-3)
     parser.add_argument("--model", choices=MODELS, help="train only this model")
     parser.add_argument(
         "--seeds", type=int, default=3, help="number of seeds, counted from --seed"
@@ -126,7 +122,7 @@ def training_batches(data, weights, size, arguments, epoch):
         normalize="imagenet",
         shuffle=True,
         epoch=epoch,
-        **selected(arguments, "batch_size", "seed"),
+        **scripts.selected(arguments, "batch_size", "seed"),
     )
     # The loss ignores the label 255, whatever its weight.
     table = tf.constant(np.pad(weights, (0, 256 - len(weights))))
@@ -192,10 +188,54 @@ def evenly_spaced(data, count=3):
     return next(iter(batches))
 
 
+def fit_segmenter(model, make_train, validation, loss, scores, shown, arguments):
+    """Trains a model in its own folder, and saves it there.
+
+    Args:
+        model: From images to logits (B, H, W, C).
+        make_train: Function that takes `epoch` and returns the training batches.
+        validation: Held-out batches of images and labels.
+        loss: Loss of labels and logits.
+        scores: A `SegmentationScores`.
+        shown: Images and labels for the pictures in TensorBoard.
+        arguments: Command-line arguments; all results go to `run_dir`.
+    """
+    backup = BackupAndResume(arguments.run_dir / "backup", delete_checkpoint=False)
+    train, logs = make_train(backup.epoch), arguments.run_dir / "logs"
+    images, labels = shown
+    steps = arguments.epochs * int(train.cardinality())
+    model.compile(
+        AdamW(
+            CosineWarmup(arguments.learning_rate, max(steps // 20, 1), steps),
+            weight_decay=1e-4,
+        ),
+        loss,
+        metrics=[scores],
+        # On a CPU the convolutions of oneDNN are up to twice as fast as XLA's.
+        jit_compile=False,
+    )
+    model.fit(
+        train,
+        epochs=arguments.epochs,
+        shuffle=False,
+        validation_data=validation,
+        verbose="auto",
+        callbacks=[
+            keras.callbacks.TensorBoard(logs, write_graph=False),
+            SegmentationMaps(logs, images, labels, scores.class_names, errors=True),
+            backup,
+        ],
+    )
+    model.save(arguments.run_dir / "model.keras")
+    backup.delete()
+
+
 def main():
     """Trains each model with each seed, then prints the table."""
     arguments = parse_arguments()
-    folders = check_folders(arguments, "train", "trainannot", "val", "valannot")
+    folders = scripts.check_folders(
+        arguments.data_dir, "train", "trainannot", "val", "valannot"
+    )
     train, validation = (
         read_segmentation(images, labels, CLASSES, void=(VOID,))
         for images, labels in (folders[:2], folders[2:])

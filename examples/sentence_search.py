@@ -28,11 +28,10 @@ import re
 import time
 from pathlib import Path
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import numpy as np
-from options import new_parser
 from rich.progress import track
-from text_data import minilm_folder
 
 from keras_attn.data import load_text_tokenizer
 from keras_attn.export import export, load_runner
@@ -57,7 +56,7 @@ SAMPLES = [
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__)
+    parser = scripts.new_parser(__doc__)
     parser.add_argument("query", help="what to search for, in your own words")
     parser.add_argument("files", nargs="+", type=Path, help="text files to search")
     parser.add_argument("--count", type=int, default=3, help="passages to show")
@@ -138,7 +137,7 @@ def embed(encoder, texts, batch_size=16):
 def main():
     """Embeds all passages and the query, and prints the most similar passages."""
     arguments = parse_arguments()
-    checkpoint = arguments.checkpoint or minilm_folder("--checkpoint")
+    checkpoint = arguments.checkpoint or scripts.minilm_folder("--checkpoint")
     encoder = make_encoder(arguments.runtime, checkpoint, arguments.folder)
     passages = list(passages_of(arguments.files))
     if not passages:

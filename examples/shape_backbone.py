@@ -1,22 +1,23 @@
 """A pre-trained CNN that predicts what each location of an image of shapes shows.
 
-The captioner and the two question-answering models whose attention the examples measure
-were published with a frozen CNN that had been trained on other labels. This one is
-trained on separate images, without captions or questions. For each location it predicts
-the shares that each size, each color, each shape and the background cover, and these
-shares are the map that the models read. Attention to the map is then learned from the
-words or the answers alone. Hidden units would not work: their receptive field is larger
-than a location, so a model may look beside an object. Neither would the class of the
-object that covers half of a location: the border of an object would then have the same
-features as its middle.
+    python examples/shape_backbone.py
 
-Both examples use the same CNN; the first that runs trains it.
+`answer_shapes.py` and `caption_shapes.py` read what it writes. The captioner and the
+two question-answering models whose attention they measure were published with a frozen
+CNN that had been trained on other labels. This one is trained on separate images,
+without captions or questions. For each location it predicts the shares that each size,
+each color, each shape and the background cover, and these shares are the map that the
+models read. Attention to the map is then learned from the words or the answers alone.
+Hidden units would not work: their receptive field is larger than a location, so a model
+may look beside an object. Neither would the class of the object that covers half of a
+location: the border of an object would then have the same features as its middle.
 
 Legend: B batch, h and w rows and columns of locations, H and W pixels.
 """
 
 import time
-from pathlib import Path
+
+from keras_attn import scripts  # isort: split
 
 import keras
 import numpy as np
@@ -26,7 +27,6 @@ from keras_attn import data, training
 
 IMAGE_SIZE = 64
 STRIDE = 4  # Side of a location in pixels.
-GRID_SIZE = IMAGE_SIZE // STRIDE
 # Radii, as shares of the side. The largest circle covers 14.5% of the image.
 SIZES = {"small": (0.13, 0.15), "large": (0.19, 0.215)}
 PARTS = ("sizes", "colors", "shapes")  # What is predicted of an object.
@@ -34,55 +34,36 @@ NUM_OBJECTS = (2, 4)  # In the images of the CNN.
 FIRST_IMAGE = 10_000_000  # The CNN's images are counted from here, the examples' not.
 
 
-def new_shapes(num_objects, seed):
-    """The images of the examples."""
-    return data.Shapes(
-        image_size=IMAGE_SIZE, num_objects=num_objects, sizes=SIZES, seed=seed
-    )
+def parse_arguments():
+    """Parses the command line."""
+    parser = scripts.new_parser(__doc__, "runs/shape-backbone")
+    parser.add_argument("--images", type=int, default=8000, help="training images")
+    parser.add_argument("--width", type=int, default=32, help="channels of the CNN")
+    scripts.add_training_options(parser, epochs=8, batch_size=32, learning_rate=4e-3)
+    return scripts.parse(parser, images=32, epochs=1, width=4)
 
 
-def add_backbone_options(parser):
-    """Adds the options of the CNN."""
-    parser.add_argument(
-        "--backbone-dir", default="runs/shape-backbone", help="folder of the CNN"
-    )
-    parser.add_argument(
-        "--backbone-images", type=int, default=8000, help="training images of the CNN"
-    )
-    parser.add_argument(
-        "--backbone-epochs", type=int, default=8, help="epochs of the CNN"
-    )
-    parser.add_argument(
-        "--backbone-width", type=int, default=32, help="channels of the CNN"
-    )
-
-
-def pretrained_backbone(arguments):
-    """Reads the CNN, or trains it and prints its accuracy.
+def train(shapes, arguments):
+    """Trains the CNN, or resumes.
 
     Args:
-        arguments: `seed` and the options of `add_backbone_options`.
+        shapes: The images.
+        arguments: Command-line arguments.
 
     Returns:
-        A model from images (B, H, W, 3), in [0, 255], to shares of each location,
-        (B, h, w, P), whose weights are frozen.
+        A model from images (B, H, W, 3), in [0, 255], to logits by part.
     """
-    folder = Path(arguments.backbone_dir)
-    path = folder / "model.keras"
-    if path.is_file():
-        return keras.models.load_model(path)
-    start = time.perf_counter()
-    shapes, count = new_shapes(NUM_OBJECTS, arguments.seed), arguments.backbone_images
-    held_out = label_places(shapes, FIRST_IMAGE + count, max(count // 20, 1))
-    model = new_backbone(shapes, arguments.backbone_width)
-    backup = training.BackupAndResume(folder / "backup")
-    train = label_places(shapes, FIRST_IMAGE, count)
-    dataset = data.shuffled_dataset(train, seed=arguments.seed, epoch=backup.epoch)
-    dataset = dataset.batch(32, drop_remainder=count >= 32)
-    steps = arguments.backbone_epochs * int(dataset.cardinality())
+    model = new_backbone(shapes, arguments.width)
+    backup = training.BackupAndResume(arguments.run_dir / "backup")
+    examples = label_places(shapes, FIRST_IMAGE, arguments.images)
+    dataset = data.shuffled_dataset(examples, seed=arguments.seed, epoch=backup.epoch)
+    size = arguments.batch_size
+    dataset = dataset.batch(size, drop_remainder=arguments.images >= size)
+    steps = arguments.epochs * int(dataset.cardinality())
+    rate = arguments.learning_rate
     model.compile(
         keras.optimizers.Adam(
-            training.CosineWarmup(4e-3, max(1, steps // 20), max(2, steps))
+            training.CosineWarmup(rate, max(1, steps // 20), max(2, steps))
         ),
         {
             part: keras.losses.CategoricalCrossentropy(from_logits=True)
@@ -92,44 +73,22 @@ def pretrained_backbone(arguments):
     )
     model.fit(
         dataset.prefetch(tf.data.AUTOTUNE),
-        epochs=arguments.backbone_epochs,
+        epochs=arguments.epochs,
         shuffle=False,
         verbose=2,
         callbacks=[backup],
     )
-    pixels, labels = held_out
+    return model
+
+
+def right_places(model, pixels, labels):
+    """The share of the locations that an object covers whose every part is right."""
     outputs = model.predict(pixels.astype("float32"), batch_size=100, verbose=0)
     predicted, true = (
         {part: x[part].argmax(-1) for part in PARTS} for x in (outputs, labels)
     )
     is_right = np.all([predicted[part] == true[part] for part in PARTS], axis=0)
-    right = is_right[true[PARTS[0]] > 0].mean()
-    print(
-        f"CNN: {model.count_params():,} parameters, {right:.1%} of the locations "
-        f"covered by an object are right, {time.perf_counter() - start:.0f} seconds"
-    )
-    maps = [keras.layers.Softmax()(model.output[part]) for part in PARTS]
-    backbone = keras.Model(model.input, keras.layers.Concatenate()(maps))
-    backbone.trainable = False
-    backbone.save(path)
-    return backbone
-
-
-def features_of(backbone, images):
-    """The map of each image, computed once, float16 (count, h, w, channels)."""
-    maps = [
-        backbone.predict_on_batch(images[begin : begin + 100].astype("float32"))
-        for begin in range(0, len(images), 100)
-    ]
-    return np.concatenate([part.astype("float16") for part in maps])
-
-
-def with_backbone(model, trained):
-    """Copies the weights of a model trained on maps to one with the backbone."""
-    for layer in trained.layers:
-        if layer.weights:
-            model.get_layer(layer.name).set_weights(layer.get_weights())
-    return model
+    return is_right[true[PARTS[0]] > 0].mean()
 
 
 def new_backbone(shapes, width):
@@ -189,3 +148,33 @@ def label_places(shapes, start, count):
             for each, share in zip(example.objects, shares, strict=True):
                 label[..., 1 + names.index(getattr(each, attribute))] += share
     return images, labels
+
+
+def main():
+    """Trains the CNN, measures it, and saves it with shares as outputs."""
+    arguments = parse_arguments()
+    keras.utils.set_random_seed(arguments.seed)
+    start, count = time.perf_counter(), arguments.images
+    shapes = data.Shapes(
+        image_size=IMAGE_SIZE,
+        num_objects=NUM_OBJECTS,
+        sizes=SIZES,
+        seed=arguments.seed,
+    )
+    held_out = label_places(shapes, FIRST_IMAGE + count, max(count // 20, 1))
+    model = train(shapes, arguments)
+    right = right_places(model, *held_out)
+    print(
+        f"CNN: {model.count_params():,} parameters, {right:.1%} of the locations "
+        f"covered by an object are right, {time.perf_counter() - start:.0f} seconds"
+    )
+    maps = [keras.layers.Softmax()(model.output[part]) for part in PARTS]
+    backbone = keras.Model(model.input, keras.layers.Concatenate()(maps))
+    backbone.trainable = False
+    path = arguments.run_dir / "model.keras"
+    backbone.save(path)
+    print(f"The CNN, with shares as outputs: {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -21,13 +21,23 @@ With seed 0, 35 of 733 objects are missed, and 53 detections are of no object. T
 of stars are the worst: in the picture they are blobs.
 """
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
-import detectors
+from keras_attn import scripts  # isort: split
+
 import keras
-from options import add_image_counts, add_training_options, new_parser
+import numpy as np
 
 from keras_attn import data, models
+from keras_attn.metrics import (
+    DetectionScoreLogger,
+    DetectionScores,
+    count_detection_errors,
+)
+from keras_attn.training import AdamW, BackupAndResume, CosineWarmup, Stopwatch
+from keras_attn.viz import plot_detections, save_figure
+from keras_attn.viz.callbacks import DetectionBoxes
 
+MIN_SCORE = 0.5  # Of the detections that are counted and drawn.
+NUM_SHOWN = 3  # Images in a figure.
 # √(w h) of a box as a share of the image: of small shapes 0.13 to 0.24, of large ones
 # 0.25 to 0.42, and less if a shape is partly hidden.
 ANCHOR_SHARES = (0.15, 0.22, 0.31, 0.42, 0.6)
@@ -39,8 +49,8 @@ MAX_OBJECTS = 10
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/shapes-masks")
-    add_image_counts(parser, images=2000, held_out=300)
+    parser = scripts.new_parser(__doc__, "runs/shapes-masks")
+    scripts.add_image_counts(parser, images=2000, held_out=300)
     parser.add_argument(
         "--shapes",
         nargs="+",
@@ -48,9 +58,171 @@ def parse_arguments():
         default=["circle", "square", "triangle", "star"],
         help="shapes to find, the classes",
     )
-    detectors.add_detector_options(parser, width=16, image_size=(64, 64))
-    add_training_options(parser, epochs=10, batch_size=8, learning_rate=2e-3)
+    parser.add_argument(
+        "--image-size",
+        type=int,
+        nargs=2,
+        default=(64, 64),
+        metavar=("HEIGHT", "WIDTH"),
+        help="size in pixels to which images are resized",
+    )
+    parser.add_argument(
+        "--width",
+        type=int,
+        default=16,
+        help="channels of the ResNet's first map; each stage doubles them",
+    )
+    parser.add_argument(
+        "--blocks",
+        type=int,
+        nargs="+",
+        default=[1, 2, 2],
+        help="number of blocks of each stage of the ResNet",
+    )
+    parser.add_argument(
+        "--every", type=int, default=5, help="epochs between scores on held-out images"
+    )
+    scripts.add_training_options(parser, epochs=10, batch_size=8, learning_rate=2e-3)
     return parser.parse_args()
+
+
+def detector_sizes(arguments, anchor_sizes):
+    """Arguments of a small detector that is trained from scratch.
+
+    Args:
+        arguments: Command-line arguments.
+        anchor_sizes: √(w h) of anchors in pixels, for each map, finest first.
+    """
+    num_levels = len(arguments.blocks) + 1
+    return {
+        "image_size": tuple(arguments.image_size),
+        "num_blocks": tuple(arguments.blocks),
+        "stem_dim": arguments.width,
+        # No checkpoint: all of the ResNet is trained, with its batch norms.
+        "num_frozen": 0,
+        "frozen_norms": False,
+        "pyramid_dim": 4 * arguments.width,
+        "head_dim": 16 * arguments.width,
+        "anchor_sizes": anchor_sizes[:num_levels],
+        "num_proposals": 4 * MAX_OBJECTS,
+        "num_training_proposals": 4 * MAX_OBJECTS,
+        "proposal_options": {
+            "candidates_per_level": 8 * MAX_OBJECTS,
+            "training_candidates_per_level": 8 * MAX_OBJECTS,
+        },
+        "detection_options": {
+            "num_samples": 3 * MAX_OBJECTS,
+            "max_candidates": 8 * MAX_OBJECTS,
+        },
+        "max_detections": MAX_OBJECTS,
+        "seed": arguments.seed,
+    }
+
+
+def fit_detector(model, train, validation, class_names, arguments, backup):
+    """Trains a detector, or resumes; returns its seconds per epoch.
+
+    Args:
+        model: A `Detector`.
+        train: Batches of images and ground-truth objects.
+        validation: Batches of held-out images and ground-truth objects.
+        class_names: Names of the classes.
+        arguments: Command-line arguments.
+        backup: The `BackupAndResume` whose epoch the data follow.
+    """
+    run_dir = arguments.run_dir
+    steps = arguments.epochs * int(train.cardinality())
+    model.compile(
+        AdamW(
+            CosineWarmup(arguments.learning_rate, max(steps // 20, 1), steps),
+            weight_decay=0.05,
+            clipnorm=5.0,
+        ),
+        # XLA takes minutes to compile all losses, longer than it saves here.
+        jit_compile=False,
+    )
+    watch = Stopwatch()
+    images, truth = next(iter(validation))
+    model.fit(
+        train,
+        epochs=arguments.epochs,
+        shuffle=False,
+        verbose=2,
+        callbacks=[
+            watch,
+            # Before TensorBoard, which writes the scores too.
+            DetectionScoreLogger(validation, class_names, every=arguments.every),
+            keras.callbacks.TensorBoard(run_dir / "logs", write_graph=False),
+            DetectionBoxes(
+                run_dir / "logs",
+                images,
+                truth,
+                class_names,
+                max_examples=NUM_SHOWN,
+                min_score=MIN_SCORE,
+            ),
+            backup,
+        ],
+    )
+    model.save(run_dir / "model.keras")
+    backup.delete()
+    return watch.seconds_per_epoch()
+
+
+def score(model, batches, class_names):
+    """Scores a detector, and counts its errors in each image.
+
+    Args:
+        model: A `Detector`.
+        batches: Images and ground-truth objects.
+        class_names: Names of the classes.
+
+    Returns:
+        COCO's figures of `boxes` and of `masks`, by name; and the errors of each image,
+        (N, classes, 3): objects, missed objects, and false detections.
+    """
+    scores = {
+        "boxes": DetectionScores(class_names),
+        "masks": DetectionScores(class_names, masks=True),
+    }
+    errors = []
+    for images, truth in batches:
+        found = model.predict_on_batch(images)
+        for each in scores.values():
+            each.add(truth, found, images.shape[1:3])
+        errors.append(
+            count_detection_errors(truth, found, len(class_names), min_score=MIN_SCORE)
+        )
+    figures = {kind: each.result() for kind, each in scores.items()}
+    return figures, np.concatenate(errors)
+
+
+def report_errors(model, batches, errors, class_names, arguments):
+    """Prints the errors by class, and draws the images with the most, `worst.png`.
+
+    Args:
+        model: A `Detector`.
+        batches: As for `score`.
+        errors: From `score`.
+        class_names: Names of the classes.
+        arguments: Command-line arguments.
+    """
+    for name, (objects, missed, false) in zip(class_names, errors.sum(0), strict=True):
+        print(f"{name}: {missed} of {objects} objects missed, {false} false detections")
+    worst = np.argsort(-errors[:, :, 1:].sum((1, 2)), kind="stable")[:NUM_SHOWN]
+    rows = batches.unbatch()
+    chosen = [next(iter(rows.skip(int(number)).batch(1))) for number in worst]
+    images, truth = keras.tree.map_structure(lambda *x: np.concatenate(x), *chosen)
+    figure = plot_detections(
+        images,
+        model.predict_on_batch(images),
+        truth,
+        class_names=class_names,
+        min_score=MIN_SCORE,
+    )
+    picture = arguments.run_dir / "worst.png"
+    save_figure(figure, picture)
+    print(f"\nMost errors: {picture}; tensorboard --logdir {arguments.run_dir}")
 
 
 def main():
@@ -67,7 +239,7 @@ def main():
     )
     names = list(shapes.shapes)
     options = {"batch_size": arguments.batch_size, "normalize": "unit"}
-    backup = detectors.new_backup(arguments)
+    backup = BackupAndResume(arguments.run_dir / "backup", delete_checkpoint=False)
     train = shapes.dataset(
         "detection",
         arguments.images,
@@ -85,17 +257,17 @@ def main():
         num_classes=len(names),
         mask_dim=2 * arguments.width,
         num_mask_layers=2,
-        **detectors.detector_sizes(arguments, anchor_sizes, MAX_OBJECTS),
+        **detector_sizes(arguments, anchor_sizes),
     )
     print(f"{model.count_params():,} parameters", flush=True)
-    seconds = detectors.fit_detector(model, train, validation, names, arguments, backup)
-    scores, errors = detectors.score(model, validation, names, masks=True)
+    seconds = fit_detector(model, train, validation, names, arguments, backup)
+    scores, errors = score(model, validation, names)
     print(f"\n{seconds:.1f} seconds per epoch")
     for kind, figures in scores.items():
         by_class = ", ".join(f"{name} {figures[f'ap_{name}']:.3f}" for name in names)
         print(f"{kind}: mAP {figures['map']:.3f}, mAP@0.5 {figures['map_50']:.3f}")
         print(f"{kind}, mAP by class: {by_class}")
-    detectors.report_errors(model, validation, errors, names, arguments)
+    report_errors(model, validation, errors, names, arguments)
 
 
 if __name__ == "__main__":

@@ -36,12 +36,12 @@ import math
 import statistics
 import time
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
-from options import new_parser
 
 from keras_attn.kernels.lean_attention import whole_scores
 from keras_attn.layers import MultiHeadAttention
@@ -60,7 +60,7 @@ PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D")
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/three-ways")
+    parser = scripts.new_parser(__doc__, "runs/three-ways")
     parser.add_argument(
         "--lengths",
         type=int,

@@ -22,30 +22,82 @@ grünen Raum auf einem Sofa.`, and in the figure most German words attend to the
 words that they translate.
 """
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import time
+
+from keras_attn import scripts  # isort: split
+
 import keras
-from multi30k import caption_parser, fit_and_show, load_captions
-from options import selected
 
 from keras_attn import models
-from keras_attn.data import SubwordTokenizer
-from keras_attn.translator import Translator
+from keras_attn.data import SubwordTokenizer, load_multi30k
+from keras_attn.decoding import Beam, Greedy
+from keras_attn.metrics import bleu
+from keras_attn.translator import Translator, fit_translator
+from keras_attn.viz import plot_alignment, save_figure
 
 
 def parse_arguments():
     """Parses the command line."""
-    parser = caption_parser(
-        __doc__,
-        "runs/multi30k",
-        vocabulary_size=6000,  # Of each language.
-        epochs=10,
-        batch_size=80,
-        learning_rate=1e-3,
+    parser = scripts.new_parser(__doc__, "runs/multi30k")
+    parser.add_argument(
+        "--data-dir",
+        help="folder of Multi30k; if omitted, multi30k/ in $KERAS_ATTN_DATA",
     )
+    parser.add_argument("--limit", type=int, help="number of pairs, for a quick test")
+    parser.add_argument(
+        "--vocabulary-size",
+        type=int,
+        default=6000,
+        help="number of subwords of each language",
+    )
+    scripts.add_training_options(parser, epochs=10, batch_size=80, learning_rate=1e-3)
     parser.add_argument("--hidden-dim", type=int, default=384, help="paper: 1000")
     parser.add_argument("--embedding-dim", type=int, default=256, help="paper: 620")
     parser.add_argument("--dropout", type=float, default=0.2, help="paper: 0")
     return parser.parse_args()
+
+
+def load_captions(arguments):
+    """Training and validation captions, each as (English, German)."""
+    splits = [load_multi30k(arguments.data_dir, split) for split in ("train", "val")]
+    return [[side[: arguments.limit] for side in sides] for sides in splits]
+
+
+def fit_and_show(translator, train, validation, arguments, **options):
+    """Trains a translator, translates validation captions, and plots an alignment."""
+    run_dir = arguments.run_dir
+    start = time.perf_counter()
+    fit_translator(
+        translator,
+        train,
+        validation,
+        run_dir,
+        epochs=arguments.epochs,
+        batch_size=arguments.batch_size,
+        learning_rate=arguments.learning_rate,
+        score=bleu,
+        score_name="bleu",
+        seed=arguments.seed,
+        **options,
+    )
+    count = translator.model.count_params()
+    print(f"{count:,} parameters, {time.perf_counter() - start:.0f} s")
+
+    sources, references = validation
+    for strategy in (Greedy(), Beam(num_beams=4)):
+        start = time.perf_counter()
+        translations = translator.translate(sources, strategy=strategy)
+        seconds = time.perf_counter() - start
+        score = bleu(translations, references)
+        print(f"{strategy}: BLEU {score:.2f}, {len(sources)} captions, {seconds:.1f} s")
+    for source, reference, translation in list(
+        zip(sources, references, translations, strict=True)
+    )[:5]:
+        print(f"\n{source}\n  person  {reference}\n  model   {translation}")
+
+    figure = plot_alignment(*translator.align(sources[0]), title=sources[0])
+    save_figure(figure, run_dir / "alignment.png")
+    print(f"\nAlignment: {run_dir / 'alignment.png'}; tensorboard --logdir {run_dir}")
 
 
 def main():
@@ -64,7 +116,7 @@ def main():
         target_vocabulary_size=target_tokenizer.vocabulary_size,
         attention_dim=arguments.hidden_dim,
         maxout_dim=arguments.hidden_dim // 2,
-        **selected(arguments, "embedding_dim", "hidden_dim", "dropout"),
+        **scripts.selected(arguments, "embedding_dim", "hidden_dim", "dropout"),
     )
     translator = Translator(model, *tokenizers, max_length=50)
     fit_and_show(translator, train, validation, arguments)

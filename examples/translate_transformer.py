@@ -19,26 +19,35 @@ The losses use label smoothing, so they do not compare with RNNsearch's. The las
 cross-attention, averaged over heads, attends to "truck" for "Lastwagen" and for "Lkw".
 """
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+import time
+
+from keras_attn import scripts  # isort: split
+
 import keras
-from multi30k import caption_parser, fit_and_show, load_captions
-from options import selected
 
 from keras_attn import models
-from keras_attn.data import SubwordTokenizer
-from keras_attn.translator import Translator
+from keras_attn.data import SubwordTokenizer, load_multi30k
+from keras_attn.decoding import Beam, Greedy
+from keras_attn.metrics import bleu
+from keras_attn.translator import Translator, fit_translator
+from keras_attn.viz import plot_alignment, save_figure
 
 
 def parse_arguments():
     """Parses the command line."""
-    parser = caption_parser(
-        __doc__,
-        "runs/multi30k-transformer",
-        vocabulary_size=8000,  # Of both languages together.
-        epochs=16,
-        batch_size=128,
-        learning_rate=1e-3,
+    parser = scripts.new_parser(__doc__, "runs/multi30k-transformer")
+    parser.add_argument(
+        "--data-dir",
+        help="folder of Multi30k; if omitted, multi30k/ in $KERAS_ATTN_DATA",
     )
+    parser.add_argument("--limit", type=int, help="number of pairs, for a quick test")
+    parser.add_argument(
+        "--vocabulary-size",
+        type=int,
+        default=8000,
+        help="number of subwords of both languages together",
+    )
+    scripts.add_training_options(parser, epochs=16, batch_size=128, learning_rate=1e-3)
     parser.add_argument(
         "--warmup-steps", type=int, default=1000, help="updates of the warm-up"
     )
@@ -50,6 +59,49 @@ def parse_arguments():
     parser.add_argument("--num-heads", type=int, default=4, help="paper: 8")
     parser.add_argument("--dropout", type=float, default=0.3, help="paper: 0.1")
     return parser.parse_args()
+
+
+def load_captions(arguments):
+    """Training and validation captions, each as (English, German)."""
+    splits = [load_multi30k(arguments.data_dir, split) for split in ("train", "val")]
+    return [[side[: arguments.limit] for side in sides] for sides in splits]
+
+
+def fit_and_show(translator, train, validation, arguments, **options):
+    """Trains a translator, translates validation captions, and plots an alignment."""
+    run_dir = arguments.run_dir
+    start = time.perf_counter()
+    fit_translator(
+        translator,
+        train,
+        validation,
+        run_dir,
+        epochs=arguments.epochs,
+        batch_size=arguments.batch_size,
+        learning_rate=arguments.learning_rate,
+        score=bleu,
+        score_name="bleu",
+        seed=arguments.seed,
+        **options,
+    )
+    count = translator.model.count_params()
+    print(f"{count:,} parameters, {time.perf_counter() - start:.0f} s")
+
+    sources, references = validation
+    for strategy in (Greedy(), Beam(num_beams=4)):
+        start = time.perf_counter()
+        translations = translator.translate(sources, strategy=strategy)
+        seconds = time.perf_counter() - start
+        score = bleu(translations, references)
+        print(f"{strategy}: BLEU {score:.2f}, {len(sources)} captions, {seconds:.1f} s")
+    for source, reference, translation in list(
+        zip(sources, references, translations, strict=True)
+    )[:5]:
+        print(f"\n{source}\n  person  {reference}\n  model   {translation}")
+
+    figure = plot_alignment(*translator.align(sources[0]), title=sources[0])
+    save_figure(figure, run_dir / "alignment.png")
+    print(f"\nAlignment: {run_dir / 'alignment.png'}; tensorboard --logdir {run_dir}")
 
 
 def main():
@@ -66,7 +118,9 @@ def main():
         "transformer_base",
         vocabulary_size=tokenizer.vocabulary_size,
         mlp_dim=4 * arguments.hidden_dim,
-        **selected(arguments, "num_layers", "hidden_dim", "num_heads", "dropout"),
+        **scripts.selected(
+            arguments, "num_layers", "hidden_dim", "num_heads", "dropout"
+        ),
     )
     translator = Translator(model, tokenizer, tokenizer, max_length=50)
     fit_and_show(

@@ -1,9 +1,11 @@
 """ViLBERT on images of shapes: what pre-training is worth, and where it stops.
 
+    python examples/shape_detector.py
     python examples/vilbert_shapes.py
 
-A Faster R-CNN, trained first (`shape_regions.py`), finds the regions of each image: the
-features of its last layer, and boxes. Two tasks are learned from them: answers to
+A Faster R-CNN, which the first command trains, finds the regions of each image: the
+features of its last layer, and boxes. What it finds is computed once and kept in a
+file, so models train without it. Two tasks are learned from them: answers to
 questions, and the region that a phrase names, such as "the small red object". A model
 starts from nothing; from a BERT of the same widths, which has read 8,000 captions and
 questions and predicts their masked words, but has seen no image
@@ -43,25 +45,25 @@ end. The settings were chosen by a few runs of seed 0.
 
 import json
 import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
 from matplotlib.figure import Figure
-from options import add_image_counts, add_training_options, new_parser, parse_with_smoke
-from shape_regions import (
-    LENGTHS,
-    SPECIAL,
-    TINY_DETECTOR,
-    add_detector_options,
-    encode,
-    new_shapes,
-    read_images,
-    trained_detector,
-)
 
 from keras_attn import data, losses, metrics, models, training, viz
+from keras_attn.ops import pairwise_iou
 
+IMAGE_SIZE = 64
+NUM_REGIONS = 5
+NUM_OBJECTS = (2, 3)
+SPECIAL = {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[MASK]": 3}
+# Numbers of tokens with [CLS] and [SEP].
+LENGTHS = {"captions": 16, "questions": 9, "phrases": 6}
 TASKS = ("questions", "phrases")
 # What a model starts from: a BERT for its words, and pre-training on captions.
 STARTS = {
@@ -83,12 +85,17 @@ WARM_UP = 0.1  # Share of the steps.
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/vilbert-shapes")
-    add_image_counts(parser, images=4000, held_out=500)
+    parser = scripts.new_parser(__doc__, "runs/vilbert-shapes")
+    scripts.add_image_counts(parser, images=4000, held_out=500)
     parser.add_argument(
         "--captions", type=int, default=4000, help="images with captions"
     )
-    add_detector_options(parser)
+    parser.add_argument(
+        "--detector",
+        type=Path,
+        default=Path("runs/shape-detector/model.keras"),
+        help="the detector that shape_detector.py writes",
+    )
     parser.add_argument(
         "--starts",
         nargs="+",
@@ -123,11 +130,135 @@ def parse_arguments():
         default=5e-4,
         help="peak learning rate of the tasks",
     )
-    add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
+    scripts.add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
     tiny = {"captions": 16, "images": 16, "held_out": 8, "width": 8, "seeds": [0]}
     tiny |= {"epochs": 1, "bert_epochs": 1, "batch_size": 8, "steps": [2, 2]}
     tiny |= {"shares": [0.5, 1.0], "starts": ["bert_captions"]}
-    return parse_with_smoke(parser, **tiny, **TINY_DETECTOR)
+    return scripts.parse(parser, **tiny)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images, of which only the regions are left.
+
+    Attributes:
+        regions: The inputs of ViLBERT that are about regions, and
+            `class_distributions`.
+        texts: Of each kind in `LENGTHS`, one text for each image.
+        answers: The answer of each question, a number.
+        overlaps: Intersection over union of each region with the object that the phrase
+            names, (B, R).
+    """
+
+    regions: dict
+    texts: dict
+    answers: np.ndarray
+    overlaps: np.ndarray
+
+    def inputs(self, kind, vocabulary, rows=slice(None)):
+        """The inputs of ViLBERT.
+
+        Args:
+            kind: Of the texts.
+            vocabulary: The words, in the order of their ids after `SPECIAL`.
+            rows: Which images.
+        """
+        regions = {name: array[rows] for name, array in self.regions.items()}
+        regions.pop("class_distributions")
+        words = encode(self.texts[kind][rows], vocabulary, LENGTHS[kind])
+        return {**words, **regions}
+
+
+def encode(texts, vocabulary, length):
+    """`[CLS] words [SEP]` as the inputs of ViLBERT and BERT that are about words."""
+    ids = {word: len(SPECIAL) + number for number, word in enumerate(vocabulary)}
+    start, end = [SPECIAL["[CLS]"]], [SPECIAL["[SEP]"]]
+    rows = [[*start, *(ids[word] for word in text.split()), *end] for text in texts]
+    token_ids = keras.utils.pad_sequences(rows, length, padding="post")
+    return {
+        "token_ids": token_ids,
+        "padding_mask": (token_ids > 0).astype("int32"),
+        "segment_ids": np.zeros_like(token_ids),
+    }
+
+
+def read_images(path, detector, shapes, start, count):
+    """Images by number, from the file at `path`, which is written if it is missing."""
+    path = Path(path)
+    if not path.is_file():
+        parts: list[Any] = [
+            detected(detector, shapes, begin, min(100, start + count - begin))
+            for begin in range(start, start + count, 100)
+        ]
+        arrays: dict[str, Any] = {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(path.with_suffix(".new.npz"), **arrays)
+        path.with_suffix(".new.npz").rename(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    texts = {kind: arrays.pop(kind) for kind in LENGTHS}
+    return Images(
+        answers=arrays.pop("answers"),
+        overlaps=arrays.pop("overlaps"),
+        texts=texts,
+        regions=arrays,
+    )
+
+
+def detected(detector, shapes, start, count):
+    """The arrays of `Images` for some images."""
+    examples = [shapes.example(start + number) for number in range(count)]
+    images = np.stack([example.image for example in examples])
+    found = data.detect_regions(detector, images, num_regions=NUM_REGIONS)
+    random = [np.random.default_rng([start + number, 1]) for number in range(count)]
+    pairs = zip(examples, random, strict=True)
+    phrases = [phrase_of(example.objects, random) for example, random in pairs]
+    true = np.stack(
+        [
+            example.boxes[number]
+            for example, (_, number) in zip(examples, phrases, strict=True)
+        ]
+    )
+    answers = list(shapes.answers)
+    return {
+        "region_features": found["features"],
+        "region_boxes": found["boxes"],
+        "region_padding_mask": found["is_real"].astype("int32"),
+        "class_distributions": found["class_distributions"],
+        "overlaps": np.asarray(
+            pairwise_iou(IMAGE_SIZE * found["boxes"], true[:, None])
+        )[..., 0],
+        "captions": np.array([example.caption for example in examples]),
+        "questions": np.array([example.question.text for example in examples]),
+        "answers": np.array([answers.index(x.question.answer) for x in examples]),
+        "phrases": np.array([text for text, _ in phrases]),
+    }
+
+
+def phrase_of(objects, random):
+    """A phrase that only one object fits, such as "the small red object".
+
+    Returns:
+        The phrase and the number of the object; of the last resort, two objects that
+        are equal, it names the first.
+    """
+    order = random.permutation(len(objects))
+    for number in order:
+        each = objects[number]
+        choices = [each.size, each.color, each.shape]
+        for bits in random.permutation(np.arange(1, 8)):
+            given = [name for place, name in enumerate(choices) if bits >> place & 1]
+            fits = [
+                all(name in (x.size, x.color, x.shape) for name in given)
+                for x in objects
+            ]
+            if sum(fits) == 1:
+                noun = [] if bits & 4 else ["object"]
+                return " ".join(["the", *given, *noun]), int(number)
+    each = objects[0]
+    return f"the {each.size} {each.color} {each.shape}", 0
 
 
 def sizes(arguments, vocabulary, images):
@@ -447,8 +578,10 @@ def main():
     """Trains from every start, and compares what is learned from few labels."""
     arguments = parse_arguments()
     arguments.run_dir.mkdir(parents=True, exist_ok=True)
-    detector = trained_detector(arguments)
-    shapes = new_shapes(arguments.seed)
+    detector = keras.saving.load_model(arguments.detector, compile=False)
+    shapes = data.Shapes(
+        image_size=IMAGE_SIZE, num_objects=NUM_OBJECTS, noise=8.0, seed=arguments.seed
+    )
     parts, first = [], 0
     for name in ("captions", "images", "held_out"):
         count = getattr(arguments, name)

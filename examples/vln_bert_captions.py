@@ -1,46 +1,54 @@
 """VLN-BERT, stage 2: ViLBERT learns from pictures with captions.
 
+    python examples/shape_detector.py
     python examples/vln_bert_captions.py
 
 Stage 1, BERT's start for the words, is left out: instructions about pictures use a
 hundred words. The model learns three objectives at once: masked words, masked regions,
 and whether a caption belongs to a picture. `vln_bert_rank.py --starts captions` begins
-with its weights.
+with the weights.
 """
 
 import time
+from pathlib import Path
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
-from options import add_training_options, new_parser, parse_with_smoke
-from shape_regions import TINY_DETECTOR, add_detector_options, trained_detector
-from vln_bert_worlds import (
-    NUM_REGIONS,
-    add_size_options,
-    fit,
-    masked_losses,
-    masking_of,
-    new_shapes,
-    picture_regions,
-    picture_tokenizer,
-    sizes_of,
-)
 
-from keras_attn import data, models, training
+from keras_attn import data, losses, models, training
 
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MAX_TOKENS = 60
+NUM_REGIONS = 3  # Of a picture, at most.
+VIEW = np.pi / 3  # Width and height of a picture, in radians.
 HELD_OUT = 500
 
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/vln-bert/captions")
+    parser = scripts.new_parser(__doc__, "runs/vln-bert/captions")
     parser.add_argument("--pictures", type=int, default=6000, help="with captions")
-    add_size_options(parser)
-    add_detector_options(parser)
-    add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
+    parser.add_argument("--width", type=int, default=64, help="of both streams")
+    parser.add_argument(
+        "--layers",
+        type=int,
+        default=3,
+        help="of the words; at most one less of regions",
+    )
+    parser.add_argument(
+        "--detector",
+        type=Path,
+        default=Path("runs/shape-detector/model.keras"),
+        help="the detector that shape_detector.py writes",
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="number of models, counted from --seed"
+    )
+    scripts.add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
     tiny = {"pictures": 8, "epochs": 1, "batch_size": 4, "width": 8, "layers": 1}
-    return parse_with_smoke(parser, **tiny, **TINY_DETECTOR)
+    return scripts.parse(parser, **tiny, seeds=1)
 
 
 def read_pictures(detector, first, count):
@@ -71,54 +79,62 @@ def caption_batches(captions, pictures, tokenizer, batch_size, seed, epoch):
     pairs = {**tokenizer.encode_batch(captions), **pictures}
     rows = data.shuffled_dataset(pairs, seed=seed, epoch=epoch)
     batches = rows.batch(batch_size, drop_remainder=True)
-    masking = masking_of(tokenizer)
+    pieces = list(tokenizer.pieces)
+    masking = training.MaskedLMMasking(
+        len(pieces),
+        mask_token_id=pieces.index("[MASK]"),
+        special_token_ids=[pieces.index(each) for each in SPECIAL],
+    )
     batches = training.mask_pairs(batches, masking, seed=seed, epoch=epoch)
     return batches.prefetch(2)
 
 
-def train_captions(arguments, seed, folder):
-    """Trains a ViLBERT, or loads it if `folder` has it.
+def train_captions(detector, tokenizer, arguments, seed, folder):
+    """Trains a ViLBERT, or resumes, or loads it if `folder` has it.
 
     Returns:
         The pre-trainer, whose encoder has the layers that VLN-BERT takes over.
     """
-    tokenizer = picture_tokenizer()
+    path = folder / "model.keras"
+    if path.exists():
+        return keras.saving.load_model(path, compile=False)
     keras.utils.set_random_seed(seed)
-    detector, count = trained_detector(arguments), arguments.pictures
+    count = arguments.pictures
     captions, pictures = read_pictures(detector, seed * count, count)
     width = pictures["region_features"].shape[-1]
-    encoder = models.build_vilbert(
-        **sizes_of(arguments, tokenizer.vocabulary_size, width)
-    )
     model = models.build_vilbert_pretrainer(
-        encoder, num_region_classes=pictures["class_distributions"].shape[-1]
+        models.build_vilbert(**sizes_of(arguments, tokenizer.vocabulary_size, width)),
+        num_region_classes=pictures["class_distributions"].shape[-1],
     )
-    path = folder / "captions.weights.h5"
-    if path.exists():
-        model.load_weights(path)
-        return model
+    backup = training.BackupAndResume(folder / "backup", delete_checkpoint=False)
+    batches = caption_batches(
+        captions, pictures, tokenizer, arguments.batch_size, seed, backup.epoch
+    )
+    steps = arguments.epochs * len(batches)
+    rate = training.CosineWarmup(arguments.learning_rate, steps // 10 + 1, steps + 2)
     mean = "mean_with_sample_weight"
-    alignment = keras.losses.SparseCategoricalCrossentropy(
-        from_logits=True, reduction=mean
+    cross_entropy = keras.losses.SparseCategoricalCrossentropy
+    model.compile(
+        training.AdamW(rate, weight_decay=0.01, clipnorm=1.0),
+        {
+            "masked_lm": cross_entropy(from_logits=True, reduction=mean),
+            "masked_regions": losses.MaskedRegionLoss(),
+            "alignment": cross_entropy(from_logits=True, reduction=mean),
+        },
+        jit_compile=False,
     )
-    fit(
-        model,
-        lambda epoch: caption_batches(
-            captions, pictures, tokenizer, arguments.batch_size, seed, epoch
-        ),
-        folder,
-        epochs=arguments.epochs,
-        rate=arguments.learning_rate,
-        loss={**masked_losses(), "alignment": alignment},
+    model.fit(
+        batches, epochs=arguments.epochs, shuffle=False, verbose=2, callbacks=[backup]
     )
-    model.save_weights(path)
+    model.save(path)
+    backup.delete()
     return model
 
 
-def right_alignments(model, detector, count=HELD_OUT):
+def right_alignments(model, detector, tokenizer, count=HELD_OUT):
     """Share of held-out captions that are told from one of a different picture."""
     captions, pictures = read_pictures(detector, 900_000, count)
-    texts = picture_tokenizer().encode_batch([*captions, *captions[1:], captions[0]])
+    texts = tokenizer.encode_batch([*captions, *captions[1:], captions[0]])
     inputs = {name: np.concatenate([x, x]) for name, x in pictures.items()}
     del inputs["class_distributions"]
     logits = model.predict({**texts, **inputs}, verbose=0)["alignment"]
@@ -126,15 +142,58 @@ def right_alignments(model, detector, count=HELD_OUT):
     return np.mean(logits.argmax(-1) == is_wrong)
 
 
+def new_shapes():
+    """Pictures of one or two objects."""
+    return data.Shapes(image_size=64, num_objects=(1, 2), noise=8.0)
+
+
+def picture_regions(detector, pictures):
+    """What a detector finds in pictures, each the only view from its viewpoint."""
+    found = []
+    for first in range(0, len(pictures), 100):
+        images = np.stack([each.image for each in pictures[first : first + 100]])
+        detected = data.detect_regions(detector, images, num_regions=NUM_REGIONS)
+        found += data.view_regions(detected, VIEW)
+    return found
+
+
+def sizes_of(arguments, vocabulary_size, feature_dim):
+    """Sizes of a small ViLBERT or VLN-BERT."""
+    width, layers = arguments.width, arguments.layers
+    co_attentions = max(layers - 1, 1)
+    return {
+        "vocabulary_size": vocabulary_size,
+        "max_sequence_length": MAX_TOKENS,
+        "num_layers": layers,
+        "hidden_dim": width,
+        "num_heads": 4,
+        "mlp_dim": 2 * width,
+        "feature_dim": feature_dim,
+        "region_dim": width,
+        "num_region_layers": co_attentions,
+        "num_region_heads": 4,
+        "region_mlp_dim": 2 * width,
+        "co_attention_dim": width,
+        "num_co_attention_heads": 4,
+        "text_co_layers": tuple(range(layers - co_attentions, layers)),
+        "region_co_layers": tuple(range(co_attentions)),
+    }
+
+
 def main():
-    """Trains one model."""
+    """Trains a model for each seed, and asks it which caption a picture has."""
     arguments = parse_arguments()
-    began = time.process_time()
-    model = train_captions(arguments, arguments.seed, arguments.run_dir)
-    print(f"{model.count_params():,} parameters")
-    print(f"{time.process_time() - began:.0f} seconds of CPU time")
-    right = right_alignments(model, trained_detector(arguments))
-    print(f"captions told from other captions: {right:.1%}")
+    detector = keras.saving.load_model(arguments.detector, compile=False)
+    tokenizer = data.WordPieceTokenizer(
+        [*SPECIAL, *data.instruction_words(new_shapes())]
+    )
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        began, folder = time.process_time(), arguments.run_dir / str(seed)
+        model = train_captions(detector, tokenizer, arguments, seed, folder)
+        print(f"seed {seed}: {model.count_params():,} parameters")
+        print(f"{time.process_time() - began:.0f} seconds of CPU time")
+        right = right_alignments(model, detector, tokenizer)
+        print(f"captions told from other captions: {right:.1%}", flush=True)
 
 
 if __name__ == "__main__":

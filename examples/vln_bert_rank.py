@@ -1,6 +1,10 @@
 """VLN-BERT, the last stage: it ranks paths, and chooses among the walks of a follower.
 
+    python examples/walk_buildings.py --worlds look_ahead
     python examples/vln_bert_rank.py --world ways
+
+    python examples/shape_detector.py
+    python examples/vln_bert_captions.py
     python examples/vln_bert_rank.py --world pictures
 
 "ways": a follower (`walk_buildings.py`, "look_ahead") finds up to 30 walks for each
@@ -9,12 +13,17 @@ instruction and the regions of a path but no order of either, learn to tell walk
 reach the goal from those that don't, from the same candidates, and choose one of the
 walks of the validation splits. An ensemble adds the logarithm of a scorer's softmax to
 the follower's own score, times a weight that is chosen in seen buildings: of an
-ensemble only the column "unseen" is held out.
+ensemble only the column "unseen" is held out. The regions of a viewpoint are the ways
+from it (`data.way_regions`).
 
-"pictures": does it help to learn from pictures with captions first? Candidates are the
-true path and random walks from its start. Options of training are made from the true
-paths. "captions" starts from `vln_bert_captions.py`, "none" from random weights; both
-then learn masked words and regions (`vln_bert_paths.py`), and to rank, from a few
+"pictures": does it help to learn from pictures with captions first? The buildings and
+paths are the same, but a picture of colored shapes hangs at each viewpoint, and an
+instruction names one object of each picture on the path, as in "start at the small red
+circle then pass the large blue star and stop at the large green ring". Regions are what
+the detector of `shape_detector.py` finds. Candidates are the true path and random walks
+from its start. Options of training are made from the true paths. "captions" starts from
+`vln_bert_captions.py`, "none" from random weights; both then learn masked words and
+regions (stage 3, which `--masked-epochs 2` runs alone), and to rank, from a few
 instructions or from many.
 
 Results of "pictures", three seeds, on one thread of an AMD EPYC (AVX-512 and VNNI, no
@@ -64,35 +73,32 @@ regions of the same paths first: both are within the spread of the seeds.
 
 import json
 import time
-from types import SimpleNamespace
+from dataclasses import dataclass
+from pathlib import Path
 
-import cpu_settings  # noqa: F401  TensorFlow reads it when imported.
+from keras_attn import scripts  # isort: split
+
 import keras
 import numpy as np
 from keras import ops
 from matplotlib.figure import Figure
-from options import add_training_options, new_parser, parse_with_smoke
-from shape_regions import TINY_DETECTOR
-from vln_bert_captions import train_captions
-from vln_bert_paths import train_masked
-from vln_bert_worlds import (
-    MAX_PATH,
-    MAX_TOKENS,
-    add_world_options,
-    fit,
-    new_encoder,
-    read_world,
-)
-from walk_buildings import MAX_STEPS as FOLLOWER_STEPS
-from walk_buildings import WORLDS as SENSES
-from walk_buildings import fit as fit_follower
-from walk_buildings import instructions_of, new_model
 
-from keras_attn import data, losses, metrics, models
+from keras_attn import data, losses, metrics, models, training
 from keras_attn.decoding import Beam, walk, walk_candidates
 from keras_attn.viz import save_figure
 
-SENSE = "look_ahead"
+WORLDS = ("ways", "pictures")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MAX_TOKENS = 60
+MAX_PATH = 8
+NUM_REGIONS = 3  # Of a picture, at most.
+# Number of the first; captions and the detector's images have smaller numbers.
+PICTURES_OF_BUILDINGS = 2_000_000
+VIEW = np.pi / 3  # Width and height of a picture, in radians.
+SPLITS = {"seen": "val_seen", "unseen": "val_unseen"}
+SENSE = "look_ahead"  # What the followers know; see `walk_buildings.py`.
+FOLLOWER_STEPS = 15
+MAX_WORDS = 48  # Of an instruction, for the followers.
 WEIGHTS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)  # Of a scorer in an ensemble.
 MAX_STEPS = MAX_PATH - 1
 STARTS = {"ways": ("none", "masked"), "pictures": ("none", "captions")}
@@ -101,8 +107,39 @@ WALK_BATCH = 128
 
 def parse_arguments():
     """Parses the command line."""
-    parser = new_parser(__doc__, "runs/vln-bert/rank")
-    add_world_options(parser)
+    parser = scripts.new_parser(__doc__, "runs/vln-bert/rank")
+    content = "R2R_train.json, R2R_val_seen.json, R2R_val_unseen.json, connectivity/"
+    scripts.add_data_dir(parser, "r2r", f"folder with {content}")
+    parser.add_argument("--world", choices=WORLDS, default="ways", help="see above")
+    parser.add_argument("--width", type=int, default=64, help="of both streams")
+    parser.add_argument(
+        "--layers",
+        type=int,
+        default=3,
+        help="of the words; at most one less of regions",
+    )
+    parser.add_argument(
+        "--detector",
+        type=Path,
+        default=Path("runs/shape-detector/model.keras"),
+        help="in pictures: the detector that shape_detector.py writes",
+    )
+    parser.add_argument(
+        "--captions",
+        type=Path,
+        default=Path("runs/vln-bert/captions"),
+        help="in pictures: the folder that vln_bert_captions.py writes",
+    )
+    parser.add_argument(
+        "--followers",
+        type=Path,
+        default=Path("runs/walks"),
+        help="in ways: the folder that walk_buildings.py writes",
+    )
+    parser.add_argument(
+        "--sectors", type=int, default=16, help="headings of the followers"
+    )
+    parser.add_argument("--min-count", type=int, default=5, help="of a word")
     parser.add_argument("--seeds", type=int, default=3, help="counted from --seed")
     parser.add_argument(
         "--starts",
@@ -126,23 +163,222 @@ def parse_arguments():
     parser.add_argument(
         "--masked-updates", type=int, default=100, help="steps of stage 3"
     )
-    parser.add_argument("--pictures", type=int, default=6000, help="with captions")
     parser.add_argument(
-        "--caption-learning-rate",
-        type=float,
-        default=1e-3,
-        help="peak learning rate of stage 2",
+        "--masked-epochs",
+        type=int,
+        help="only stage 3, for so many epochs, and how well it predicts",
     )
-    add_training_options(parser, epochs=16, batch_size=16, learning_rate=5e-4)
+    parser.add_argument("--batch-size", type=int, default=16, help="examples per step")
+    parser.add_argument(
+        "--learning-rate", type=float, default=5e-4, help="peak learning rate"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
     tiny = {"seeds": 1, "beams": 4, "instructions": [4], "tests": 4, "updates": 2}
-    tiny |= {"masked_updates": 1, "pictures": 8, "epochs": 1, "batch_size": 4}
-    tiny |= {"width": 8, "layers": 1, "min_count": 1}
-    arguments = parse_with_smoke(parser, **tiny, **TINY_DETECTOR)
+    tiny |= {"masked_updates": 1, "batch_size": 4, "width": 8, "layers": 1}
+    arguments = scripts.parse(parser, **tiny, min_count=1, sectors=6)
     known = STARTS[arguments.world]
     arguments.starts = arguments.starts or known
     if not set(arguments.starts) <= set(known):
         parser.error(f"--starts in {arguments.world} must be of {', '.join(known)}")
     return arguments
+
+
+@dataclass(frozen=True)
+class World:
+    """Instructions with their paths, and what is seen along them.
+
+    Attributes:
+        train: The training instructions.
+        tests: Those in seen and in unseen buildings.
+        paths: The regions along paths.
+        tokenizer: Of the instructions, and in "pictures" of the captions, too.
+    """
+
+    train: data.WalkData
+    tests: dict
+    paths: data.PathRegions
+    tokenizer: data.WordPieceTokenizer
+
+
+def read_world(arguments):
+    """Reads Room-to-Room, with ways or with pictures."""
+    train, tests = read_splits(arguments.data_dir, arguments.min_count)
+    splits = {"train": train, **tests}
+    buildings = {
+        each.building.name: each.building
+        for split in splits.values()
+        for each in split.examples
+    }
+    if arguments.world == "ways":
+        regions = {name: data.way_regions(one) for name, one in buildings.items()}
+        texts = [each.instruction for each in train.examples]
+        tokenizer = data.WordPieceTokenizer.train(texts, vocabulary_size=2000)
+        paths = data.PathRegions(regions, max_path_length=MAX_PATH)
+        return World(train, tests, paths, tokenizer)
+    detector = keras.saving.load_model(arguments.detector, compile=False)
+    shapes = data.Shapes(image_size=64, num_objects=(1, 2), noise=8.0)
+    pictures = data.hang_pictures(buildings.values(), shapes, PICTURES_OF_BUILDINGS)
+    regions = {name: picture_regions(detector, x) for name, x in pictures.items()}
+    splits = {
+        name: data.picture_instructions(split, pictures)
+        for name, split in splits.items()
+    }
+    tokenizer = data.WordPieceTokenizer([*SPECIAL, *data.instruction_words(shapes)])
+    paths = data.PathRegions(regions, max_path_length=MAX_PATH)
+    return World(splits.pop("train"), splits, paths, tokenizer)
+
+
+def read_splits(folder, min_count):
+    """The training paths, and the test paths in seen and in unseen buildings."""
+    connectivity = folder / "connectivity"
+    train = data.read_r2r(
+        folder / "R2R_train.json", connectivity, min_word_count=min_count
+    )
+    tests = {
+        name: data.read_r2r(
+            folder / f"R2R_{split}.json", connectivity, words=train.words
+        )
+        for name, split in SPLITS.items()
+    }
+    return train, tests
+
+
+def picture_regions(detector, pictures):
+    """What a detector finds in pictures, each the only view from its viewpoint."""
+    found = []
+    for first in range(0, len(pictures), 100):
+        images = np.stack([each.image for each in pictures[first : first + 100]])
+        detected = data.detect_regions(detector, images, num_regions=NUM_REGIONS)
+        found += data.view_regions(detected, VIEW)
+    return found
+
+
+def new_encoder(world, arguments, start=None):
+    """A VLN-BERT.
+
+    Args:
+        world: From `read_world`.
+        arguments: Command-line arguments.
+        start: A ViLBERT whose layers of the same names lend their weights. None starts
+            from random weights.
+    """
+    width, layers = arguments.width, arguments.layers
+    co_attentions = max(layers - 1, 1)
+    encoder = models.build_vln_bert(
+        vocabulary_size=world.tokenizer.vocabulary_size,
+        max_sequence_length=MAX_TOKENS,
+        num_layers=layers,
+        hidden_dim=width,
+        num_heads=4,
+        mlp_dim=2 * width,
+        feature_dim=world.paths.feature_dim,
+        region_dim=width,
+        num_region_layers=co_attentions,
+        num_region_heads=4,
+        region_mlp_dim=2 * width,
+        co_attention_dim=width,
+        num_co_attention_heads=4,
+        text_co_layers=tuple(range(layers - co_attentions, layers)),
+        region_co_layers=tuple(range(co_attentions)),
+        max_path_length=MAX_PATH,
+    )
+    if start is not None:
+        lent = {layer.name: layer for layer in start.layers}
+        for layer in encoder.layers:
+            if layer.weights and layer.name in lent:
+                layer.set_weights(lent[layer.name].get_weights())
+    return encoder
+
+
+def fit(model, make_dataset, folder, *, epochs, rate, loss, metrics=None):
+    """Trains a model, or resumes.
+
+    Args:
+        model: The model.
+        make_dataset: From the variable of the epoch to a dataset.
+        folder: For the backup.
+        epochs: Passes over the data.
+        rate: Peak learning rate.
+        loss: As of `compile`.
+        metrics: As of `compile`.
+    """
+    backup = training.BackupAndResume(folder / "backup", delete_checkpoint=False)
+    dataset = make_dataset(backup.epoch)
+    steps = epochs * len(dataset)
+    schedule = training.CosineWarmup(rate, steps // 10 + 1, steps + 2)
+    model.compile(
+        training.AdamW(schedule, weight_decay=0.01, clipnorm=1.0),
+        loss,
+        metrics=metrics,
+        jit_compile=False,
+    )
+    return model.fit(
+        dataset, epochs=epochs, shuffle=False, verbose=2, callbacks=[backup]
+    )
+
+
+def masked_batches(world, split, batch_size, seed, epoch, same_each_epoch=False):
+    """Batches of instructions and true paths, with masked words and regions."""
+    batches = data.path_pair_dataset(
+        split,
+        world.paths,
+        world.tokenizer,
+        batch_size=batch_size,
+        max_length=MAX_TOKENS,
+        seed=seed,
+        shuffle=True,
+        epoch=epoch,
+    )
+    pieces = list(world.tokenizer.pieces)
+    masking = training.MaskedLMMasking(
+        len(pieces),
+        mask_token_id=pieces.index("[MASK]"),
+        special_token_ids=[pieces.index(each) for each in SPECIAL],
+    )
+    batches = training.mask_pairs(
+        batches,
+        masking,
+        seed=seed,
+        epoch=epoch,
+        same_each_epoch=same_each_epoch,
+        mismatch_rate=0.0,  # All instructions belong to their paths.
+    )
+
+    def without_alignment(inputs, labels, weights):
+        names = ("masked_lm", "masked_regions")
+        parts = labels, weights
+        return inputs, *({name: part[name] for name in names} for part in parts)
+
+    return batches.map(without_alignment).prefetch(2)
+
+
+def train_masked(encoder, world, train, arguments, seed, folder, epochs):
+    """Stage 3: trains the encoder; its masked heads are left behind.
+
+    Returns:
+        The pre-trainer.
+    """
+    keras.utils.set_random_seed(seed)
+    model = models.build_vln_bert_pretrainer(
+        encoder, num_region_classes=world.paths.num_classes
+    )
+    # The score has no loss yet.
+    outputs = {name: model.output[name] for name in ("masked_lm", "masked_regions")}
+    model = keras.Model(model.input, outputs)
+    fit(
+        model,
+        lambda epoch: masked_batches(world, train, arguments.batch_size, seed, epoch),
+        folder,
+        epochs=epochs,
+        rate=arguments.learning_rate,
+        loss={
+            "masked_lm": keras.losses.SparseCategoricalCrossentropy(
+                from_logits=True, reduction="mean_with_sample_weight"
+            ),
+            "masked_regions": losses.MaskedRegionLoss(),
+        },
+    )
+    return model
 
 
 def some(split, count, seed):
@@ -291,23 +527,24 @@ def plot_success(results):
     return figure
 
 
-def trained_follower(world, arguments, seed):
-    """The follower of `walk_buildings.py`, trained on all instructions, or loaded."""
-    folder = arguments.run_dir / f"follower_{seed}"
-    options = SimpleNamespace(**vars(arguments), sectors=16, max_words=48)
-    options.width = 8 if arguments.smoke else 96
-    options.batch_size, options.learning_rate = 128, 3e-3
-    options.epochs = 1 if arguments.smoke else 4
-    keras.utils.set_random_seed(seed)
-    simulator = world.train.simulator(**SENSES[SENSE])
-    model = new_model(world.train.vocabulary_size, simulator, options, "attention")
-    if (folder / "model.keras").exists():
-        return keras.saving.load_model(folder / "model.keras"), options
-    fit_follower(model, world.train, SENSE, options, seed, folder, [])
-    return model, options
+def read_follower(arguments, seed):
+    """The follower of `walk_buildings.py` that was trained with a seed."""
+    folder = arguments.followers / f"{SENSE}_attention_{seed}"
+    return keras.saving.load_model(folder / "model.keras")
 
 
-def candidates_of(follower, options, split, path):
+def simulator_of(split, arguments):
+    """The walks of a split before the first step, as the follower knows them."""
+    return split.simulator(arguments.sectors, odometry=True, look_ahead=True)
+
+
+def instructions_of(split):
+    """The words of instructions, as inputs of the follower."""
+    texts = split.encode(each.instruction for each in split.examples)
+    return {name: value[:, :MAX_WORDS] for name, value in texts.items()}
+
+
+def candidates_of(follower, arguments, split, path):
     """Walks and scores of a beam search, or those that `path` has.
 
     Returns:
@@ -319,9 +556,9 @@ def candidates_of(follower, options, split, path):
             part = data.WalkData(
                 split.examples[first : first + WALK_BATCH], split.words
             )
-            inputs = instructions_of(part.examples, part, options)
-            simulator = part.simulator(**SENSES[SENSE])
-            strategy = Beam(options.beams)
+            inputs = instructions_of(part)
+            simulator = simulator_of(part, arguments)
+            strategy = Beam(arguments.beams)
             found += walk_candidates(
                 follower, inputs, simulator, MAX_STEPS, strategy=strategy
             )
@@ -346,10 +583,11 @@ def run_ways(world, arguments):
     tests = chosen_tests(world, arguments)
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         train = some(world.train, count, seed)
-        follower, options = trained_follower(world, arguments, seed)
+        follower = read_follower(arguments, seed)
         folder = arguments.run_dir / f"ways_{seed}"
         folder.mkdir(parents=True, exist_ok=True)
-        walks, _ = candidates_of(follower, options, train, folder / "train.json")
+        walks, _ = candidates_of(follower, arguments, train, folder / "train.json")
+        keras.utils.set_random_seed(seed)
         scorers = {"bag of words": bag_of_words_scorer(world, arguments)}
         for start in arguments.starts:
             keras.utils.set_random_seed(seed)
@@ -361,14 +599,14 @@ def run_ways(world, arguments):
                 train_masked(encoder, world, train, arguments, seed, where, epochs)
             scorers[f"VLN-BERT, start: {start}"] = models.build_vln_bert_scorer(encoder)
         beams = {
-            name: candidates_of(follower, options, test, folder / f"{name}.json")
+            name: candidates_of(follower, arguments, test, folder / f"{name}.json")
             for name, test in tests.items()
         }
         for name, test in tests.items():
             greedy = walk(
                 follower,
-                instructions_of(test.examples, test, options),
-                test.simulator(**SENSES[SENSE]),
+                instructions_of(test),
+                simulator_of(test, arguments),
                 FOLLOWER_STEPS,
             )
             add(results[name], "follower, greedy", measured(greedy.walks, test))
@@ -462,14 +700,13 @@ def run_pictures(world, arguments):
         add(results[name], "a random candidate", np.mean(one_by_one, axis=0))
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         folder = arguments.run_dir / f"pictures_{seed}"
-        options = SimpleNamespace(**vars(arguments))
-        options.batch_size = min(32, arguments.pictures // 2)
-        options.learning_rate = arguments.caption_learning_rate
         starts: dict = dict.fromkeys(arguments.starts)
         if "captions" in starts:
-            starts["captions"] = train_captions(options, seed, folder / "captions")
+            path = arguments.captions / str(seed) / "model.keras"
+            starts["captions"] = keras.saving.load_model(path, compile=False)
         for count in arguments.instructions or (100, 1600):
             train = some(world.train, count, seed)
+            keras.utils.set_random_seed(seed)
             scorers = {"bag of words": bag_of_words_scorer(world, arguments)}
             for start, lent in starts.items():
                 keras.utils.set_random_seed(seed)
@@ -492,12 +729,29 @@ def run_pictures(world, arguments):
     return results
 
 
+def run_masked(world, arguments):
+    """Stage 3 alone: trains one model, and evaluates it on both validation splits."""
+    seed = arguments.seed
+    keras.utils.set_random_seed(seed)
+    encoder = new_encoder(world, arguments)
+    where, epochs = arguments.run_dir / f"masked_{seed}", arguments.masked_epochs
+    model = train_masked(encoder, world, world.train, arguments, seed, where, epochs)
+    for name, test in world.tests.items():
+        batches = masked_batches(world, test, arguments.batch_size, 0, 0, True)
+        found = model.evaluate(batches, return_dict=True, verbose=0)
+        shown = ", ".join(f"{key} {value:.3f}" for key, value in found.items())
+        print(f"{name} buildings: {shown}")
+
+
 def main():
     """Runs all seeds of one world, and prints a table for each validation split."""
     arguments = parse_arguments()
     began = time.process_time()
     world = read_world(arguments)
     arguments.run_dir.mkdir(parents=True, exist_ok=True)
+    if arguments.masked_epochs is not None:
+        run_masked(world, arguments)
+        return
     run = run_ways if arguments.world == "ways" else run_pictures
     results = run(world, arguments)
     for name, of_split in results.items():

@@ -12,7 +12,7 @@ import pytest
 
 PUBLIC = {
     "keras_attn": (
-        "data decoding export layers losses metrics models ops tiling training "
+        "data decoding export layers losses metrics models ops scripts tiling training "
         "translator viz"
     ),
     "keras_attn.data": (
@@ -25,21 +25,22 @@ PUBLIC = {
         "ShapesExample SocialScene StreamDecoder SubwordTokenizer TextTokenizer "
         "Tokenizer VQAData VQAExample ViewpointRegions Walk WalkData WalkExample "
         "WalkSimulator Waveforms WordExample WordPieceTokenizer augment_batches "
-        "caption_dataset causal_lm_dataset check_boxes check_labels "
-        "completion_dataset decode_images default_index_file detection_dataset "
-        "from_keras_cv hold_out image_class_dataset image_text_dataset index_pictures "
-        "language_probabilities load_multi30k load_text_tokenizer load_tokenizer "
-        "make_dates next_sentence_dataset next_sentence_pairs normalize_answer "
-        "pack_documents pad_waveforms parallel_dataset path_choice_dataset "
-        "path_pair_dataset preference_dataset prompt_dataset random_words "
+        "caption_dataset causal_lm_dataset check_boxes check_labels completion_dataset "
+        "decode_images default_index_file detect_regions detection_dataset "
+        "from_keras_cv hang_pictures hold_out image_class_dataset image_text_dataset "
+        "index_pictures instruction_words language_probabilities load_cifar10 "
+        "load_multi30k load_text_tokenizer load_tokenizer make_dates "
+        "next_sentence_dataset next_sentence_pairs normalize_answer pack_documents "
+        "pad_waveforms parallel_dataset path_choice_dataset path_pair_dataset "
+        "picture_instructions preference_dataset prompt_dataset random_words "
         "ranking_dataset read_audio read_building read_coco read_coco_captions "
         "read_completions read_glue read_image_classes read_image_texts "
         "read_labeled_texts read_named_pictures read_parallel read_preferences "
-        "read_r2r read_rankings read_regions read_segmentation read_voc read_vqa "
-        "read_wav read_waveforms read_yolo record_dataset region_dataset "
+        "read_r2r read_rankings read_regions read_segmentation read_sst2 read_voc "
+        "read_vqa read_wav read_waveforms read_yolo record_dataset region_dataset "
         "sample_languages segmentation_dataset shuffled_dataset split_batches "
         "split_dates three_augment_dataset to_keras_cv translation_lm_dataset "
-        "vqa_dataset walk_dataset way_regions whole_batches"
+        "view_regions vqa_dataset walk_dataset way_regions whole_batches"
     ),
     "keras_attn.decoding": (
         "Beam Candidate Completion DraftModel Generated Greedy IncrementalPair "
@@ -81,9 +82,9 @@ PUBLIC = {
         "AttentionInside ChoiceAccuracy DetectionScoreLogger DetectionScores "
         "GlueScores MatthewsCorrelation PearsonCorrelation Perplexity RankingAccuracy "
         "ReferringAccuracy SegmentationScores SparseF1Score SpearmanCorrelation "
-        "VQAAccuracy attention_inside bleu evaluate_glue exact_match "
-        "foreground_rand_scores glue_metrics named_objects navigation_scores "
-        "retrieval_hits vqa_accuracy word_objects"
+        "VQAAccuracy attention_inside bleu count_detection_errors evaluate_glue "
+        "exact_match foreground_rand_scores glue_metrics named_objects "
+        "navigation_scores retrieval_hits vqa_accuracy word_objects"
     ),
     "keras_attn.models": (
         "as_reward_model GeneratedImages ModelCard Plan ZERO_SHOT_TEMPLATES build_bert "
@@ -117,8 +118,8 @@ PUBLIC = {
         "AdamW AdaptiveKL AdversarialTrainer BackupAndResume CompletionSampling "
         "Completions CosineWarmup DPO DeepQ FixedKL GRPO GreedyPolicy "
         "InverseSquareRootSchedule LinearWarmup LoRAReport MaskedLMMasking PPO "
-        "PermutationLMMasking PlayEpisodes QuantizationReport RLOO Rollout "
-        "SampleTexts Truncated adapters_off dequantize enable_lora "
+        "PermutationLMMasking PlayEpisodes QuantizationReport RLOO Rollout SampleTexts "
+        "Stopwatch Truncated adapters_off dequantize enable_lora "
         "generalized_advantages grpo_advantages layerwise_rates mask_batches "
         "mask_pairs merge_lora penalize_missing_end play_episodes quantize "
         "rloo_advantages sequence_rewards set_adapters td_targets token_rewards "

@@ -40,7 +40,7 @@ def test_dalle_shapes(example, tmp_path):
         assert list((tmp_path / name / "logs").glob("**/events*"))
     assert (tmp_path / "samples_0.png").stat().st_size > 1000
     # What was trained is read.
-    from text_to_image import fit  # pyright: ignore[reportMissingImports]
+    from dalle_shapes import fit  # pyright: ignore[reportMissingImports]
 
     assert fit(None, None, None, tmp_path / "dvae").count_params() == 3_377
 
@@ -102,7 +102,7 @@ def test_the_best_of_each_few(monkeypatch):
     from dalle_emoji import (  # pyright: ignore[reportMissingImports]
         nearer_than_others,
     )
-    from text_to_image import best_of  # pyright: ignore[reportMissingImports]
+    from dalle_shapes import best_of  # pyright: ignore[reportMissingImports]
 
     scores = [3, 1, 4, 1, 5, 9]
     assert best_of(scores, 1).tolist() == [0, 1, 2, 3, 4, 5]

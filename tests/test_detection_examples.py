@@ -5,7 +5,6 @@ import re
 import keras
 import numpy as np
 import pytest
-from conftest import EXAMPLES
 
 pytestmark = pytest.mark.runs
 
@@ -59,24 +58,3 @@ def test_shapes_masks(example, tmp_path):
         assert re.search(rf"^{kind}: mAP [\d.]+, mAP@0.5 [\d.]+$", printed, re.M)
     assert (run / "worst.png").stat().st_size > 1000
     assert list((run / "logs").glob("**/events*"))
-
-
-def test_errors_are_counted(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from detectors import score  # pyright: ignore[reportMissingImports]
-
-    boxes = np.array([[[0, 0, 9, 9], [20, 0, 29, 9], [40, 0, 49, 9]]], "float32")
-    truth = {"boxes": boxes, "classes": np.array([[0, 1, -1]])}
-    found = {
-        "boxes": boxes[:, [0, 0, 1, 2]],
-        # Found; found twice; of the wrong class; not certain enough.
-        "classes": np.array([[0, 0, 0, 1]]),
-        "scores": np.array([[0.9, 0.8, 0.7, 0.1]], "float32"),
-    }
-
-    class Model:
-        def predict_on_batch(self, images):
-            return found
-
-    _, errors = score(Model(), [(np.zeros((1, 10, 50, 3)), truth)], ["a", "b"])
-    assert errors.tolist() == [[[1, 0, 2], [1, 1, 0]]]

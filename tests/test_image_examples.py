@@ -65,13 +65,18 @@ def test_attend_in_cnn(example, images, tmp_path):
     assert (tmp_path / "run" / "attention.png").stat().st_size > 1000
 
 
-BACKBONE = "--backbone-images 32 --backbone-epochs 1 --backbone-width 4".split()
+@pytest.fixture
+def backbone(example, tmp_path):
+    """Options of an example that reads the CNN, which is trained here."""
+    printed = example("shape_backbone", "--smoke", "--run-dir", tmp_path / "cnn")
+    assert "of the locations covered by an object are right" in printed
+    return "--backbone", tmp_path / "cnn" / "model.keras"
 
 
 @pytest.mark.variation
-def test_caption_shapes(example, tmp_path):
+def test_caption_shapes(example, backbone, tmp_path):
     options = "--images 24 --held-out 4 --epochs 1 --batch-size 8".split()
-    options += ["--hidden-dim", "8", *BACKBONE, "--backbone-dir", tmp_path / "cnn"]
+    options += ["--hidden-dim", "8", *backbone]
     names = ["show_and_tell", "show_attend_tell_hard", "vit_transformer"]
     options += ["--systems", *names, "--seeds", 1, "--run-dir", tmp_path]
     printed = example("caption_shapes", *options)
@@ -151,10 +156,9 @@ def test_objects_that_the_tokens_of_a_caption_name(monkeypatch):
 
 # The guide to questions uses the same model and functions.
 @pytest.mark.variation
-def test_answer_shapes(example, tmp_path):
+def test_answer_shapes(example, backbone, tmp_path):
     run = tmp_path / "run"
-    options = ("--run-dir", run, "--backbone-dir", tmp_path / "cnn")
-    printed = example("answer_shapes", "--smoke", *options)
+    printed = example("answer_shapes", "--smoke", "--run-dir", run, *backbone)
     for kind in ("ask", "show"):
         assert (run / kind / "model.keras").is_file()
         assert (run / kind / "question_5.png").stat().st_size > 1000
@@ -228,7 +232,7 @@ def test_read_words(example, tmp_path):
 
 def test_a_preview_has_equally_many_images_per_class(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
-    from cifar10 import preview  # pyright: ignore[reportMissingImports]
+    from pretrain_mae import preview  # pyright: ignore[reportMissingImports]
 
     labels = np.repeat(range(10), 7)
     for count in (10, 30, 50):
@@ -237,5 +241,5 @@ def test_a_preview_has_equally_many_images_per_class(monkeypatch):
 
 
 def test_missing_images_are_reported(example, tmp_path):
-    with pytest.raises(SystemExit, match="Pass --data-dir"):
+    with pytest.raises(FileNotFoundError, match=r"must have a folder train/ or one"):
         example("attend_in_cnn", "--data-dir", tmp_path)

@@ -63,7 +63,7 @@ def test_clip_emoji(example, emoji, tmp_path):
 @pytest.fixture
 def modules(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
-    import emoji as module  # pyright: ignore[reportMissingImports]
+    import clip_emoji as module  # pyright: ignore[reportMissingImports]
 
     return module
 

@@ -4,7 +4,8 @@ import contextlib
 import io
 import json
 import re
-from types import SimpleNamespace
+import runpy
+import sys
 
 import pytest
 from conftest import EXAMPLES
@@ -25,18 +26,12 @@ def r2r(tmp_path_factory):
 def detector(tmp_path_factory):
     """Options of a run with a tiny detector, which is trained here."""
     folder, printed = tmp_path_factory.mktemp("detector"), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXAMPLES)
-        from shape_regions import (  # pyright: ignore[reportMissingImports]
-            TINY_DETECTOR,
-            trained_detector,
-        )
-
-        arguments = SimpleNamespace(seed=0, detector_dir=folder, **TINY_DETECTOR)
-        with contextlib.redirect_stdout(printed):
-            trained_detector(arguments)
+    script = str(EXAMPLES / "shape_detector.py")
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", [script, "--smoke", "--run-dir", str(folder)])
+        runpy.run_path(script, run_name="__main__")
     assert re.search(r"mAP@0\.5 [01]\.\d{3}, \d+ s", printed.getvalue())
-    return "--smoke", "--detector-dir", folder
+    return "--smoke", "--detector", folder / "model.keras"
 
 
 # `test_ranking` trains a ViLBERT by the same functions.
@@ -53,21 +48,13 @@ def test_vilbert_shapes(example, detector, tmp_path):
     assert len(list(tmp_path.glob("*_bert_captions_0.json"))) == 2
 
 
-# `test_ranking` and `test_paths` train a ViLBERT in the same worlds.
+# `test_ranking` trains a VLN-BERT in the same world.
 @pytest.mark.variation
-def test_captions(example, detector, tmp_path):
-    printed = example("vln_bert_captions", *detector, "--run-dir", tmp_path)
-    assert "captions told from other captions: " in printed
-    assert (tmp_path / "captions.weights.h5").is_file()
-
-
-@pytest.mark.variation
-def test_paths(example, r2r, tmp_path):
+def test_masked_paths(example, r2r, tmp_path):
     options = ("--smoke", "--world", "ways", "--data-dir", r2r, "--run-dir", tmp_path)
-    printed = example("vln_bert_paths", *options)
+    printed = example("vln_bert_rank", *options, "--masked-epochs", 1)
     for name in ("seen", "unseen"):
         assert f"{name} buildings: loss" in printed
-    assert (tmp_path / "paths.weights.h5").is_file()
 
 
 @pytest.mark.variation
@@ -75,11 +62,19 @@ def test_paths(example, r2r, tmp_path):
     ("world", "start"), [("ways", "none"), ("pictures", "captions")]
 )
 def test_ranking(example, r2r, detector, tmp_path, world, start):
-    options = ("--world", world, "--starts", start, "--data-dir", r2r)
-    printed = example("vln_bert_rank", *detector, *options, "--run-dir", tmp_path)
-    results = json.loads((tmp_path / f"{world}.json").read_text("utf-8"))
+    folder, run = tmp_path / "before", tmp_path / "run"
+    if world == "ways":
+        options = ("--worlds", "look_ahead", "--data-dir", r2r, "--run-dir", folder)
+        example("walk_buildings", "--smoke", *options)
+        before, option = "follower + ", "--followers"
+    else:
+        printed = example("vln_bert_captions", *detector, "--run-dir", folder)
+        assert "captions told from other captions: " in printed
+        before, option = "4 instructions, ", "--captions"
+    options = ("--world", world, "--starts", start, "--data-dir", r2r, option, folder)
+    printed = example("vln_bert_rank", *detector, *options, "--run-dir", run)
+    results = json.loads((run / f"{world}.json").read_text("utf-8"))
     assert set(results) == {"seen", "unseen"}
-    before = {"ways": "follower + ", "pictures": "4 instructions, "}[world]
     label = f"{before}VLN-BERT, start: {start}"
     for runs in results.values():
         ((success, error),) = runs[label]

@@ -126,7 +126,6 @@ def evaluate(
     settings = Settings(
         model=str(model),
         data=data,
-        run_dir=model,
         text_column=text_column,
         pair_column=pair_column,
         label_column=label_column,

@@ -1,6 +1,9 @@
 """Kinds of options, and the arguments and options that several commands share."""
 
-from dataclasses import dataclass
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,6 +39,52 @@ class Panel:
     def folder(self, help: str) -> Any:
         """A folder that exists."""
         return self.option(help, exists=True, file_okay=False)
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for Typer, from one that takes dataclasses of options.
+
+    Typer makes an option of each parameter. A parameter whose type is a dataclass
+    stands for the fields, which are annotated and have defaults as parameters do; the
+    command receives the object.
+
+    Args:
+        command: A function with annotated parameters.
+    """
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for each in inspect.signature(command).parameters.values():
+        if is_dataclass(each.annotation):
+            groups[each.name] = each.annotation
+            parameters += map(_parameter, fields(each.annotation))
+        else:
+            parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            own = {each.name: values.pop(each.name) for each in fields(group)}
+            values[name] = group(**own)
+        command(**values)
+
+    # What Typer reads.
+    setattr(run, "__signature__", inspect.Signature(parameters))  # noqa: B010
+    return run
+
+
+def _parameter(field: Field) -> inspect.Parameter:
+    """The parameter of a function that is as a field of a dataclass."""
+    default = field.default
+    if field.default_factory is not MISSING:
+        default = field.default_factory()
+    if default is MISSING:
+        default = inspect.Parameter.empty
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=field.type,
+    )
 
 
 def model_with_weights(context: typer.Context, path: Path) -> Path:

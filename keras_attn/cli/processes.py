@@ -8,7 +8,6 @@ and ends with an error when another one is lost or does not come.
 
 import atexit
 import contextlib
-import functools
 import os
 import re
 import signal
@@ -19,7 +18,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
@@ -47,70 +47,83 @@ _FAILED = 2
 # JAX raises errors of several types for what Gloo, NCCL and its own service report.
 _LOST = re.compile(r"Gloo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|CoordinationService")
 
-Processes = Annotated[
-    int | None,
-    _PANEL.option(
-        "Train with JAX in N processes, each of which computes its part of every "
-        "batch. Alone, it starts them on this machine, one for each GPU if there are "
-        "GPUs; 1 trains on all devices of this machine in one process. For several "
-        "machines, start the command on each with --coordinator and --process-id too. "
-        "The losses are those of one process.",
-        metavar="N",
-        min=1,
-    ),
-]
-Coordinator = Annotated[
-    str | None,
-    _PANEL.option(
-        "Address and free port of the machine of process 0, the same in each process, "
-        "such as 10.0.0.1:1234.",
-        metavar="HOST:PORT",
-    ),
-]
-ProcessId = Annotated[
-    int | None,
-    _PANEL.option(
-        "With --coordinator: number of this process, 0 to N - 1. All need the same "
-        "data and a --run-dir that all see; process 0 prints and writes.",
-        metavar="N",
-        min=0,
-    ),
-]
-Timeout = Annotated[
-    int,
-    _PANEL.option(
-        "Seconds that each process waits for the others to come.", metavar="N", min=1
-    ),
-]
+
+@dataclass(frozen=True)
+class ProcessOptions:
+    """The options of a command that may train in several processes."""
+
+    processes: Annotated[
+        int | None,
+        _PANEL.option(
+            "Train with JAX in N processes, each of which computes its part of every "
+            "batch. Alone, it starts them on this machine, one for each GPU if there "
+            "are GPUs; 1 trains on all devices of this machine in one process. For "
+            "several machines, start the command on each with --coordinator and "
+            "--process-id too. The losses are those of one process.",
+            metavar="N",
+            min=1,
+        ),
+    ] = None
+    coordinator: Annotated[
+        str | None,
+        _PANEL.option(
+            "Address and free port of the machine of process 0, the same in each "
+            "process, such as 10.0.0.1:1234.",
+            metavar="HOST:PORT",
+        ),
+    ] = None
+    process_id: Annotated[
+        int | None,
+        _PANEL.option(
+            "With --coordinator: number of this process, 0 to N - 1. All need the same "
+            "data and a --run-dir that all see; process 0 prints and writes.",
+            metavar="N",
+            min=0,
+        ),
+    ] = None
+    timeout: Annotated[
+        int,
+        _PANEL.option(
+            "Seconds that each process waits for the others to come.",
+            metavar="N",
+            min=1,
+        ),
+    ] = 300
 
 
-def trains_in_processes(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command what its options of processes mean.
+def train_in_processes(
+    train: Callable[[], None],
+    options: ProcessOptions,
+    *,
+    line: Sequence[str],
+    batch_size: int,
+) -> None:
+    """Trains in this process or in several, as the options say.
 
     Args:
-        command: A command with `processes`, `coordinator`, `process_id`, `timeout` and
-            `context`, which it need not read, and with `batch_size`. Its context has
-            its command line in `obj`.
+        train: Trains in one process, this one.
+        options: What the command line says of processes.
+        line: The whole command line, without the program's name, with which further
+            processes are started.
+        batch_size: Rows of a batch, which the devices of all processes share.
+
+    Raises:
+        ConnectionError: If the other processes cannot be reached, or one is lost.
+        ValueError: If the options do not fit together.
     """
-
-    @functools.wraps(command)
-    def run(**arguments: Any) -> None:
-        end_with_parent()
-        count = arguments["processes"]
-        coordinator, number = arguments["coordinator"], arguments["process_id"]
-        _check(count, coordinator, number)
-        if count is None:
-            command(**arguments)
-        elif count > 1 and coordinator is None:
-            code = _start_all(count, arguments["context"].obj)
-            if code:
-                raise typer.Exit(code)
-        else:
-            with _joined(count, coordinator, number or 0, arguments["timeout"]):
-                _check_batch_size(arguments["batch_size"])
-                command(**arguments)
-
-    return run
+    end_with_parent()
+    count, coordinator = options.processes, options.coordinator
+    _check(count, coordinator, options.process_id)
+    if count is None:
+        train()
+    elif count > 1 and coordinator is None:
+        code = _start_all(count, line)
+        if code:
+            raise typer.Exit(code)
+    else:
+        with _joined(count, coordinator, options.process_id or 0, options.timeout):
+            _check_batch_size(batch_size)
+            train()
 
 
 def _check(count: int | None, coordinator: str | None, number: int | None) -> None:

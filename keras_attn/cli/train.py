@@ -6,19 +6,15 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from keras_attn.cli.options import Panel
-from keras_attn.cli.processes import (
-    Coordinator,
-    Processes,
-    ProcessId,
-    Timeout,
-    trains_in_processes,
-)
+from keras_attn.cli.options import Panel, with_options
+from keras_attn.cli.processes import ProcessOptions, train_in_processes
 from keras_attn.cli.runs import claim, is_interrupted, is_trained
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import fit_verbosity, in_parts, say
@@ -31,6 +27,14 @@ Pairs = tuple[list[str], list[str]]
 _TEXTS, _MODEL, _TRAINING = Panel("Texts"), Panel("Model"), Panel("Training")
 _MAX_LENGTHS = {"subword": 50, "character": 200}
 _NUM_EXAMPLES = 3
+# Options that are no part of a run: of its texts a hash is compared, and the score does
+# not change training.
+_NOT_OF_A_RUN = frozenset(
+    (
+        *("source", "target", "validation_source", "validation_target"),
+        *("validation_fraction", "score", "run_dir"),
+    )
+)
 # The arguments that `train` passes to every builder.
 _SIZES = frozenset(
     (
@@ -40,22 +44,23 @@ _SIZES = frozenset(
 )
 
 
-@trains_in_processes
-def train(
-    context: typer.Context,
+@dataclass(frozen=True)
+class Settings:
+    """The options of `keras-attn train`, each with its help and its default."""
+
     source: Annotated[
         Path,
         _TEXTS.file(
             "Text to translate: UTF-8, one sentence per line; gzip if it ends in .gz."
         ),
-    ],
+    ]
     target: Annotated[
         Path, _TEXTS.file("Its translation: line n translates line n of --source.")
-    ],
+    ]
     validation_source: Annotated[
         Path | None, _TEXTS.file("Validation text. Default: see --validation-fraction.")
-    ] = None,
-    validation_target: Annotated[Path | None, _TEXTS.file("Its translation.")] = None,
+    ] = None
+    validation_target: Annotated[Path | None, _TEXTS.file("Its translation.")] = None
     validation_fraction: Annotated[
         float,
         _TEXTS.number(
@@ -63,21 +68,21 @@ def train(
             min=0.0001,
             max=0.5,
         ),
-    ] = 0.1,
+    ] = 0.1
     model: Annotated[
         str,
         _MODEL.option(
             "Architecture: seq2seq_sutskever, seq2seq_context, rnnsearch_30 or "
             "rnnsearch_50."
         ),
-    ] = "rnnsearch_50",
+    ] = "rnnsearch_50"
     tokenizer: Annotated[
         Literal["subword", "character"],
         _MODEL.option("Unit of a token: a byte-pair subword or a character."),
-    ] = "subword",
+    ] = "subword"
     vocabulary_size: Annotated[
         int, _MODEL.count("Maximum number of subwords on each side.", min=5)
-    ] = 8000,
+    ] = 8000
     max_length: Annotated[
         int | None,
         _MODEL.count(
@@ -85,31 +90,31 @@ def train(
             "200 characters.",
             min=2,
         ),
-    ] = None,
+    ] = None
     hidden_dim: Annotated[
         int, _MODEL.count("Units of each recurrent layer; papers: 1000.", min=2)
-    ] = 256,
+    ] = 256
     embedding_dim: Annotated[
         int, _MODEL.count("Width of a token's embedding; papers: 100-1000.")
-    ] = 256,
+    ] = 256
     dropout: Annotated[
         float, _MODEL.number("Probability, in [0, 0.9]; papers: 0.", min=0.0, max=0.9)
-    ] = 0.2,
-    epochs: Annotated[int, _TRAINING.count("Passes over the pairs.")] = 10,
-    batch_size: Annotated[int, _TRAINING.count("Pairs per step.")] = 64,
+    ] = 0.2
+    epochs: Annotated[int, _TRAINING.count("Passes over the pairs.")] = 10
+    batch_size: Annotated[int, _TRAINING.count("Pairs per step.")] = 64
     learning_rate: Annotated[
         float,
         _TRAINING.number(
             "Initial learning rate of Adam, with cosine decay to zero.", min=1e-8
         ),
-    ] = 1e-3,
+    ] = 1e-3
     score: Annotated[
         Literal["bleu", "exact_match"],
         _TRAINING.option(
             "Score of the held-out translations: BLEU (0 to 100), or the "
             "fraction that equal their reference exactly."
         ),
-    ] = "bleu",
+    ] = "bleu"
     run_dir: Annotated[
         Path,
         _TRAINING.option(
@@ -117,17 +122,32 @@ def train(
             "the same command again to resume an interrupted run.",
             file_okay=False,
         ),
-    ] = Path("runs/translator"),
+    ] = Path("runs/translator")
     seed: Annotated[
         int,
         _TRAINING.count(
             "Seed of the weights, the data order and the held-out pairs.", min=0
         ),
-    ] = 0,
-    processes: Processes = None,
-    coordinator: Coordinator = None,
-    process_id: ProcessId = None,
-    timeout: Timeout = 300,
+    ] = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens after which a text is truncated."""
+        return self.max_length or _MAX_LENGTHS[self.tokenizer]
+
+    def identity(self) -> dict[str, Any]:
+        """What the run consists of besides its texts, compared when it is resumed."""
+        found = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in _NOT_OF_A_RUN
+        }
+        return {**found, "max_length": self.tokens}
+
+
+@with_options
+def train(
+    context: typer.Context, settings: Settings, processes: ProcessOptions
 ) -> None:
     """Train a translator on line-aligned text.
 
@@ -139,7 +159,16 @@ def train(
 
     Example: keras-attn train --source train.en --target train.de --processes 4
     """
-    if (validation_source is None) != (validation_target is None):
+    train_in_processes(
+        partial(_train, settings),
+        processes,
+        line=context.obj,
+        batch_size=settings.batch_size,
+    )
+
+
+def _train(settings: Settings) -> None:
+    if (settings.validation_source is None) != (settings.validation_target is None):
         raise typer.BadParameter(
             "--validation-source and --validation-target must be given together."
         )
@@ -150,55 +179,24 @@ def train(
         from keras_attn.cli.finetuning.splits import repeated_rows
         from keras_attn.translator import Translator, fit_translator
 
-    if not _is_trainable(model):
+    if not _is_trainable(settings.model):
         names = ", ".join(filter(_is_trainable, models.list_models()))
-        raise ValueError(f"--model must be one of {names}. Received: {model!r}")
-    # Fails now if a package is missing, rather than after the first epoch.
-    _score_function(score)(["a"], ["a"])
-    training = _read_pairs(source, target)
-    if validation_source is not None and validation_target is not None:
-        validation = _read_pairs(validation_source, validation_target)
-    else:
-        training, validation = _hold_out(training, validation_fraction, seed)
-    max_length = max_length or _MAX_LENGTHS[tokenizer]
+        raise ValueError(
+            f"--model must be one of {names}. Received: {settings.model!r}"
+        )
+    score = _score_function(settings.score)
+    score(["a"], ["a"])  # Fails now if a package is missing, not after an epoch.
+    training, validation = _read_texts(settings)
+    run_dir = settings.run_dir
     # Writes these settings, or refuses a folder whose run has different ones.
-    claim(
-        run_dir,
-        {
-            "command": "train",
-            "texts": _digest(training, validation),
-            "model": model,
-            "tokenizer": tokenizer,
-            "vocabulary_size": vocabulary_size,
-            "max_length": max_length,
-            "hidden_dim": hidden_dim,
-            "embedding_dim": embedding_dim,
-            "dropout": dropout,
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "seed": seed,
-            # Not `score`: it does not change training.
-        },
-    )
-    keras.utils.set_random_seed(seed)
+    texts = _digest(training, validation)
+    claim(run_dir, {"command": "train", "texts": texts, **settings.identity()})
+    keras.utils.set_random_seed(settings.seed)
     if (run_dir / "translator.json").is_file():
         translator = Translator.load(run_dir)
     else:
-        tokenizers = [
-            _train_tokenizer(tokenizer, side, vocabulary_size) for side in training
-        ]
-        network = models.create(
-            model,
-            source_vocabulary_size=tokenizers[0].vocabulary_size,
-            target_vocabulary_size=tokenizers[1].vocabulary_size,
-            dropout=dropout,
-            hidden_dim=hidden_dim,
-            embedding_dim=embedding_dim,
-            **_proportional_sizes(model, hidden_dim),
-        )
-        translator = Translator(network, *tokenizers, max_length=max_length)
-    say(_summary(model, translator, training, validation))
+        translator = _new_translator(settings, training)
+    say(_summary(settings.model, translator, training, validation))
     ours, theirs = (list(zip(*each, strict=True)) for each in (training, validation))
     for note in repeated_rows(ours, theirs, "pairs"):
         say(note, "yellow")
@@ -212,22 +210,30 @@ def train(
             training,
             validation,
             run_dir,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            score=_score_function(score),
-            score_name=score,
-            seed=seed,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            score=score,
+            score_name=settings.score,
+            seed=settings.seed,
             verbose=fit_verbosity(),
         )
-    _report(translator, validation, score)
-    _suggest_commands(model, validation[0][0], run_dir)
+    _report(translator, validation, settings.score)
+    _suggest_commands(settings.model, validation[0][0], run_dir)
 
 
 def _score_function(name: str) -> Callable[[Sequence[str], Sequence[str]], float]:
     from keras_attn import metrics
 
     return {"bleu": metrics.bleu, "exact_match": metrics.exact_match}[name]
+
+
+def _read_texts(settings: Settings) -> tuple[Pairs, Pairs]:
+    """The pairs to train on and those to validate on."""
+    training = _read_pairs(settings.source, settings.target)
+    if settings.validation_source is None or settings.validation_target is None:
+        return _hold_out(training, settings.validation_fraction, settings.seed)
+    return training, _read_pairs(settings.validation_source, settings.validation_target)
 
 
 def _read_pairs(source: Path, target: Path) -> Pairs:
@@ -267,6 +273,27 @@ def _digest(*pairs: Pairs) -> str:
 
     lines = [line for sides in pairs for side in sides for line in (*side, "")]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _new_translator(settings: Settings, training: Pairs) -> "Translator":
+    """A translator with random weights, and tokenizers of the texts."""
+    from keras_attn import models
+    from keras_attn.translator import Translator
+
+    tokenizers = [
+        _train_tokenizer(settings.tokenizer, side, settings.vocabulary_size)
+        for side in training
+    ]
+    network = models.create(
+        settings.model,
+        source_vocabulary_size=tokenizers[0].vocabulary_size,
+        target_vocabulary_size=tokenizers[1].vocabulary_size,
+        dropout=settings.dropout,
+        hidden_dim=settings.hidden_dim,
+        embedding_dim=settings.embedding_dim,
+        **_proportional_sizes(settings.model, settings.hidden_dim),
+    )
+    return Translator(network, *tokenizers, max_length=settings.tokens)
 
 
 def _train_tokenizer(kind: str, texts: list[str], vocabulary_size: int):

@@ -10,7 +10,9 @@ from keras_attn.data.audio.waveforms import (
 from keras_attn.data.images.answers import normalize_answer
 from keras_attn.data.images.augmentation import augment_batches, three_augment_dataset
 from keras_attn.data.images.captions import caption_dataset
+from keras_attn.data.images.cifar10 import load_cifar10
 from keras_attn.data.images.coco import read_coco
+from keras_attn.data.images.detected_regions import detect_regions
 from keras_attn.data.images.detection import (
     DetectionData,
     DetectionExample,
@@ -65,6 +67,7 @@ from keras_attn.data.navigation.path_choices import (
 from keras_attn.data.navigation.path_regions import (
     PathRegions,
     ViewpointRegions,
+    view_regions,
     way_regions,
 )
 from keras_attn.data.navigation.r2r import (
@@ -80,6 +83,11 @@ from keras_attn.data.pipelines.label_checks import check_labels
 from keras_attn.data.pipelines.records import record_dataset
 from keras_attn.data.pipelines.splitting import split_batches, whole_batches
 from keras_attn.data.synthetic.dates import make_dates, split_dates
+from keras_attn.data.synthetic.picture_walks import (
+    hang_pictures,
+    instruction_words,
+    picture_instructions,
+)
 from keras_attn.data.synthetic.rendered_words import RenderedWords, WordExample
 from keras_attn.data.synthetic.shapes import Shapes, ShapesExample
 from keras_attn.data.synthetic.social_scene import SocialScene
@@ -98,7 +106,7 @@ from keras_attn.data.text.feedback_files import (
     read_preferences,
     read_rankings,
 )
-from keras_attn.data.text.glue import GlueData, read_glue
+from keras_attn.data.text.glue import GlueData, read_glue, read_sst2
 from keras_attn.data.text.json_tokenizer import JSONTokenizer
 from keras_attn.data.text.labeled_texts import LabeledTexts, read_labeled_texts
 from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
@@ -177,13 +185,17 @@ __all__ = [
     "completion_dataset",
     "decode_images",
     "default_index_file",
+    "detect_regions",
     "detection_dataset",
     "from_keras_cv",
+    "hang_pictures",
     "hold_out",
     "image_class_dataset",
     "image_text_dataset",
     "index_pictures",
+    "instruction_words",
     "language_probabilities",
+    "load_cifar10",
     "load_multi30k",
     "load_text_tokenizer",
     "load_tokenizer",
@@ -196,6 +208,7 @@ __all__ = [
     "parallel_dataset",
     "path_choice_dataset",
     "path_pair_dataset",
+    "picture_instructions",
     "preference_dataset",
     "prompt_dataset",
     "random_words",
@@ -216,6 +229,7 @@ __all__ = [
     "read_rankings",
     "read_regions",
     "read_segmentation",
+    "read_sst2",
     "read_voc",
     "read_vqa",
     "read_wav",
@@ -231,6 +245,7 @@ __all__ = [
     "three_augment_dataset",
     "to_keras_cv",
     "translation_lm_dataset",
+    "view_regions",
     "vqa_dataset",
     "walk_dataset",
     "way_regions",

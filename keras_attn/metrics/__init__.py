@@ -11,7 +11,11 @@ from keras_attn.metrics.attention_inside import (
 from keras_attn.metrics.choices import ChoiceAccuracy
 from keras_attn.metrics.classes import MatthewsCorrelation, SparseF1Score
 from keras_attn.metrics.correlation import PearsonCorrelation, SpearmanCorrelation
-from keras_attn.metrics.detection import DetectionScoreLogger, DetectionScores
+from keras_attn.metrics.detection import (
+    DetectionScoreLogger,
+    DetectionScores,
+    count_detection_errors,
+)
 from keras_attn.metrics.glue import GlueScores, evaluate_glue, glue_metrics
 from keras_attn.metrics.navigation import navigation_scores
 from keras_attn.metrics.perplexity import Perplexity
@@ -37,6 +41,7 @@ __all__ = [
     "VQAAccuracy",
     "attention_inside",
     "bleu",
+    "count_detection_errors",
     "evaluate_glue",
     "exact_match",
     "foreground_rand_scores",

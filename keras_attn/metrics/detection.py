@@ -1,4 +1,4 @@
-"""COCO's mean average precision, computed by pycocotools.
+"""COCO's mean average precision, computed by pycocotools; and a count of errors.
 
 Legend: B batch, M ground-truth objects with padding, K detections with padding, H and W
 pixels.
@@ -18,7 +18,7 @@ from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.distribution.processes import event_writer
 from keras_attn.docstrings.options import described_as
 from keras_attn.extras import requires_extra
-from keras_attn.ops.boxes import BOX_FORMATS, convert_boxes
+from keras_attn.ops.boxes import BOX_FORMATS, convert_boxes, pairwise_iou
 from keras_attn.ops.instance_masks import masks_in_image
 
 # The 12 figures of COCO's table, in its order.
@@ -26,6 +26,49 @@ _FIGURES = (
     "map map_50 map_75 map_small map_medium map_large "
     "recall_1 recall_10 recall_100 recall_small recall_medium recall_large"
 ).split()
+
+
+def count_detection_errors(
+    truth: Mapping[str, Any],
+    found: Mapping[str, Any],
+    num_classes: int,
+    *,
+    min_score: float = 0.5,
+) -> np.ndarray:
+    """Objects, missed objects and false detections in each image, by class.
+
+    In the order of their scores, detections take objects of their class with an IoU of
+    at least 0.5 that no other has taken; what takes none is false.
+
+    Args:
+        truth: `boxes` (B, M, 4) and `classes` (B, M), -1 = padding.
+        found: `boxes` (B, K, 4), `classes` (B, K), -1 = padding, and `scores` (B, K),
+            in descending order.
+        num_classes: C.
+        min_score: Detections below do not count.
+
+    Returns:
+        (B, C, 3) integers.
+
+    Raises:
+        ValueError: If `num_classes` is not a positive integer.
+    """
+    check_positive("num_classes", num_classes)
+    iou = np.asarray(pairwise_iou(found["boxes"], truth["boxes"]))  # (B, K, M)
+    wanted, classes = np.asarray(truth["classes"]), np.asarray(found["classes"])
+    is_kept = (classes >= 0) & (np.asarray(found["scores"]) >= min_score)
+    counts = np.zeros((len(wanted), num_classes, 3), int)
+    for row, (true, claimed) in enumerate(zip(wanted, classes, strict=True)):
+        is_free = true >= 0
+        np.add.at(counts[row, :, 0], true[is_free], 1)
+        for index in np.flatnonzero(is_kept[row]):
+            overlap = np.where(is_free & (true == claimed[index]), iou[row, index], 0)
+            if overlap.max(initial=0) >= 0.5:
+                is_free[overlap.argmax()] = False
+            else:
+                counts[row, claimed[index], 2] += 1
+        np.add.at(counts[row, :, 1], true[is_free], 1)
+    return counts
 
 
 class DetectionScores:

@@ -45,6 +45,7 @@ from keras_attn.training.schedules import (
     InverseSquareRootSchedule,
     LinearWarmup,
 )
+from keras_attn.training.stopwatch import Stopwatch
 
 __all__ = [
     "AdamW",
@@ -70,6 +71,7 @@ __all__ = [
     "RLOO",
     "Rollout",
     "SampleTexts",
+    "Stopwatch",
     "Truncated",
     "adapters_off",
     "dequantize",

@@ -109,7 +109,7 @@ def eager_runs(monkeypatch):
 
     from keras_attn.cli.finetuning import run
 
-    monkeypatch.setattr(run, "_say_cost", lambda job: None)
+    monkeypatch.setattr(run, "say_cost", lambda job: None)
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)

@@ -264,9 +264,7 @@ def test_masks(tmp_path):
     result = Result("segmentation", ["road", "sky"])
     shapes = {"images": (None, None, None, 3)}
     network = Network(lambda inputs: logits, shapes, result, None, is_exported=True)
-    found = evaluate_model(
-        network, Settings("model", tmp_path, tmp_path), count=1, min_score=0.5
-    )
+    found = evaluate_model(network, Settings("model", tmp_path), count=1, min_score=0.5)
     assert found.what == f"2 images with masks in {tmp_path / 'images'}"
     # One pixel of sky is called road; one is ignored.
     assert found.confusion is not None
@@ -305,7 +303,7 @@ def test_boxes(tmp_path):
 
     result = Result("detection", ["cell"], image_size=[24, 32], normalize="unit")
     network = Network(detect, {"images": (None, 24, 32, 3)}, result, None, True)
-    settings = Settings("model", path, tmp_path)
+    settings = Settings("model", path)
     found = evaluate_model(network, settings, count=3, min_score=0.5)
     assert found.figures["map_50"] == pytest.approx(0.5, abs=0.01)
     (worst,) = found.worst
@@ -332,7 +330,7 @@ def test_the_part_to_validate_on_is_scored(tmp_path):
     ):
         result = Result("detection", names, image_size=[20, 20], normalize="unit")
         network = Network(detect, {"images": (None, 20, 20, 3)}, result, None, True)
-        settings = Settings("model", data, tmp_path)
+        settings = Settings("model", data)
         found = evaluate_model(network, settings, count=1, min_score=0.5)
         assert what in found.what
     for number, split in enumerate(("train", "val")):
@@ -344,6 +342,6 @@ def test_the_part_to_validate_on_is_scored(tmp_path):
     result = Result("segmentation", ["road", "sky"])
     shapes = {"images": (None, None, None, 3)}
     network = Network(lambda inputs: logits, shapes, result, None, is_exported=True)
-    settings = Settings("model", tmp_path / "roads", tmp_path)
+    settings = Settings("model", tmp_path / "roads")
     found = evaluate_model(network, settings, count=1, min_score=0.5)
     assert found.figures["pixel_accuracy"] == 1 and found.what.endswith("roads/val")

@@ -17,7 +17,7 @@ from data.image_sets import write_image, write_mask
 
 from keras_attn import models
 from keras_attn.cli.finetune import finetune
-from keras_attn.cli.finetuning import run as runs
+from keras_attn.cli.finetuning import training
 from keras_attn.cli.finetuning.adaptation import quantize
 from keras_attn.cli.finetuning.card import _line
 from keras_attn.cli.finetuning.job import shortened_names
@@ -83,7 +83,7 @@ def test_texts_are_learned_resumed_and_predicted(
         assert text in command.out
     assert command.err == "" and not (whole / "backup").exists()
 
-    write = runs.HistoryFile.on_epoch_end
+    write = training.HistoryFile.on_epoch_end
 
     def interrupt(self, epoch, logs=None):
         write(self, epoch, logs)
@@ -91,7 +91,7 @@ def test_texts_are_learned_resumed_and_predicted(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs.HistoryFile, "on_epoch_end", interrupt)
+        patch.setattr(training.HistoryFile, "on_epoch_end", interrupt)
         assert command("finetune", bert, reviews, *options, "--run-dir", halved) == 130
     assert "run the same command to go on" in command.err
     line = command.refuses("finetune", bert, reviews, *FAST, "--run-dir", halved)

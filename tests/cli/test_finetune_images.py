@@ -177,7 +177,7 @@ def test_masks_of_objects_are_learned(command, tmp_path):
     model = CHECKPOINTS / "maskrcnn_resnet50_fpn"
     few = {"num_proposals": 5, "max_detections": 3, "num_training_proposals": 5}
     few |= {"detection_options": {"num_samples": 8, "max_candidates": 8}}
-    settings = Settings(str(model), path, tmp_path / "run", image_size="24x32")
+    settings = Settings(str(model), path, image_size="24x32")
     source = Source(str(model), model, few)
     job = ObjectJob(settings, find_kind(settings, path), source)
     assert job.lines()[0].startswith("2 images with 2 masks to train on, 1 images")
@@ -307,9 +307,7 @@ def test_classes_of_pixels_weigh_the_same(command, tmp_path):
         "number of pixels of a class, divided by its own)" in command.out
     )
     overrides = {"padding": "same", "hidden_dims": [2, 3]}
-    settings = Settings(
-        "unet", cells, tmp_path, validation=cells, class_weights="balanced"
-    )
+    settings = Settings("unet", cells, validation=cells, class_weights="balanced")
     job = PixelJob(settings, find_kind(settings, cells), find_source("unet", overrides))
     model = job.source.load(job.head, job.options())
     job.prepare(model)

@@ -18,7 +18,7 @@ from keras_attn.cli.finetuning.settings import Settings
 
 
 def settings_for(path, **options):
-    return Settings("model", path, Path("run"), **options)
+    return Settings("model", path, **options)
 
 
 def kind_of(path, **options):
@@ -212,7 +212,10 @@ def test_each_class_is_held_out_in_proportion():
 
 def test_settings_of_a_command_line():
     settings = settings_for(
-        Path("a b.csv"), augment=False, override=["x=[1, 2]", "y=z"]
+        Path("a b.csv"),
+        run_dir=Path("run"),
+        augment=False,
+        override=["x=[1, 2]", "y=z"],
     )
     values = ["a=False", "b=false", "c=None", "d=(3, 5)", "e=0.5", "f=a b=c"]
     assert settings_for(Path(), override=values).overrides == {

@@ -13,7 +13,7 @@ from data.image_sets import write_image
 from model_cases import build
 
 from keras_attn import models
-from keras_attn.cli.finetuning import run as runs
+from keras_attn.cli.finetuning import training
 from keras_attn.cli.finetuning.images import RandomCrop, augmentations
 from keras_attn.cli.finetuning.job import balanced_weights
 from keras_attn.cli.finetuning.result import read_result
@@ -108,7 +108,7 @@ def test_a_complete_run_goes_on(command, bert, reviews, tmp_path, monkeypatch):
     result = read_result(whole)
     assert result is not None and result.epochs == 3
 
-    write = runs.HistoryFile.on_epoch_end
+    write = training.HistoryFile.on_epoch_end
 
     def interrupt(self, epoch, logs=None):
         write(self, epoch, logs)
@@ -117,7 +117,7 @@ def test_a_complete_run_goes_on(command, bert, reviews, tmp_path, monkeypatch):
 
     more = [*given, "--epochs", 3, "--run-dir", halved]
     with monkeypatch.context() as patch:
-        patch.setattr(runs.HistoryFile, "on_epoch_end", interrupt)
+        patch.setattr(training.HistoryFile, "on_epoch_end", interrupt)
         assert command(*more) == 130
     line = command.refuses(*given, "--epochs", 4, "--run-dir", halved)
     assert "epochs was 3, is 4" in line
@@ -154,7 +154,7 @@ def test_adapters_are_saved_alone(command, bert, reviews, tmp_path):
 
 def test_augmentations():
     def made(task="image_classification", **options):
-        settings = Settings("model", Path("data"), Path("run"), **options)
+        settings = Settings("model", Path("data"), **options)
         return [type(each).__name__ for each in augmentations(settings, task)]
 
     assert made() == ["RandomMirror"] and made(augment=False) == []

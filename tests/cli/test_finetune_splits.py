@@ -315,7 +315,7 @@ def test_contents_are_compared_as_a_whole(tmp_path):
     for name, content in {"a": b"x" + body, "b": b"y" + body, "c": b"x" + body}.items():
         (tmp_path / name).write_bytes(content)
     a, b, c = (tmp_path / name for name in "abc")
-    settings = Settings("model", tmp_path, Path("run"))
+    settings = Settings("model", tmp_path)
     assert check_apart(settings, [a], [b], are_held_out=True) == []
     (note,) = check_apart(settings, [a], [b, c], are_held_out=False)
     assert note == "1 of 2 images to validate on are also training images"

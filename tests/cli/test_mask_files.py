@@ -41,13 +41,13 @@ def write_cells(root, table, classes=None, start=0):
 
 
 def classes_of(root):
-    settings = Settings("unet", root, root / "run")
+    settings = Settings("unet", root)
     return mask_classes(settings, find_kind(settings, root))
 
 
 def job_of(root, kind: Any = PixelJob, model="unet", **options) -> Any:
     """What `keras-attn finetune` reads, and says of it."""
-    settings = Settings(model, root, root / "run", **options)
+    settings = Settings(model, root, **options)
     return kind(settings, find_kind(settings, root), find_source(model, {}))
 
 
@@ -156,7 +156,7 @@ def test_other_data_have_their_own_order_of_classes(tmp_path):
     for part in job.parts:
         np.testing.assert_array_equal(part.read(0)[1], cells)
     network = network_of(["cell", "back"], cells, mask_values=job.result().mask_values)
-    settings = Settings("model", other, tmp_path)
+    settings = Settings("model", other)
 
     def accuracy(data):
         kind = find_kind(settings, data)

@@ -27,7 +27,7 @@ SIZE = (24, 32)
 
 def job_of(data, **options):
     """What `keras-attn finetune` reads, and says of it."""
-    settings = Settings("faster_rcnn_resnet50", data, data / "run", **options)
+    settings = Settings("faster_rcnn_resnet50", data, **options)
     kind = find_kind(settings, data)
     return ObjectJob(settings, kind, find_source(settings.model, {}))
 
@@ -199,7 +199,7 @@ def test_crowds_are_neither_learned_nor_counted(tmp_path, capsys, monkeypatch):
     names = ["cell", "ring"]
     result = Result("detection", names, image_size=[*SIZE], normalize="unit")
     network = Network(detect, {"images": (None, *SIZE, 3)}, result, None, True)
-    settings = Settings("model", path, tmp_path)
+    settings = Settings("model", path)
     kind = find_kind(settings, path)
     found = score_objects(network, settings, kind, 3, 0.5)
     assert found.figures["map"] == pytest.approx(1)

@@ -83,7 +83,7 @@ def batches(epoch):
     return shuffled_dataset(regression(), seed=5, epoch=epoch).batch(BATCH)
 
 
-def fit(folder, killed_epoch, **_):
+def fit(folder, killed_epoch):
     """What one process does; `killed_epoch` is the epoch in which it dies."""
     from keras_attn.training import BackupAndResume
     from keras_attn.training.history_file import HistoryFile
@@ -376,14 +376,10 @@ def test_when_one_process_fails_all_end(program):
 def main():
     """One of the processes of `run_both`."""
     folder, port, number, killed_epoch = sys.argv[1:]
-    processes.trains_in_processes(fit)(
-        folder=Path(folder),
-        killed_epoch=int(killed_epoch) if number == "1" else None,
-        processes=2,
-        coordinator=f"127.0.0.1:{port}",
-        process_id=int(number),
-        timeout=60,
-        batch_size=BATCH,
+    killed = int(killed_epoch) if number == "1" else None
+    options = processes.ProcessOptions(2, f"127.0.0.1:{port}", int(number), 60)
+    processes.train_in_processes(
+        lambda: fit(Path(folder), killed), options, line=[], batch_size=BATCH
     )
 
 

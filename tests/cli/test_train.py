@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_attn import training
 from keras_attn.cli.train import _summary
 from keras_attn.data import CharacterTokenizer
 from keras_attn.models.catalog import registry
@@ -54,7 +53,7 @@ def test_an_interrupted_run_is_resumed(command, corpus, tmp_path, monkeypatch):
         return 0.0
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "exact_match", interrupt_the_second)
+        patch.setattr("keras_attn.metrics.exact_match", interrupt_the_second)
         assert command("train", *options) == 130
     assert "run the same command to go on" in command.err
     assert "Pairs left out because a side is empty: 1\n" in command.out
@@ -120,8 +119,7 @@ def test_the_other_models_take_the_same_options(
     monkeypatch.setitem(registry._REGISTRY, "registered_elsewhere", entry)
     fitted, options = [], []
     monkeypatch.setattr(
-        training,
-        "fit_translator",
+        "keras_attn.translator.fit_translator",
         lambda *given, **passed: (fitted.extend(given[:1]), options.append(passed)),
     )
     validation = [

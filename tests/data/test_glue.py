@@ -8,6 +8,7 @@ import pytest
 from keras_attn.data import (
     WordPieceTokenizer,
     read_glue,
+    read_sst2,
     shuffled_dataset,
 )
 
@@ -351,3 +352,18 @@ def test_tokenizers_and_pipelines_take_the_texts(tmp_path):
         ):
             seen.append((tokenizer.decode(row[segments == 1]), int(label)))
     assert sorted(seen) == [("he moved.", 0), ("he ran far.", 1), ("he sat.", 2)]
+
+
+def test_sst2_as_lines(tmp_path):
+    path = tmp_path / "stsa.binary.dev"
+    path.write_text("1 a stirring , funny film\n0 no , no\n", encoding="utf-8")
+    assert read_sst2(tmp_path, "dev") == (
+        ["a stirring , funny film", "no , no"],
+        [1, 0],
+    )
+    for line in ("2 a film", "1", "a film"):
+        path.write_text(f"1 good\n{line}\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=r"0 or 1.*stsa\.binary\.dev, line 2"):
+            read_sst2(tmp_path, "dev")
+    with pytest.raises(FileNotFoundError):
+        read_sst2(tmp_path, "train")

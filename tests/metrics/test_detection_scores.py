@@ -15,7 +15,11 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from keras_attn.metrics import DetectionScoreLogger, DetectionScores
+from keras_attn.metrics import (
+    DetectionScoreLogger,
+    DetectionScores,
+    count_detection_errors,
+)
 from keras_attn.ops.boxes import convert_boxes
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
@@ -319,3 +323,20 @@ def test_without_pycocotools(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r'pip install "keras-attn\[eval\]"'):
         DetectionScores()
+
+
+def test_errors_are_counted():
+    boxes = np.array([[[0, 0, 9, 9], [20, 0, 29, 9], [40, 0, 49, 9]]], "float32")
+    truth = {"boxes": boxes, "classes": np.array([[0, 1, -1]])}
+    found = {
+        "boxes": boxes[:, [0, 0, 1, 2]],
+        # Found; found twice; of the wrong class; not certain enough.
+        "classes": np.array([[0, 0, 0, 1]]),
+        "scores": np.array([[0.9, 0.8, 0.7, 0.1]], "float32"),
+    }
+    errors = count_detection_errors(truth, found, 2)
+    assert errors.tolist() == [[[1, 0, 2], [1, 1, 0]]]
+    errors = count_detection_errors(truth, found, 2, min_score=0.05)
+    assert errors.tolist() == [[[1, 0, 2], [1, 1, 1]]]
+    with pytest.raises(ValueError, match="`num_classes` must be.*num_classes=0"):
+        count_detection_errors(truth, found, 0)

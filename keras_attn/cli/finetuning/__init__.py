@@ -2,7 +2,7 @@
 
 | file             | content                                                         |
 |------------------|-----------------------------------------------------------------|
-| `settings.py`    | what the command line says                                      |
+| `settings.py`    | the options                                                     |
 | `kinds.py`       | which task it is, from the data's columns or folders            |
 | `source.py`      | MODEL: loading it with the head that the task needs             |
 | `job.py`         | what every task has: data, head, loss, figures                  |
@@ -11,7 +11,10 @@
 | `pictures.py`    | a folder of images per class                                    |
 | `pixels.py`      | images and masks                                                |
 | `objects.py`     | images and boxes                                                |
-| `run.py`         | one run: what it costs, training, resuming, saving              |
+| `run.py`         | one run, in order                                               |
+| `folder.py`      | its folder: whether it is new, complete, or goes on             |
+| `cost.py`        | what it costs                                                   |
+| `training.py`    | training, resuming, saving                                      |
 | `adaptation.py`  | LoRA, quantization                                              |
 | `result.py`      | `finetuned.json`: what `keras-attn predict` has to know         |
 | `card.py`        | the model card                                                  |

@@ -6,37 +6,15 @@ from typing import Any
 import keras
 
 from keras_attn.cli.finetuning.settings import Settings
-from keras_attn.layers.adaptation.lora import LoRAReport, enable_lora, kernel_parts
+from keras_attn.cli.terminal import working
+from keras_attn.layers.adaptation.lora import enable_lora, kernel_parts
 from keras_attn.models import save_lora
 from keras_attn.models.checkpoints.saving import can_be_saved
 
 _USUAL = ("query", "value")
 
 
-def check_adaptation(settings: Settings) -> None:
-    """Raises for options that make no sense together.
-
-    Raises:
-        ValueError: If there are targets without a rank, or integers that would have to
-            train.
-    """
-    if settings.lora_targets is not None and settings.lora is None:
-        raise ValueError(
-            "--lora-targets needs --lora RANK. "
-            f"Received: --lora-targets {settings.lora_targets!r}"
-        )
-    if settings.save_adapters and settings.lora is None:
-        raise ValueError(
-            "--save-adapters needs --lora RANK. Received: --save-adapters alone"
-        )
-    if settings.quantize is not None and settings.lora is None:
-        raise ValueError(
-            "--quantize needs --lora RANK: kernels of integers do not train, low-rank "
-            f"updates of them do. Received: --quantize {settings.quantize}"
-        )
-
-
-def check_saving(model: Any) -> None:
+def _check_saving(model: Any) -> None:
     """Raises if the updates of a model cannot be saved alone, before they are trained.
 
     Raises:
@@ -81,17 +59,33 @@ def check_quantizable(model: Any, mode: str) -> None:
         )
 
 
-def adapt(model: Any, settings: Settings, new_layers: list[str]) -> LoRAReport:
-    """Gives a model low-rank updates; everything else but its new layers is fixed.
+def adapt(
+    model: Any, settings: Settings, new_layers: list[str], *, is_sketch: bool = False
+) -> list[str]:
+    """With `--lora`, gives a model low-rank updates, and fixes all but its new layers.
 
     Args:
         model: A model.
-        settings: The command line, with `--lora`.
+        settings: The command line.
         new_layers: Names of layers that train as a whole.
+        is_sketch: Whether it has no weights: what would become integers is only
+            checked.
+
+    Returns:
+        What was done, for the user; nothing without `--lora`.
 
     Raises:
-        ValueError: If the updates are to be saved alone, and no layout has them.
+        ValueError: If the updates are to be saved alone, and no layout has them; or the
+            kernels cannot be integers.
     """
+    if settings.lora is None:
+        return []
+    done = []
+    if settings.quantize is not None and is_sketch:
+        check_quantizable(model, settings.quantize)
+    elif settings.quantize is not None:
+        with working("Quantizing"):
+            done.append(quantize(model, settings.quantize))
     if settings.save_adapters and not can_be_saved(model):
         raise ValueError(
             "--save-adapters needs a model with a counterpart in transformers, whose "
@@ -105,10 +99,13 @@ def adapt(model: Any, settings: Settings, new_layers: list[str]) -> LoRAReport:
         names = {part.path.rsplit("/", 1)[-1] for part in kernel_parts(model)}
         if not set(_USUAL) <= names:
             targets = "all"
-    return enable_lora(
+    report = enable_lora(
         model,
-        settings.lora or 1,
+        settings.lora,
         targets=targets,
         also_train=new_layers,
         seed=settings.seed,
     )
+    if settings.save_adapters and not is_sketch:
+        _check_saving(model)
+    return [*done, str(report)]

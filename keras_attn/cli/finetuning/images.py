@@ -161,11 +161,6 @@ def augmentations(settings: Settings, task: str) -> list[Any]:
     given = settings.augmentation
     if given is None:
         return [RandomMirror()] if settings.augment else []
-    if not settings.augment:
-        raise ValueError(
-            "--augmentation and --no-augment exclude each other. "
-            f"Received: --augmentation {given} --no-augment"
-        )
     known = [name for name, (_, tasks) in _AUGMENTATIONS.items() if task in tasks]
     names = [part.strip() for part in given.split(",")]
     wrong = next((name for name in names if name not in known), None)

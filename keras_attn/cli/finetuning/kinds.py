@@ -97,11 +97,6 @@ def find_kind(settings: Settings, path: Path) -> Kind:
     """
     if settings.task is not None:
         check_choice("--task", settings.task, TASKS)
-    if settings.validation_images is not None and settings.validation is None:
-        raise ValueError(
-            "--validation-images needs --validation. Received: --validation-images "
-            f"{settings.validation_images}"
-        )
     if not path.exists():
         raise FileNotFoundError(f"There is no {path}. Received: {str(path)!r}")
     kind = _of_folder(settings, path) if path.is_dir() else _of_file(settings, path)

@@ -130,6 +130,34 @@ def way_regions(building: Building) -> list[ViewpointRegions]:
     return found
 
 
+def view_regions(
+    detected: Mapping[str, np.ndarray], angle: float
+) -> list[ViewpointRegions]:
+    """The regions that a detector found in one image from each viewpoint, to the north.
+
+    Args:
+        detected: From `detect_regions`, an image for each viewpoint.
+        angle: Width and height of the image, in radians.
+
+    Returns:
+        The real regions of each image.
+    """
+    found = []
+    for row, is_real in enumerate(detected["is_real"]):
+        boxes = detected["boxes"][row, is_real]
+        middles = (boxes[:, :2] + boxes[:, 2:]) / 2 - 0.5
+        found.append(
+            ViewpointRegions(
+                detected["features"][row, is_real],
+                boxes,
+                angle * middles[:, 0],
+                -angle * middles[:, 1],
+                detected["class_distributions"][row, is_real],
+            )
+        )
+    return found
+
+
 class _Seen(NamedTuple):
     """The regions of a viewpoint, after the first, their mean."""
 

@@ -1,5 +1,7 @@
 """Reads GLUE's tasks: sentences or pairs of sentences, with a class or a score each.
 
+And SST-2 as files of lines, with other splits than GLUE's.
+
 The files are read as GLUE publishes them: tab-separated, without quoting. By default,
 Python's `csv` would take a quotation mark for the start of a quoted field, and join the
 lines up to the next one.
@@ -19,6 +21,7 @@ from keras_attn.files.reading import (
     MIB,
     read_bytes,
     read_gzip,
+    read_text,
     shortened,
     shown,
 )
@@ -292,3 +295,36 @@ def _label(text: str, layout: GlueTask, label: str) -> float:
         f"The label in {label} must be {expected}. "
         f"Received: {layout.label[0]}={shown(text)}"
     )
+
+
+def read_sst2(folder: str | os.PathLike, split: str) -> tuple[list[str], list[int]]:
+    """Film reviews of the Stanford Sentiment Treebank, each positive or negative.
+
+    Args:
+        folder: Folder with `stsa.binary.train`, `stsa.binary.dev` and
+            `stsa.binary.test`, of lines such as "1 a stirring , funny film".
+        split: "train", "dev" or "test".
+
+    Returns:
+        The texts, and their labels: 1 = positive.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a line does not begin with 0 or 1 and a blank.
+
+    Reference:
+        Socher et al., "Recursive Deep Models for Semantic Compositionality Over a
+        Sentiment Treebank", 2013; the two classes of Kim 2014, arXiv:1408.5882.
+    """
+    path = Path(folder, f"stsa.binary.{split}")
+    texts, labels = [], []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        label, blank, text = line.partition(" ")
+        if label not in ("0", "1") or not blank:
+            raise ValueError(
+                "A line must be 0 or 1, a blank and a text. Received: "
+                f"{shown(line)} in {path.name}, line {number}"
+            )
+        texts.append(text)
+        labels.append(int(label))
+    return texts, labels

