@@ -109,7 +109,7 @@ test-wheel: $(VENV)/.test  ## build the wheel, look inside, use it from elsewher
 
 # The next Keras and TensorFlow, as far as their makers publish them, in an environment
 # of their own: `keras-nightly` is the module `keras`, so ours is installed without what
-# it requires. docs/design.md says what is known to differ.
+# it requires. docs/design/tests.md says what is known to differ.
 NEXT := .venv-next
 NEXT_TESTS ?= tests/test_private_names.py tests/test_api.py tests/kernels tests/layers \
 	tests/models/test_contract.py tests/models/test_contract_numbers.py
