@@ -178,7 +178,7 @@ CASES = {
             causal_over="query",
         ),
         "cross": Case(
-            _mha(value_dim=VALUE_DIM, output_dim=UNITS, bias_initializer="ones"),
+            _mha(value_dim=VALUE_DIM, output_shape=UNITS, bias_initializer="ones"),
             {"query": QUERY, "value": VALUE, "key": KEY, "padding_mask": (B, S)},
             SCORES,
             padding={"padding_mask": ("value", "key")},

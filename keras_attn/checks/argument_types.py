@@ -21,6 +21,10 @@ Activation = str | Callable[..., Any]
 # `keras.Initializer`, or any other function of a shape and a dtype.
 Initializer = str | dict[str, Any] | Callable[..., Any]
 
+# What `keras.regularizers.get` and `keras.constraints.get` take.
+Regularizer = str | dict[str, Any] | Callable[..., Any] | None
+Constraint = str | dict[str, Any] | Callable[..., Any] | None
+
 
 @dataclass(frozen=True, repr=False)
 class AtLeast:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections.abc import Mapping
 
 import keras
 
@@ -20,14 +21,18 @@ class BaseLayer(Quantizable, RestoresAdapters):
     out, and a loaded layer gets its default.
     """
 
+    # Argument to attribute, where Keras has another use for the name.
+    argument_attributes: Mapping[str, str] = {}
+
     def get_config(self):
         """The constructor arguments, serializable as JSON."""
         config = super().get_config()
         arguments = _arguments(type(self))  # pyright: ignore[reportArgumentType]
+        attributes = {x: self.argument_attributes.get(x, x) for x in arguments}
         own = {
-            name: _serialized(getattr(self, name))
-            for name in arguments
-            if name not in config and hasattr(self, name)
+            name: _serialized(getattr(self, attribute))
+            for name, attribute in attributes.items()
+            if name not in config and hasattr(self, attribute)
         }
         return config | own
 

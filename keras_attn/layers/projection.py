@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.argument_types import Constraint, Initializer, Regularizer
 from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.base import BaseLayer
@@ -58,10 +58,10 @@ class Projection(KernelLayer, BaseLayer):
         use_bias: bool = True,
         kernel_initializer: Initializer = "glorot_uniform",
         bias_initializer: Initializer = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        bias_constraint: Any = None,
+        kernel_regularizer: Regularizer = None,
+        bias_regularizer: Regularizer = None,
+        kernel_constraint: Constraint = None,
+        bias_constraint: Constraint = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -108,7 +108,7 @@ class Projection(KernelLayer, BaseLayer):
             )
 
     def call(self, inputs):
-        return self.project(inputs)
+        return project(inputs, self.kernel, self.bias)
 
     def project(self, inputs):
         """`x W + b`.
@@ -119,7 +119,13 @@ class Projection(KernelLayer, BaseLayer):
         Returns:
             (..., E).
         """
-        return project(inputs, self.kernel, self.bias)
+        outputs = project(inputs, self.kernel, self.bias)
+        if self.activity_regularizer is not None:
+            # As Keras does in a call of the layer.
+            loss = self.activity_regularizer(outputs)
+            batch = ops.cast(ops.shape(outputs)[0], loss.dtype)
+            self.add_loss(ops.divide_no_nan(loss, batch))
+        return outputs
 
     def project_back(self, outputs):
         """`y Wᵀ`.
@@ -198,7 +204,8 @@ class Projection(KernelLayer, BaseLayer):
             or if the kernel is not a variable (low-rank updates, integers).
         """
         distribution = keras.distribution.distribution()
-        if distribution is None or not isinstance(self.kernel, keras.Variable):
+        is_plain = isinstance(self.kernel, keras.Variable)
+        if distribution is None or not is_plain or self.activity_regularizer:
             return
         distribute_tensor = keras.distribution.distribute_tensor
         path = self.kernel.path

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_attn.ops.masks import causal_mask
+from keras_attn.ops.masks import causal_mask, sliding_window_mask
 
 
 class CachedKeysAndValues(NamedTuple):
@@ -43,10 +43,24 @@ class CachedKeysAndValues(NamedTuple):
         Args:
             query_length: T.
         """
+        return causal_mask(query_length, self._key_length(), self.offset)
+
+    def window_mask(self, query_length, window):
+        """Mask of the keys near each query, (T, S): `sliding_window_mask`.
+
+        Args:
+            query_length: T.
+            window: Number of keys on either side, the query's own included.
+        """
+        return sliding_window_mask(
+            query_length, self._key_length(), window, self.offset
+        )
+
+    def _key_length(self):
         key_length = ops.shape(self.keys)[2]
         if self.earlier is not None:
             key_length = ops.shape(self.earlier[0])[2] + key_length
-        return causal_mask(query_length, key_length, self.offset)
+        return key_length
 
 
 def with_cache(keys, values, cache, cache_index, dtype) -> CachedKeysAndValues:

@@ -23,6 +23,28 @@ def causal_mask(query_length, key_length, offset=0):
     return ops.less_equal(key_position, last_visible)
 
 
+def sliding_window_mask(query_length, key_length, window, offset=0):
+    """Query t attends to the keys less than `window` positions before or after it.
+
+    Args:
+        query_length: T.
+        key_length: S.
+        window: Number of keys on either side, the query's own included.
+        offset: Position of the first query among the keys.
+
+    Returns:
+        Boolean mask, (T, S).
+
+    Reference:
+        Beltagy et al. 2020, "Longformer", section 3.1 (arXiv:2004.05150).
+    """
+    query_position = ops.expand_dims(ops.arange(query_length, dtype="int32"), 1)
+    query_position = ops.add(query_position, ops.cast(offset, "int32"))
+    key_position = ops.expand_dims(ops.arange(key_length, dtype="int32"), 0)
+    distance = ops.absolute(ops.subtract(query_position, key_position))
+    return ops.less(distance, window)
+
+
 def banded_mask(query_positions, key_positions, window):
     """A query attends to the last `window` keys up to its own position.
 

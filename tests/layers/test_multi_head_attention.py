@@ -43,7 +43,7 @@ def test_computes_the_papers_equations(kind, value_dim, groups, use_bias):
         value_dim=value_dim,
         num_key_value_heads=groups,
         use_bias=use_bias,
-        output_dim=None if kind == "self" else OUTPUT_DIM,
+        output_shape=None if kind == "self" else OUTPUT_DIM,
     )
     query, value = normal(B, T, D), normal(B, S, E, seed=1)
     key = normal(B, S, F, seed=2)
@@ -189,7 +189,7 @@ def keras_twin(layer, *call, **options):
         layer.key_dim,
         value_dim=layer.value_dim,
         use_bias=layer.use_bias,
-        output_shape=layer.output_dim,
+        output_shape=layer._output_shape,
         **options,
     )
     query, value, key = call
@@ -221,7 +221,7 @@ def test_agrees_with_keras_in_outputs_scores_and_gradients(kind, masked):
         KEY_DIM,
         # On JAX, Keras 3.15 does not support another `value_dim`.
         value_dim=KEY_DIM if keras.config.backend() == "jax" else VALUE_DIM,
-        output_dim=None if is_self else OUTPUT_DIM,
+        output_shape=None if is_self else OUTPUT_DIM,
     )
     call = {"query": query} if is_self else {"query": query, "value": value, "key": key}
     built_on(layer, *call.values())
@@ -444,7 +444,10 @@ def test_dropout_applies_in_training_only_and_not_to_the_scores():
         ({"num_heads": 0}, "`num_heads` must be a positive integer.*num_heads=0"),
         ({"key_dim": -1}, "`key_dim` must be a positive integer.*key_dim=-1"),
         ({"value_dim": 0}, "`value_dim` must be a positive integer.*value_dim=0"),
-        ({"output_dim": 0}, "`output_dim` must be a positive integer.*output_dim=0"),
+        (
+            {"output_shape": 0},
+            "`output_shape` must be a positive integer.*output_shape=0",
+        ),
         (
             {"num_key_value_heads": 0},
             "`num_key_value_heads` must be a positive.*num_key_value_heads=0",

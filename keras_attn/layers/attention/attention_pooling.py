@@ -88,7 +88,7 @@ class AttentionPooling(BaseLayer):
             MultiHeadAttention(
                 self.num_heads,
                 head_size(width, self.num_heads, None),
-                output_dim=self.output_dim,
+                output_shape=self.output_dim,
                 kernel_initializer=fork(self.kernel_initializer, "attention"),
                 dtype=self.dtype_policy,
                 name="attention",

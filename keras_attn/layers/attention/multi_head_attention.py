@@ -4,18 +4,25 @@ Legend: B batch, T query length, S key length, N heads, G key/value heads,
 H key size of a head, V value size of a head, D width.
 """
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import keras
 from keras import ops
 
-from keras_attn.checks.argument_types import Initializer
-from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
+from keras_attn.checks.argument_types import Constraint, Initializer, Regularizer
+from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.layers import recorder
-from keras_attn.layers.attention.attention_checks import (
-    check_attention_mask,
-    check_cache,
-    check_padding_mask,
+from keras_attn.layers.attention.folded_axes import FoldedAxes, as_axes
+from keras_attn.layers.attention.from_keras import from_keras
+from keras_attn.layers.attention.multi_head_checks import (
+    check_call,
+    check_groups,
+    check_masks,
+    check_no_flash_attention,
+    check_only_mask,
+    check_output_shape,
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import dropout_function, dropout_of
@@ -85,32 +92,51 @@ class MultiHeadAttention(BaseLayer):
     product is faster than three. With a value it is cross-attention, with separate
     kernels.
 
+    It takes all that `keras.layers.MultiHeadAttention` takes, and `from_keras` its
+    weights. What it does not need is `flash_attention`: attention that needs little
+    memory is chosen by the lengths and the device.
+
     Args:
         num_heads: N.
         key_dim: H, the size of each head's queries and keys.
         value_dim: V, the size of each head's values. Default: `key_dim`.
-        num_key_value_heads: G; each is shared by N/G consecutive query heads. 1 is
-            multi-query attention. Default: `num_heads`.
-        output_dim: Width of the output. Default: the width of the query.
+        dropout: Probability in [0, 1) of dropping an attention probability.
         use_bias: Whether the projections have biases.
         qkv_bias: Whether the projections of queries, keys and values have biases.
             Default: `use_bias`.
-        dropout: Probability in [0, 1) of dropping an attention probability.
+        output_shape: Width of the output, or the sizes of several last axes. Default:
+            the width of the query.
+        attention_axes: Axes that are attended over, one or several, of inputs with
+            more than 3 axes; the others count as batch. Default: all but the first and
+            the last.
+        num_key_value_heads: G; each is shared by N/G consecutive query heads. 1 is
+            multi-query attention. Default: `num_heads`.
+        sliding_window: Number of keys on either side of a query, its own included, that
+            the query attends to. Default: all.
+        use_gate: Whether the heads are multiplied by `sigmoid(W^G q + b)`, a number for
+            each of their outputs (Qiu et al. 2025, arXiv:2505.06708).
+        flash_attention: None or False.
         kernel_initializer: For each of the projection kernels.
         output_initializer: For the kernel of the output projection. Default:
             `kernel_initializer`.
         bias_initializer: For the biases.
+        kernel_regularizer: For each of the projection kernels.
+        bias_regularizer: For each of the biases.
+        activity_regularizer: For the outputs of each projection.
+        kernel_constraint: For each of the projection kernels.
+        bias_constraint: For each of the biases.
         seed: Seed of the dropout.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
-        query: (B, T, Dq).
+        query: (B, T, Dq); or with more axes, see `attention_axes`.
         value: (B, S, Dv). None = self-attention.
         key: (B, S, Dk). Default: `value`.
-        padding_mask: (B, S), True = a real key.
         attention_mask: (T, S), (B, T, S) or (B, N, T, S), True = attend.
-        attention_bias: Added to the scores, (B, N, T, S) or 1 along any axis.
+        return_attention_scores: Whether to return the probabilities.
         use_causal_mask: Whether query t attends to the keys 0 … t only.
+        padding_mask: (B, S), True = a real key.
+        attention_bias: Added to the scores, (B, N, T, S) or 1 along any axis.
         cache: Keys and values of earlier calls, a pair of (B, G, L, H) and
             (B, G, L, V). Self-attention attends to them and to the keys of this call,
             which follow them in the masks and the probabilities: S = L + T.
@@ -124,22 +150,22 @@ class MultiHeadAttention(BaseLayer):
             `decoding.loop` writes the cache, at the slot that the state `cache_index`
             names.
         return_cache: Whether to return the keys and values.
-        return_attention_scores: Whether to return the probabilities.
 
     Returns:
-        The output, (B, T, output_dim). With `return_attention_scores` also the
+        The output, (B, T, output_shape). With `return_attention_scores` also the
         probabilities, (B, N, T, S). With `cache` or `return_cache` also a pair of keys
         and values: the ones of this call; with `cache_index` the copy of the cache that
         they were written into; in cross-attention all that were attended to.
 
     Raises:
-        ValueError: If an input does not have 3 axes, a mask has the wrong shape,
-            `num_heads` is not a multiple of `num_key_value_heads`, or mutually
-            exclusive arguments are given.
+        ValueError: If an input has fewer than 3 axes, or more with an argument that
+            Keras' layer does not have; a mask has the wrong shape; `num_heads` is not a
+            multiple of `num_key_value_heads`; or mutually exclusive arguments are
+            given.
 
     Masking:
-        The Keras mask of the value (in self-attention, of the query) is used as a
-        `padding_mask`. A query whose keys are all masked gets heads of zeros.
+        The Keras masks of the value and the key (in self-attention, of the query) are
+        used as a `padding_mask`. A query whose keys are all masked gets heads of zeros.
 
     Example:
         ```python
@@ -156,46 +182,64 @@ class MultiHeadAttention(BaseLayer):
         self,
         num_heads: int,
         key_dim: int,
-        *,
         value_dim: int | None = None,
-        num_key_value_heads: int | None = None,
-        output_dim: int | None = None,
+        *,
+        dropout: float = 0.0,
         use_bias: bool = True,
         qkv_bias: bool | None = None,
-        dropout: float = 0.0,
+        output_shape: int | Sequence[int] | None = None,
+        attention_axes: int | Sequence[int] | None = None,
+        num_key_value_heads: int | None = None,
+        sliding_window: int | None = None,
+        use_gate: bool = False,
+        flash_attention: Literal[False] | None = None,
         kernel_initializer: Initializer = "glorot_uniform",
         output_initializer: Initializer | None = None,
         bias_initializer: Initializer = "zeros",
+        kernel_regularizer: Regularizer = None,
+        bias_regularizer: Regularizer = None,
+        activity_regularizer: Regularizer = None,
+        kernel_constraint: Constraint = None,
+        bias_constraint: Constraint = None,
         seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
+        check_no_flash_attention(flash_attention)
         self.num_heads = check_positive("num_heads", num_heads)
         self.key_dim = check_positive("key_dim", key_dim)
         self.value_dim = check_positive(
             "value_dim", key_dim if value_dim is None else value_dim
         )
-        self.num_key_value_heads = check_positive(
-            "num_key_value_heads",
-            num_heads if num_key_value_heads is None else num_key_value_heads,
-        )
-        if self.num_heads % self.num_key_value_heads:
-            raise ValueError(
-                "`num_heads` must be a multiple of `num_key_value_heads`. Received: "
-                f"num_heads={num_heads}, num_key_value_heads={num_key_value_heads}"
-            )
-        if output_dim is not None:
-            check_positive("output_dim", output_dim)
-        self.output_dim = output_dim
+        groups = num_heads if num_key_value_heads is None else num_key_value_heads
+        self.num_key_value_heads = check_groups(num_heads, groups)
+        self.dropout = check_fraction("dropout", dropout)
         self.use_bias = use_bias
         self.qkv_bias = qkv_bias
-        self.dropout = check_fraction("dropout", dropout)
+        self._output_shape = check_output_shape(output_shape)
+        self.attention_axes = as_axes(attention_axes)
+        if sliding_window is not None:
+            check_positive("sliding_window", sliding_window)
+        self.sliding_window = sliding_window
+        self.use_gate = use_gate
+        self.flash_attention = flash_attention
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        # Not Keras' `activity_regularizer`, which is of the output alone.
+        self._activity_regularizer = keras.regularizers.get(activity_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
         self.seed = seed
         self._dropout = dropout_of(self) if dropout else None
+
+    argument_attributes = {
+        "output_shape": "_output_shape",
+        "activity_regularizer": "_activity_regularizer",
+    }
 
     @property
     def projection_dims(self):
@@ -209,28 +253,43 @@ class MultiHeadAttention(BaseLayer):
     def build(self, query_shape, value_shape=None, key_shape=None):
         self.is_self_attention = value_shape is None
         q_dim, k_dim, v_dim = self.projection_dims
-        options = {
-            "use_bias": self.use_bias if self.qkv_bias is None else self.qkv_bias,
-            "kernel_initializer": self.kernel_initializer,
-            "bias_initializer": self.bias_initializer,
-        }
+        heads_dim = self.num_heads * self.value_dim
+        qkv_bias = self.use_bias if self.qkv_bias is None else self.qkv_bias
         if value_shape is None:
             parts = {"query": q_dim, "key": k_dim, "value": v_dim}
-            self.query_key_value = add_projection(
-                self, "query_key_value", query_shape, parts, **options
+            self.query_key_value = self._projection(
+                "query_key_value", query_shape, parts, qkv_bias
             )
         else:
             key_shape = value_shape if key_shape is None else key_shape
-            self.query = add_projection(self, "query", query_shape, q_dim, **options)
-            self.key = add_projection(self, "key", key_shape, k_dim, **options)
-            self.value = add_projection(self, "value", value_shape, v_dim, **options)
-        options |= {"use_bias": self.use_bias}
-        if self.output_initializer is not None:
-            options["kernel_initializer"] = self.output_initializer
-        heads_shape = (self.num_heads * self.value_dim,)
-        output_dim = self.output_dim or query_shape[-1]
-        self.output_projection = add_projection(
-            self, "output", heads_shape, output_dim, **options
+            self.query = self._projection("query", query_shape, q_dim, qkv_bias)
+            self.key = self._projection("key", key_shape, k_dim, qkv_bias)
+            self.value = self._projection("value", value_shape, v_dim, qkv_bias)
+        if self.use_gate:
+            self.gate = self._projection("gate", query_shape, heads_dim, qkv_bias)
+        self.output_projection = self._projection(
+            "output",
+            (heads_dim,),
+            math.prod(self._output_shape or query_shape[-1:]),
+            self.use_bias,
+            kernel_initializer=self.output_initializer or self.kernel_initializer,
+        )
+
+    def _projection(self, name, inputs_shape, parts, use_bias, **options):
+        options = {"kernel_initializer": self.kernel_initializer, **options}
+        return add_projection(
+            self,
+            name,
+            inputs_shape,
+            parts,
+            use_bias=use_bias,
+            bias_initializer=self.bias_initializer,
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            activity_regularizer=self._activity_regularizer,
+            kernel_constraint=self.kernel_constraint,
+            bias_constraint=self.bias_constraint,
+            **options,
         )
 
     def call(
@@ -238,61 +297,125 @@ class MultiHeadAttention(BaseLayer):
         query,
         value=None,
         key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
         *,
         padding_mask=None,
-        attention_mask=None,
         attention_bias=None,
-        use_causal_mask=False,
         cache=None,
         cache_index=None,
         return_cache=False,
-        return_attention_scores=False,
-        training=None,
         mask=None,
-        query_mask=None,
-        value_mask=None,
     ):
-        self._check_call(query, value, key, cache, cache_index)
+        if value is None:
+            # If a call has a single tensor, Keras names its mask `mask`; if it has
+            # several, Keras names each mask `<argument>_mask`.
+            keras_mask = query_mask if mask is None else mask
+        else:
+            keras_mask = both_masks(value_mask, key_mask)
+        options = {
+            "attention_mask": attention_mask,
+            "return_weights": return_attention_scores or recorder.is_recording(),
+            "training": training,
+            "use_causal_mask": use_causal_mask,
+        }
+        if len(query.shape) > 3:
+            check_only_mask(padding_mask, attention_bias, cache, return_cache)
+            attended = self._attend_over_axes(query, value, key, **options)
+        else:
+            attended = self._attend(
+                query,
+                value,
+                key,
+                padding_mask=padding_mask,
+                # Keras masks do not cover cached keys.
+                keras_mask=keras_mask if cache is None else None,
+                attention_bias=attention_bias,
+                cache=cache,
+                cache_index=cache_index,
+                **options,
+            )
+        if attended.scores is not None:
+            recorder.record(self, attended.scores)
+        return attended.asked_for(
+            scores=return_attention_scores, cache=return_cache or cache is not None
+        )
+
+    def _attend(
+        self,
+        query,
+        value,
+        key,
+        *,
+        attention_mask,
+        return_weights,
+        training,
+        use_causal_mask,
+        padding_mask=None,
+        keras_mask=None,
+        attention_bias=None,
+        cache=None,
+        cache_index=None,
+    ) -> Attended:
+        """Projects, attends and projects inputs of 3 axes."""
+        check_call(self, query, value, key, cache, cache_index)
         queries, keys, values = self._project_inputs(query, value, key)
         # Without a cache: the call's own keys and values. With a cache: the cache, as
         # `earlier`, and the call's own; or with a `cache_index` the cache after the
         # write.
         attended_to = with_cache(keys, values, cache, cache_index, self.compute_dtype)
-        key_length = attended_to.static_length
-        self._check_masks(
-            query, key_length, padding_mask, attention_mask, attention_bias
+        check_masks(
+            self, query, attended_to, padding_mask, attention_mask, attention_bias
         )
-        if cache is None:  # Keras masks do not cover cached keys.
-            # If a call has a single tensor, Keras names its mask `mask`; if it has
-            # several, Keras names each mask `<argument>_mask`.
-            own_mask = query_mask if mask is None else mask
-            keras_mask = own_mask if value is None else value_mask
-            padding_mask = both_masks(padding_mask, keras_mask)
-        causal = None
-        # Queries of a cache do not begin with its first key.
-        is_causal = use_causal_mask and cache is None
+        length = ops.shape(query)[1]
+        causal = near = None
         if use_causal_mask and cache is not None:
-            causal = attended_to.causal_mask(ops.shape(query)[1])
+            # Queries of a cache do not begin with its first key.
+            causal = attended_to.causal_mask(length)
+        if self.sliding_window is not None:
+            near = attended_to.window_mask(length, self.sliding_window)
         heads, weights = scaled_dot_product_attention(
             queries,
             attended_to.keys,
             attended_to.values,
             cache=attended_to.earlier,
-            mask=merge_masks(attention_mask=attention_mask, causal=causal),
-            padding_mask=padding_mask,
-            is_causal=is_causal,
+            mask=merge_masks(
+                attention_mask=attention_mask, causal=both_masks(causal, near)
+            ),
+            padding_mask=both_masks(padding_mask, keras_mask),
+            is_causal=use_causal_mask and cache is None,
             bias=attention_bias,
             dropout=dropout_function(self._dropout, training),
-            return_weights=return_attention_scores or recorder.is_recording(),
+            return_weights=return_weights,
         )
-        if weights is not None:
-            recorder.record(self, weights)
+        if self.use_gate:
+            (gate,) = self.gate.heads(query, (self.num_heads,))
+            heads = ops.multiply(heads, ops.sigmoid(gate))
         output = self.output_projection.merge_heads(heads)
+        if self._output_shape and len(self._output_shape) > 1:
+            output = ops.reshape(output, (*ops.shape(output)[:2], *self._output_shape))
         # `updated`: the copy of the cache after a write, the cache in cross-attention
         # to it, otherwise only the call's own keys and values.
-        return Attended(output, weights, attended_to.updated).asked_for(
-            scores=return_attention_scores, cache=return_cache or cache is not None
+        return Attended(output, weights, attended_to.updated)
+
+    def _attend_over_axes(self, query, value, key, attention_mask, **options):
+        """As `_attend`, over some axes of inputs with any number of them."""
+        axes = self.attention_axes or range(1, len(query.shape) - 1)
+        folded = FoldedAxes(query, query if value is None else value, axes)
+        if attention_mask is not None:
+            attention_mask = folded.fold_mask(attention_mask)
+        inputs = [None if x is None else folded.fold(x) for x in (query, value, key)]
+        output, scores, _ = self._attend(
+            *inputs, attention_mask=attention_mask, **options
         )
+        if scores is not None:
+            scores = folded.unfold_scores(scores)
+        return Attended(folded.unfold(output), scores)
 
     def _project_inputs(self, query, value, key):
         """Queries (B, N, T, H), keys (B, G, S, H) and values (B, G, S, V).
@@ -309,41 +432,27 @@ class MultiHeadAttention(BaseLayer):
         (values,) = self.value.heads(value, (groups,))
         return queries, keys, values
 
-    def _check_call(self, query, value, key, cache, cache_index):
-        check_rank("query", query, 3, "(batch, query length, width)")
-        for name, tensor in (("value", value), ("key", key)):
-            if tensor is not None:
-                check_rank(name, tensor, 3, "(batch, key length, width)")
-        if key is not None and value is None:
-            raise ValueError("`key` needs a `value`. Received: value=None")
-        if cache_index is not None and cache is None:
-            raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
-        is_cache_the_value = (
-            not self.is_self_attention and cache is not None and cache_index is None
-        )
-        if self.is_self_attention == (value is not None or is_cache_the_value):
-            kind, first_call = "cross-attention", "a `value`"
-            if self.is_self_attention:
-                kind, first_call = "self-attention", "no `value`"
-            raise ValueError(
-                f"This layer was built for {kind}: its first call had {first_call}. "
-                "Call it the same way again, or create a second layer. Received: "
-                f"value={'None' if value is None else tuple(value.shape)}"
-            )
-        if is_cache_the_value and value is not None:
-            raise ValueError(
-                "A `cache` without a `cache_index` replaces `value`; pass one of them. "
-                f"Received: value={tuple(value.shape)}"
-            )
-        if cache is not None:
-            sizes = (self.key_dim, self.value_dim)
-            check_cache(cache, query.shape[0], self.num_key_value_heads, sizes)
+    @classmethod
+    def from_keras(
+        cls,
+        layer: keras.layers.MultiHeadAttention,
+        *,
+        self_attention: bool = False,
+        **kwargs,
+    ) -> "MultiHeadAttention":
+        """A layer with the configuration and the weights of one of Keras.
 
-    def _check_masks(
-        self, query, key_length, padding_mask, attention_mask, attention_bias
-    ):
-        batch, query_length, _ = query.shape
-        scores_shape = (batch, self.num_heads, query_length, key_length)
-        check_padding_mask("padding_mask", padding_mask, batch, key_length)
-        check_attention_mask("attention_mask", attention_mask, scores_shape)
-        check_attention_mask("attention_bias", attention_bias, scores_shape, ranks=(4,))
+        Args:
+            layer: The layer of Keras, which is built.
+            self_attention: Whether the new layer is called with a query alone, of which
+                Keras' layer is given each input. Its three kernels are then one.
+            **kwargs: Arguments that are to differ, such as `name`.
+
+        Returns:
+            A built layer; without `self_attention` it is called as Keras' is.
+
+        Raises:
+            ValueError: If the layer is not built, or has inputs of different widths
+                though `self_attention` is given.
+        """
+        return from_keras(cls, layer, self_attention, kwargs)

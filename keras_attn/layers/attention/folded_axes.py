@@ -1,0 +1,103 @@
+"""Attention over chosen axes of inputs with more than three.
+
+Legend: B batch, F axes that are not attended over, T… and S… axes of queries and keys
+that are, N heads, D width.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from keras import ops
+
+
+class FoldedAxes:
+    """Folds inputs into sequences, and results back.
+
+    Axes that are not attended over count as batch, and those that are become one
+    sequence, so that (B, F…, T…, D) is (B·F, T, D).
+
+    Args:
+        query: The query, (B, …, D).
+        value: The value, (B, …, D).
+        axes: The axes that are attended over, from 1 to the one before the last, in
+            order.
+    """
+
+    def __init__(self, query, value, axes: Sequence[int]):
+        inner = range(1, len(query.shape) - 1)
+        self.axes = [axis % len(query.shape) for axis in axes]
+        self.free = [axis for axis in inner if axis not in self.axes]
+        self.order = [0, *self.free, *self.axes, len(query.shape) - 1]
+        shape = ops.shape(query)
+        self.batch = [shape[0], *(shape[axis] for axis in self.free)]
+        self.queries = [shape[axis] for axis in self.axes]
+        self.keys = [ops.shape(value)[axis] for axis in self.axes]
+
+    def fold(self, inputs):
+        """(B, …, D) -> (B·F, T, D)."""
+        inputs = ops.transpose(inputs, self.order)
+        length = _product([ops.shape(inputs)[-2 - i] for i in range(len(self.axes))])
+        return ops.reshape(inputs, (-1, length, ops.shape(inputs)[-1]))
+
+    def unfold(self, outputs):
+        """(B·F, T, D) -> (B, …, D); D may be several axes."""
+        last = outputs.shape[2:]
+        outputs = ops.reshape(outputs, (*self.batch, *self.queries, *last))
+        order = [*self.order[:-1], *range(len(self.order) - 1, len(outputs.shape))]
+        inverse = sorted(range(len(order)), key=order.__getitem__)
+        return ops.transpose(outputs, inverse)
+
+    def unfold_scores(self, scores):
+        """(B·F, N, T, S) -> (B, F…, N, T…, S…)."""
+        heads = scores.shape[1]
+        return ops.reshape(scores, (*self.batch, heads, *self.queries, *self.keys))
+
+    def fold_mask(self, mask):
+        """A mask that broadcasts to (B, F…, N, T…, S…) -> (B·F, N or 1, T, S).
+
+        As in Keras, axes that are missing are before those of queries and keys.
+        """
+        pairs = len(self.queries) + len(self.keys)
+        rank = len(self.batch) + 1 + pairs
+        while len(mask.shape) < rank:
+            mask = ops.expand_dims(mask, max(len(mask.shape) - pairs, 0))
+        heads = mask.shape[len(self.batch)]
+        shape = (*self.batch, heads, *self.queries, *self.keys)
+        lengths = (_product(self.queries), _product(self.keys))
+        return ops.reshape(ops.broadcast_to(mask, shape), (-1, heads, *lengths))
+
+
+def as_axes(axes: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """The argument `attention_axes` as a tuple, or None.
+
+    Args:
+        axes: One axis, or several.
+
+    Raises:
+        ValueError: If it is something else, or has no axis.
+    """
+    if axes is None:
+        return None
+    found = (axes,) if isinstance(axes, int) else axes
+    if (
+        isinstance(found, str)
+        or not isinstance(found, Sequence)
+        or not found
+        or not all(isinstance(axis, int) and axis for axis in found)
+    ):
+        raise ValueError(
+            "`attention_axes` must be an axis after the first one, or several. "
+            f"Received: attention_axes={axes!r}"
+        )
+    return tuple(found)
+
+
+def _product(sizes: Sequence[Any]):
+    """The product of sizes, of which some may be tensors."""
+    if all(isinstance(size, int) for size in sizes):
+        return math.prod(sizes)
+    product = sizes[0]
+    for size in sizes[1:]:
+        product = product * size
+    return product

@@ -1,0 +1,130 @@
+"""Checks of the arguments and the calls of `MultiHeadAttention`.
+
+Legend: B batch, T query length, S key length, N heads, G key/value heads.
+"""
+
+from collections.abc import Sequence
+
+from keras_attn.checks.arguments import check_positive, check_rank
+from keras_attn.layers.attention.attention_checks import (
+    check_attention_mask,
+    check_cache,
+    check_padding_mask,
+)
+
+
+def check_groups(num_heads: int, groups: int) -> int:
+    """Returns G; raises unless N is a multiple of it."""
+    if num_heads % check_positive("num_key_value_heads", groups):
+        raise ValueError(
+            "`num_heads` must be a multiple of `num_key_value_heads`. Received: "
+            f"num_heads={num_heads}, num_key_value_heads={groups}"
+        )
+    return groups
+
+
+def check_output_shape(
+    output_shape: int | Sequence[int] | None,
+) -> tuple[int, ...] | None:
+    """Returns the sizes of the last axes as a tuple, or None."""
+    if output_shape is None:
+        return None
+    sizes = output_shape if isinstance(output_shape, Sequence) else (output_shape,)
+    for size in sizes or (0,):
+        check_positive("output_shape", size)
+    return tuple(sizes)
+
+
+def check_no_flash_attention(flash_attention) -> None:
+    """Raises if `flash_attention` is asked for, which is no option here."""
+    if flash_attention:
+        raise ValueError(
+            "`flash_attention` must be None: this layer itself picks attention that "
+            "needs little memory, by the lengths and the device, also with dropout. "
+            "Call it without `return_attention_scores`. "
+            f"Received: flash_attention={flash_attention!r}"
+        )
+
+
+def check_only_mask(padding_mask, attention_bias, cache, return_cache) -> None:
+    """Raises for arguments that attention over chosen axes does not have."""
+    given = {
+        "padding_mask": padding_mask is not None,
+        "attention_bias": attention_bias is not None,
+        "cache": cache is not None,
+        "return_cache": return_cache,
+    }
+    names = [f"`{name}`" for name, is_given in given.items() if is_given]
+    if names:
+        raise ValueError(
+            "Inputs with more than 3 axes take no mask but an `attention_mask`, and no "
+            f"bias or cache. Received: {', '.join(names)}"
+        )
+
+
+def check_call(layer, query, value, key, cache, cache_index) -> None:
+    """Raises unless inputs of 3 axes and a cache fit the layer and each other."""
+    check_rank("query", query, 3, "(batch, query length, width)")
+    for name, tensor in (("value", value), ("key", key)):
+        if tensor is not None:
+            check_rank(name, tensor, 3, "(batch, key length, width)")
+    if key is not None and value is None:
+        raise ValueError("`key` needs a `value`. Received: value=None")
+    if cache_index is not None and cache is None:
+        raise ValueError("`cache_index` needs a `cache`. Received: cache=None")
+    is_cache_the_value = (
+        not layer.is_self_attention and cache is not None and cache_index is None
+    )
+    if layer.is_self_attention == (value is not None or is_cache_the_value):
+        kind, first_call = "cross-attention", "a `value`"
+        if layer.is_self_attention:
+            kind, first_call = "self-attention", "no `value`"
+        raise ValueError(
+            f"This layer was built for {kind}: its first call had {first_call}. "
+            "Call it the same way again, or create a second layer. Received: "
+            f"value={'None' if value is None else tuple(value.shape)}"
+        )
+    if is_cache_the_value and value is not None:
+        raise ValueError(
+            "A `cache` without a `cache_index` replaces `value`; pass one of them. "
+            f"Received: value={tuple(value.shape)}"
+        )
+    if cache is not None:
+        sizes = (layer.key_dim, layer.value_dim)
+        check_cache(cache, query.shape[0], layer.num_key_value_heads, sizes)
+
+
+def check_masks(
+    layer, query, attended_to, padding_mask, attention_mask, attention_bias
+) -> None:
+    """Raises unless masks and bias have the shapes of the keys and the scores."""
+    batch, query_length, _ = query.shape
+    key_length = attended_to.static_length
+    scores_shape = (batch, layer.num_heads, query_length, key_length)
+    check_padding_mask("padding_mask", padding_mask, batch, key_length)
+    check_attention_mask("attention_mask", attention_mask, scores_shape)
+    check_attention_mask("attention_bias", attention_bias, scores_shape, ranks=(4,))
+
+
+def check_keras_layer(layer, self_attention: bool) -> list[int]:
+    """Returns the widths of query, key and value of a layer of Keras, which is built.
+
+    Args:
+        layer: The layer.
+        self_attention: Whether the widths must be equal.
+
+    Raises:
+        ValueError: If it is not built, or the widths differ though they must not.
+    """
+    if not layer.built:
+        raise ValueError(
+            "`layer` must be built: call it once. Received: a layer without weights"
+        )
+    parts = (layer.query_dense, layer.key_dense, layer.value_dense)
+    widths = [part.kernel.shape[0] for part in parts]
+    if self_attention and len({*widths}) > 1:
+        raise ValueError(
+            "`self_attention` needs one width of query, key and value. Received: "
+            f"a layer with the widths {widths}"
+        )
+    return widths
