@@ -11,8 +11,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.checks.argument_types import Constraint, Initializer, Regularizer
+from keras_attn.checks.argument_types import (
+    Activation,
+    Constraint,
+    Initializer,
+    Regularizer,
+)
 from keras_attn.checks.arguments import check_positive
+from keras_attn.kernels.gelu import activation_of
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork, fork_fused
@@ -22,7 +28,7 @@ from keras_attn.ops.kernels import kernel_value, transposed_product
 
 @keras.saving.register_keras_serializable("keras_attn")
 class Projection(KernelLayer, BaseLayer):
-    """`x W + b` over the last axis.
+    """`f(x W + b)` over the last axis.
 
     One large product is faster than three small ones, so the columns of W may be those
     of several projections of the same inputs, such as queries, keys and values. Each
@@ -33,6 +39,7 @@ class Projection(KernelLayer, BaseLayer):
     Args:
         parts: Name of each part to its number of columns, or E of a single part.
         use_bias: Whether to add b.
+        activation: Of the outputs, a name or a function. Default: none.
         kernel_initializer: For each part of W, as if it were stored alone.
         bias_initializer: For b.
         kernel_regularizer: For W.
@@ -56,6 +63,7 @@ class Projection(KernelLayer, BaseLayer):
         parts: int | Mapping[str, int],
         *,
         use_bias: bool = True,
+        activation: Activation | None = None,
         kernel_initializer: Initializer = "glorot_uniform",
         bias_initializer: Initializer = "zeros",
         kernel_regularizer: Regularizer = None,
@@ -69,6 +77,7 @@ class Projection(KernelLayer, BaseLayer):
         for name, width in self.parts.items():
             check_positive(f"parts[{name!r}]" if name else "parts", width)
         self.use_bias = use_bias
+        self.activation = None if activation is None else activation_of(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
@@ -108,7 +117,8 @@ class Projection(KernelLayer, BaseLayer):
             )
 
     def call(self, inputs):
-        return project(inputs, self.kernel, self.bias)
+        outputs = project(inputs, self.kernel, self.bias)
+        return outputs if self.activation is None else self.activation(outputs)
 
     def project(self, inputs):
         """`x W + b`.
@@ -119,7 +129,7 @@ class Projection(KernelLayer, BaseLayer):
         Returns:
             (..., E).
         """
-        outputs = project(inputs, self.kernel, self.bias)
+        outputs = self.call(inputs)
         if self.activity_regularizer is not None:
             # As Keras does in a call of the layer.
             loss = self.activity_regularizer(outputs)
@@ -204,8 +214,10 @@ class Projection(KernelLayer, BaseLayer):
             or if the kernel is not a variable (low-rank updates, integers).
         """
         distribution = keras.distribution.distribution()
-        is_plain = isinstance(self.kernel, keras.Variable)
-        if distribution is None or not is_plain or self.activity_regularizer:
+        is_plain = isinstance(self.kernel, keras.Variable) and not (
+            self.activation or self.activity_regularizer
+        )
+        if distribution is None or not is_plain:
             return
         distribute_tensor = keras.distribution.distribute_tensor
         path = self.kernel.path

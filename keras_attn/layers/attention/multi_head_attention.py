@@ -266,7 +266,9 @@ class MultiHeadAttention(BaseLayer):
             self.key = self._projection("key", key_shape, k_dim, qkv_bias)
             self.value = self._projection("value", value_shape, v_dim, qkv_bias)
         if self.use_gate:
-            self.gate = self._projection("gate", query_shape, heads_dim, qkv_bias)
+            self.gate = self._projection(
+                "gate", query_shape, heads_dim, qkv_bias, activation="sigmoid"
+            )
         self.output_projection = self._projection(
             "output",
             (heads_dim,),
@@ -395,7 +397,7 @@ class MultiHeadAttention(BaseLayer):
         )
         if self.use_gate:
             (gate,) = self.gate.heads(query, (self.num_heads,))
-            heads = ops.multiply(heads, ops.sigmoid(gate))
+            heads = ops.multiply(heads, gate)
         output = self.output_projection.merge_heads(heads)
         if self._output_shape and len(self._output_shape) > 1:
             output = ops.reshape(output, (*ops.shape(output)[:2], *self._output_shape))
