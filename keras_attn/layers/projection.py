@@ -239,16 +239,40 @@ class Projection(KernelLayer, BaseLayer):
             yield part, bias
 
 
-def add_projection(layer, name: str, inputs_shape, parts, **options) -> Projection:
+# Options of a projection that the layer around it has, if it has them.
+_SHARED = {
+    "kernel_initializer": "kernel_initializer",
+    "bias_initializer": "bias_initializer",
+    "kernel_regularizer": "kernel_regularizer",
+    "bias_regularizer": "bias_regularizer",
+    "activity_regularizer": "_activity_regularizer",
+    "kernel_constraint": "kernel_constraint",
+    "bias_constraint": "bias_constraint",
+}
+
+
+def add_projection(
+    layer, name: str, inputs_shape, parts, use_bias: bool = True, **options
+) -> Projection:
     """A new projection inside a layer, which is being built.
+
+    Initializers, regularizers and constraints are those of the layer.
 
     Args:
         layer: The layer.
         name: Name of the projection.
         inputs_shape: Shape of its inputs.
         parts: As for `Projection`.
-        **options: As for `Projection`.
+        use_bias: As for `Projection`.
+        **options: As for `Projection`, in place of the layer's.
     """
-    projection = Projection(parts, dtype=layer.dtype_policy, name=name, **options)
+    own = {x: getattr(layer, y) for x, y in _SHARED.items() if hasattr(layer, y)}
+    projection = Projection(
+        parts,
+        use_bias=use_bias,
+        dtype=layer.dtype_policy,
+        name=name,
+        **{**own, **options},
+    )
     projection.build(inputs_shape)
     return projection

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_attn.ops.masks import causal_mask, sliding_window_mask
+from keras_attn.ops.masks import both_masks, causal_mask, sliding_window_mask
 
 
 class CachedKeysAndValues(NamedTuple):
@@ -43,24 +43,27 @@ class CachedKeysAndValues(NamedTuple):
         Args:
             query_length: T.
         """
-        return causal_mask(query_length, self._key_length(), self.offset)
+        return self.mask_by_position(query_length, is_causal=True)
 
-    def window_mask(self, query_length, window):
-        """Mask of the keys near each query, (T, S): `sliding_window_mask`.
+    def mask_by_position(self, query_length, *, is_causal=False, window=None):
+        """Mask of the queries over all keys by their distance, (T, S), or None.
 
         Args:
             query_length: T.
-            window: Number of keys on either side, the query's own included.
+            is_causal: Whether a query attends to no later key.
+            window: As for `sliding_window_mask`, or None.
         """
-        return sliding_window_mask(
-            query_length, self._key_length(), window, self.offset
-        )
-
-    def _key_length(self):
+        if not is_causal and window is None:
+            return None
         key_length = ops.shape(self.keys)[2]
         if self.earlier is not None:
             key_length = ops.shape(self.earlier[0])[2] + key_length
-        return key_length
+        lengths, causal, near = (query_length, key_length), None, None
+        if is_causal:
+            causal = causal_mask(*lengths, self.offset)
+        if window is not None:
+            near = sliding_window_mask(*lengths, window, self.offset)
+        return both_masks(causal, near)
 
 
 def with_cache(keys, values, cache, cache_index, dtype) -> CachedKeysAndValues:

@@ -59,13 +59,8 @@ class AdditiveAttention(ScoredAttention):
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        options = {"kernel_initializer": self.kernel_initializer}
-        self.query = add_projection(
-            self, "query", query_shape, self.units, use_bias=False, **options
-        )
-        self.key = add_projection(
-            self, "key", key_shape, self.units, use_bias=self.use_bias, **options
-        )
+        self.query = add_projection(self, "query", query_shape, self.units, False)
+        self.key = add_projection(self, "key", key_shape, self.units, self.use_bias)
         self.score_vector = self.add_weight(
             name="score_vector",
             shape=(self.units, 1),

@@ -100,14 +100,7 @@ class AdditiveAttention2D(BaseLayer):
         check_rank("query", keras.KerasTensor(query_shape), 3, "(batch, length, width)")
         check_rank("value", keras.KerasTensor(value_shape), 4, _AXES)
 
-        self.query = add_projection(
-            self,
-            "query",
-            query_shape,
-            self.units,
-            use_bias=False,
-            kernel_initializer=self.kernel_initializer,
-        )
+        self.query = add_projection(self, "query", query_shape, self.units, False)
         self.key = Conv2D(
             self.units,
             self.kernel_size,

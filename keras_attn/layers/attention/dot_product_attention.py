@@ -78,12 +78,7 @@ class DotProductAttention(ScoredAttention):
         if self.projects_key:
             width, units = shapes[self.score]
             self.projection = add_projection(
-                self,
-                "projection",
-                (width,),
-                units,
-                use_bias=False,
-                kernel_initializer=self.kernel_initializer,
+                self, "projection", (width,), units, use_bias=False
             )
 
     @property

@@ -18,14 +18,16 @@ class FoldedAxes:
     sequence, so that (B, F…, T…, D) is (B·F, T, D).
 
     Args:
+        axes: The axes that are attended over, in order, from 1 to the one before the
+            last. None = all of them.
         query: The query, (B, …, D).
-        value: The value, (B, …, D).
-        axes: The axes that are attended over, from 1 to the one before the last, in
-            order.
+        value: The value, (B, …, D). None = the query.
     """
 
-    def __init__(self, query, value, axes: Sequence[int]):
+    def __init__(self, axes: Sequence[int] | None, query, value=None):
+        value = query if value is None else value
         inner = range(1, len(query.shape) - 1)
+        axes = inner if axes is None else axes
         self.axes = [axis % len(query.shape) for axis in axes]
         self.free = [axis for axis in inner if axis not in self.axes]
         self.order = [0, *self.free, *self.axes, len(query.shape) - 1]
@@ -35,7 +37,9 @@ class FoldedAxes:
         self.keys = [ops.shape(value)[axis] for axis in self.axes]
 
     def fold(self, inputs):
-        """(B, …, D) -> (B·F, T, D)."""
+        """(B, …, D) -> (B·F, T, D); None -> None."""
+        if inputs is None:
+            return None
         inputs = ops.transpose(inputs, self.order)
         length = _product([ops.shape(inputs)[-2 - i] for i in range(len(self.axes))])
         return ops.reshape(inputs, (-1, length, ops.shape(inputs)[-1]))
@@ -49,15 +53,20 @@ class FoldedAxes:
         return ops.transpose(outputs, inverse)
 
     def unfold_scores(self, scores):
-        """(B·F, N, T, S) -> (B, F…, N, T…, S…)."""
+        """(B·F, N, T, S) -> (B, F…, N, T…, S…); None -> None."""
+        if scores is None:
+            return None
         heads = scores.shape[1]
         return ops.reshape(scores, (*self.batch, heads, *self.queries, *self.keys))
 
     def fold_mask(self, mask):
         """A mask that broadcasts to (B, F…, N, T…, S…) -> (B·F, N or 1, T, S).
 
-        As in Keras, axes that are missing are before those of queries and keys.
+        As in Keras, axes that are missing are before those of queries and keys. None
+        stays None.
         """
+        if mask is None:
+            return None
         pairs = len(self.queries) + len(self.keys)
         rank = len(self.batch) + 1 + pairs
         while len(mask.shape) < rank:

@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -14,11 +15,32 @@ bias_regularizer activity_regularizer kernel_constraint bias_constraint seed nam
 trainable""".split()
 
 
-def from_keras(cls, layer, self_attention: bool, options: dict):
-    """A layer of `cls` with the configuration and the weights of one of Keras."""
+def from_keras(
+    cls,
+    layer: keras.layers.MultiHeadAttention,
+    *,
+    self_attention: bool = False,
+    **kwargs,
+):
+    """A layer with the configuration and the weights of one of Keras.
+
+    Args:
+        cls: The class of the new layer.
+        layer: The layer of Keras, which is built.
+        self_attention: Whether the new layer is called with a query alone, where Keras'
+            is called with the same tensor twice. Its three kernels are then one.
+        **kwargs: Arguments that are to differ, such as `name`.
+
+    Returns:
+        A built layer; without `self_attention` it is called as Keras' is.
+
+    Raises:
+        ValueError: If the layer is not built, or has inputs of different widths though
+            `self_attention` is given.
+    """
     widths = check_keras_layer(layer, self_attention)
     config = {x: y for x, y in layer.get_config().items() if x in _SHARED}
-    made = cls.from_config({**config, **options})
+    made = cls.from_config({**config, **kwargs})
     query, key, value = [(None, None, width) for width in widths]
     made.build(query, *(() if self_attention else (value, key)))
     parts = [layer.query_dense, layer.key_dense, layer.value_dense]

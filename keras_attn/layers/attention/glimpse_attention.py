@@ -75,20 +75,10 @@ class GlimpseAttention(BaseLayer):
         self._drop = dropout_of(self) if dropout else None
 
     def build(self, query_shape, value_shape):
-        def add(name, shape, units, use_bias=False):
-            initializer = self.kernel_initializer
-            return add_projection(
-                self,
-                name,
-                shape,
-                units,
-                use_bias=use_bias,
-                kernel_initializer=initializer,
-            )
-
-        self.query = add("query", query_shape, self.units, use_bias=True)
-        self.value = add("value", value_shape, self.units)
-        self.score = add("score", (self.units,), self.num_glimpses)
+        units, glimpses = self.units, self.num_glimpses
+        self.query = add_projection(self, "query", query_shape, units)
+        self.value = add_projection(self, "value", value_shape, units, use_bias=False)
+        self.score = add_projection(self, "score", (units,), glimpses, use_bias=False)
 
     def call(self, query, value, return_attention_scores=False, training=None):
         check_rank("query", query, 2, "(batch, width)")

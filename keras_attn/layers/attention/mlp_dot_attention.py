@@ -50,13 +50,9 @@ class MLPDotAttention(ScoredAttention):
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        for name, shape in (("query_mlp", query_shape), ("key_mlp", key_shape)):
-            initializer = self.kernel_initializer
-            # Not "key", whose bias the softmax would cancel.
-            mlp = add_projection(
-                self, name, shape, self.units, kernel_initializer=initializer
-            )
-            setattr(self, name, mlp)
+        # Not "key", whose bias the softmax would cancel.
+        self.query_mlp = add_projection(self, "query_mlp", query_shape, self.units)
+        self.key_mlp = add_projection(self, "key_mlp", key_shape, self.units)
 
     @described_as(ScoredAttention.project_key)
     def project_key(self, key):

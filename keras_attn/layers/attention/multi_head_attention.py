@@ -23,6 +23,7 @@ from keras_attn.layers.attention.multi_head_checks import (
     check_no_flash_attention,
     check_only_mask,
     check_output_shape,
+    mask_of_keys,
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import dropout_function, dropout_of
@@ -240,58 +241,42 @@ class MultiHeadAttention(BaseLayer):
         "output_shape": "_output_shape",
         "activity_regularizer": "_activity_regularizer",
     }
+    from_keras = classmethod(from_keras)
 
     @property
     def projection_dims(self):
         """Widths of the projected query, key and value, all heads together."""
-        return (
-            self.num_heads * self.key_dim,
-            self.num_key_value_heads * self.key_dim,
-            self.num_key_value_heads * self.value_dim,
-        )
+        keys, values = self.key_dim, self.value_dim
+        groups = self.num_key_value_heads
+        return self.num_heads * keys, groups * keys, groups * values
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         self.is_self_attention = value_shape is None
+        key_shape = value_shape if key_shape is None else key_shape
         q_dim, k_dim, v_dim = self.projection_dims
         heads_dim = self.num_heads * self.value_dim
         qkv_bias = self.use_bias if self.qkv_bias is None else self.qkv_bias
-        if value_shape is None:
+        output_dim = math.prod(self._output_shape or query_shape[-1:])
+        if self.is_self_attention:
             parts = {"query": q_dim, "key": k_dim, "value": v_dim}
-            self.query_key_value = self._projection(
-                "query_key_value", query_shape, parts, qkv_bias
+            self.query_key_value = add_projection(
+                self, "query_key_value", query_shape, parts, qkv_bias
             )
         else:
-            key_shape = value_shape if key_shape is None else key_shape
-            self.query = self._projection("query", query_shape, q_dim, qkv_bias)
-            self.key = self._projection("key", key_shape, k_dim, qkv_bias)
-            self.value = self._projection("value", value_shape, v_dim, qkv_bias)
+            self.query = add_projection(self, "query", query_shape, q_dim, qkv_bias)
+            self.key = add_projection(self, "key", key_shape, k_dim, qkv_bias)
+            self.value = add_projection(self, "value", value_shape, v_dim, qkv_bias)
         if self.use_gate:
-            self.gate = self._projection(
-                "gate", query_shape, heads_dim, qkv_bias, activation="sigmoid"
+            self.gate = add_projection(
+                self, "gate", query_shape, heads_dim, qkv_bias, activation="sigmoid"
             )
-        self.output_projection = self._projection(
+        self.output_projection = add_projection(
+            self,
             "output",
             (heads_dim,),
-            math.prod(self._output_shape or query_shape[-1:]),
+            output_dim,
             self.use_bias,
             kernel_initializer=self.output_initializer or self.kernel_initializer,
-        )
-
-    def _projection(self, name, inputs_shape, parts, use_bias, **options):
-        options = {"kernel_initializer": self.kernel_initializer, **options}
-        return add_projection(
-            self,
-            name,
-            inputs_shape,
-            parts,
-            use_bias=use_bias,
-            bias_initializer=self.bias_initializer,
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
-            activity_regularizer=self._activity_regularizer,
-            kernel_constraint=self.kernel_constraint,
-            bias_constraint=self.bias_constraint,
-            **options,
         )
 
     def call(
@@ -314,58 +299,14 @@ class MultiHeadAttention(BaseLayer):
         return_cache=False,
         mask=None,
     ):
-        if value is None:
-            # If a call has a single tensor, Keras names its mask `mask`; if it has
-            # several, Keras names each mask `<argument>_mask`.
-            keras_mask = query_mask if mask is None else mask
-        else:
-            keras_mask = both_masks(value_mask, key_mask)
-        options = {
-            "attention_mask": attention_mask,
-            "return_weights": return_attention_scores or recorder.is_recording(),
-            "training": training,
-            "use_causal_mask": use_causal_mask,
-        }
+        check_call(self, query, value, key, cache, cache_index)
+        keras_masks = (mask, query_mask, value_mask, key_mask)
+        folded = None
         if len(query.shape) > 3:
             check_only_mask(padding_mask, attention_bias, cache, return_cache)
-            attended = self._attend_over_axes(query, value, key, **options)
-        else:
-            attended = self._attend(
-                query,
-                value,
-                key,
-                padding_mask=padding_mask,
-                # Keras masks do not cover cached keys.
-                keras_mask=keras_mask if cache is None else None,
-                attention_bias=attention_bias,
-                cache=cache,
-                cache_index=cache_index,
-                **options,
-            )
-        if attended.scores is not None:
-            recorder.record(self, attended.scores)
-        return attended.asked_for(
-            scores=return_attention_scores, cache=return_cache or cache is not None
-        )
-
-    def _attend(
-        self,
-        query,
-        value,
-        key,
-        *,
-        attention_mask,
-        return_weights,
-        training,
-        use_causal_mask,
-        padding_mask=None,
-        keras_mask=None,
-        attention_bias=None,
-        cache=None,
-        cache_index=None,
-    ) -> Attended:
-        """Projects, attends and projects inputs of 3 axes."""
-        check_call(self, query, value, key, cache, cache_index)
+            folded, keras_masks = FoldedAxes(self.attention_axes, query, value), ()
+            query, value, key = map(folded.fold, (query, value, key))
+            attention_mask = folded.fold_mask(attention_mask)
         queries, keys, values = self._project_inputs(query, value, key)
         # Without a cache: the call's own keys and values. With a cache: the cache, as
         # `earlier`, and the call's own; or with a `cache_index` the cache after the
@@ -374,50 +315,42 @@ class MultiHeadAttention(BaseLayer):
         check_masks(
             self, query, attended_to, padding_mask, attention_mask, attention_bias
         )
-        length = ops.shape(query)[1]
-        causal = near = None
-        if use_causal_mask and cache is not None:
-            # Queries of a cache do not begin with its first key.
-            causal = attended_to.causal_mask(length)
-        if self.sliding_window is not None:
-            near = attended_to.window_mask(length, self.sliding_window)
+        if cache is None:  # Keras' masks do not cover cached keys.
+            padding_mask = both_masks(padding_mask, mask_of_keys(value, *keras_masks))
+        # Queries of a cache do not begin with its first key.
+        is_causal = use_causal_mask and cache is None
+        near = attended_to.mask_by_position(
+            ops.shape(query)[1],
+            is_causal=use_causal_mask and not is_causal,
+            window=self.sliding_window,
+        )
         heads, weights = scaled_dot_product_attention(
             queries,
             attended_to.keys,
             attended_to.values,
             cache=attended_to.earlier,
-            mask=merge_masks(
-                attention_mask=attention_mask, causal=both_masks(causal, near)
-            ),
-            padding_mask=both_masks(padding_mask, keras_mask),
-            is_causal=use_causal_mask and cache is None,
+            mask=merge_masks(attention_mask=attention_mask, causal=near),
+            padding_mask=padding_mask,
+            is_causal=is_causal,
             bias=attention_bias,
             dropout=dropout_function(self._dropout, training),
-            return_weights=return_weights,
+            return_weights=return_attention_scores or recorder.is_recording(),
         )
         if self.use_gate:
             (gate,) = self.gate.heads(query, (self.num_heads,))
             heads = ops.multiply(heads, gate)
         output = self.output_projection.merge_heads(heads)
-        if self._output_shape and len(self._output_shape) > 1:
+        if self._output_shape:
             output = ops.reshape(output, (*ops.shape(output)[:2], *self._output_shape))
+        if folded is not None:
+            output, weights = folded.unfold(output), folded.unfold_scores(weights)
+        if weights is not None:
+            recorder.record(self, weights)
         # `updated`: the copy of the cache after a write, the cache in cross-attention
         # to it, otherwise only the call's own keys and values.
-        return Attended(output, weights, attended_to.updated)
-
-    def _attend_over_axes(self, query, value, key, attention_mask, **options):
-        """As `_attend`, over some axes of inputs with any number of them."""
-        axes = self.attention_axes or range(1, len(query.shape) - 1)
-        folded = FoldedAxes(query, query if value is None else value, axes)
-        if attention_mask is not None:
-            attention_mask = folded.fold_mask(attention_mask)
-        inputs = [None if x is None else folded.fold(x) for x in (query, value, key)]
-        output, scores, _ = self._attend(
-            *inputs, attention_mask=attention_mask, **options
+        return Attended(output, weights, attended_to.updated).asked_for(
+            scores=return_attention_scores, cache=return_cache or cache is not None
         )
-        if scores is not None:
-            scores = folded.unfold_scores(scores)
-        return Attended(folded.unfold(output), scores)
 
     def _project_inputs(self, query, value, key):
         """Queries (B, N, T, H), keys (B, G, S, H) and values (B, G, S, V).
@@ -433,28 +366,3 @@ class MultiHeadAttention(BaseLayer):
         (keys,) = self.key.heads(value if key is None else key, (groups,))
         (values,) = self.value.heads(value, (groups,))
         return queries, keys, values
-
-    @classmethod
-    def from_keras(
-        cls,
-        layer: keras.layers.MultiHeadAttention,
-        *,
-        self_attention: bool = False,
-        **kwargs,
-    ) -> "MultiHeadAttention":
-        """A layer with the configuration and the weights of one of Keras.
-
-        Args:
-            layer: The layer of Keras, which is built.
-            self_attention: Whether the new layer is called with a query alone, of which
-                Keras' layer is given each input. Its three kernels are then one.
-            **kwargs: Arguments that are to differ, such as `name`.
-
-        Returns:
-            A built layer; without `self_attention` it is called as Keras' is.
-
-        Raises:
-            ValueError: If the layer is not built, or has inputs of different widths
-                though `self_attention` is given.
-        """
-        return from_keras(cls, layer, self_attention, kwargs)

@@ -11,6 +11,7 @@ from keras_attn.layers.attention.attention_checks import (
     check_cache,
     check_padding_mask,
 )
+from keras_attn.ops import both_masks
 
 
 def check_groups(num_heads: int, groups: int) -> int:
@@ -63,10 +64,11 @@ def check_only_mask(padding_mask, attention_bias, cache, return_cache) -> None:
 
 
 def check_call(layer, query, value, key, cache, cache_index) -> None:
-    """Raises unless inputs of 3 axes and a cache fit the layer and each other."""
-    check_rank("query", query, 3, "(batch, query length, width)")
+    """Raises unless the inputs and a cache fit the layer and each other."""
+    if len(query.shape) <= 3:
+        check_rank("query", query, 3, "(batch, query length, width)")
     for name, tensor in (("value", value), ("key", key)):
-        if tensor is not None:
+        if tensor is not None and len(tensor.shape) != len(query.shape):
             check_rank(name, tensor, 3, "(batch, key length, width)")
     if key is not None and value is None:
         raise ValueError("`key` needs a `value`. Received: value=None")
@@ -92,6 +94,18 @@ def check_call(layer, query, value, key, cache, cache_index) -> None:
     if cache is not None:
         sizes = (layer.key_dim, layer.value_dim)
         check_cache(cache, query.shape[0], layer.num_key_value_heads, sizes)
+
+
+def mask_of_keys(value, mask=None, query_mask=None, value_mask=None, key_mask=None):
+    """Keras' mask of the keys, (B, S), or None.
+
+    If a call has a single tensor, Keras names its mask `mask`; if it has several, Keras
+    names each mask `<argument>_mask`. In self-attention (`value` is None) it is that of
+    the query.
+    """
+    if value is None:
+        return query_mask if mask is None else mask
+    return both_masks(value_mask, key_mask)
 
 
 def check_masks(

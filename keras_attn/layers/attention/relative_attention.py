@@ -122,15 +122,7 @@ class RelativeMultiHeadAttention(BaseLayer):
         vectors = (self.num_heads, self.key_dim)
 
         def projection(name, inputs, outputs):
-            initializer = self.kernel_initializer
-            return add_projection(
-                self,
-                name,
-                (inputs,),
-                outputs,
-                use_bias=False,
-                kernel_initializer=initializer,
-            )
+            return add_projection(self, name, (inputs,), outputs, use_bias=False)
 
         def vector(name, shape):
             initializer = fork(self.bias_initializer, name)

@@ -106,16 +106,9 @@ class WindowAttention(BaseLayer):
             "query_key_value",
             inputs_shape,
             {"query": width, "key": width, "value": width},
-            use_bias=self.use_bias,
-            kernel_initializer=self.kernel_initializer,
+            self.use_bias,
         )
-        self.output_projection = add_projection(
-            self,
-            "output",
-            inputs_shape,
-            width,
-            kernel_initializer=self.kernel_initializer,
-        )
+        self.output_projection = add_projection(self, "output", inputs_shape, width)
         self.position_bias = self.add_weight(
             name="position_bias",
             shape=((2 * self.window_size - 1) ** 2, heads),
@@ -166,8 +159,9 @@ class WindowAttention(BaseLayer):
             bias=self._bias_and_mask(window, padded, shift, num_windows),
             dropout=dropout_function(self._dropout, training),
         )
-        merged = self._merge_heads(heads, num_windows)
-        return self.output_projection.project(merged), weights
+        # (B, L·N, T, H) -> (B·L, N, T, H)
+        heads = ops.reshape(heads, (-1, self.num_heads, *heads.shape[2:]))
+        return self.output_projection.merge_heads(heads), weights
 
     def _project_inputs(self, windows, num_windows):
         """Queries, keys and values, each (B, L·N, T, H)."""
@@ -176,13 +170,6 @@ class WindowAttention(BaseLayer):
         parts = self.query_key_value.heads(windows, (heads, heads, heads))
         shape = (-1, num_windows * heads, length, width // heads)
         return [ops.reshape(part, shape) for part in parts]
-
-    def _merge_heads(self, heads, num_windows):
-        """(B, L·N, T, H) -> (B·L, T, D)."""
-        _, _, length, size = heads.shape
-        split = ops.reshape(heads, (-1, num_windows, self.num_heads, length, size))
-        merged = ops.transpose(split, (0, 1, 3, 2, 4))  # (B, L, T, N, H)
-        return ops.reshape(merged, (-1, length, self.num_heads * size))
 
     def _bias_and_mask(self, window, padded, shift, num_windows):
         """The bias plus the additive mask (-1e9) of shifted windows, (1, L·N, T, T)."""
