@@ -18,8 +18,10 @@ from keras import layers
 @contextlib.contextmanager
 def keras_forms() -> Iterator[None]:
     """Within it, models are traced with these forms."""
-    # Not public. Here, because this module is imported on other backends, too.
-    from keras.src.backend.tensorflow import numpy as backend
+    # Not public; Keras 3.16 has them in `backend.ops`.
+    from keras.src import backend
+
+    functions = getattr(backend, "ops", backend).numpy
 
     up_sampling = layers.UpSampling2D.call
     time_distributed = layers.TimeDistributed.call
@@ -39,8 +41,8 @@ def keras_forms() -> Iterator[None]:
     with (
         mock.patch.object(layers.UpSampling2D, "call", up_sampled),
         mock.patch.object(layers.TimeDistributed, "call", distributed),
-        mock.patch.object(backend, "argmax", _placed(tf.argmax)),
-        mock.patch.object(backend, "argmin", _placed(tf.argmin)),
+        mock.patch.object(functions, "argmax", _placed(tf.argmax)),
+        mock.patch.object(functions, "argmin", _placed(tf.argmin)),
     ):
         yield
 

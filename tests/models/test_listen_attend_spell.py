@@ -111,9 +111,9 @@ def test_weights_have_fixed_paths():
         *(f"speller/cell_{index}/{name}" for index in range(2) for name in recurrent),
         "speller/token_embedding/embeddings",
         *(
-            f"speller/attention/{side}_{name}"
+            f"speller/attention/{side}_mlp/{name}"
             for side in ("query", "key")
-            for name in ("kernel", "mlp_bias")
+            for name in ("kernel", "bias")
         ),
         *(
             f"speller/{layer}/{x}"
