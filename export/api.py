@@ -23,7 +23,7 @@ from keras_attn.checks.arguments import (
 )
 from keras_attn.decoding import IncrementalPair
 from keras_attn.decoding.pair import MASKS
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.export import samples
 from keras_attn.export.attempts import Attempts
 from keras_attn.export.differences import TOLERANCES

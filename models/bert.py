@@ -22,7 +22,7 @@ import functools
 from collections.abc import Sequence
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_pooling import Pooling

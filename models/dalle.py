@@ -27,7 +27,7 @@ from keras import ops
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.checks.arguments import check_pair
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import (
     CaptionEmbedding,

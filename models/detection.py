@@ -33,7 +33,7 @@ from keras.layers import Conv2DTranspose, ZeroPadding2D
 
 from keras_attn.checks.argument_types import Epsilon, Index, Probability, Seed
 from keras_attn.checks.arguments import check_choice, check_positive
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     Conv2D,
     Dense,

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from keras import ops
 
 from keras_attn.checks.argument_types import AnySize, Epsilon, Index, MayBeEmpty
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes

@@ -29,7 +29,7 @@ import keras
 from keras_attn.checks.argument_types import Probability
 from keras_attn.checks.arguments import check_choice
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     AdditiveAttention,
     AttentionRNN,

@@ -25,7 +25,7 @@ from keras.layers import (
 
 from keras_attn.checks.argument_types import Index
 from keras_attn.checks.arguments import check_positive
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     BatchNormalization,
     ConditionalBatchNormalization,

@@ -25,7 +25,7 @@ from keras.layers import LSTMCell
 
 from keras_attn.checks.argument_types import Probability
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import AttentionRNN, Dense, DotProductAttention
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered

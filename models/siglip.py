@@ -17,7 +17,7 @@ Layers: as in `build_clip`, with `probe_pooling` instead of `class_token` and
 import functools
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, ProbePooling, SimilarityLogits
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization

@@ -30,7 +30,7 @@ from keras.layers import Rescaling, Reshape
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.decoding import IncrementalPair
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     Dense,
     LearnedPositionEmbedding,

@@ -39,7 +39,7 @@ from keras_attn.checks.argument_types import (
     Probability,
 )
 from keras_attn.checks.arguments import check_choice, check_fraction, check_positive
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, GlobalRegion
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization

@@ -28,7 +28,7 @@ from keras_attn.checks.argument_types import (
     Probability,
 )
 from keras_attn.checks.arguments import check_pair
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     ClassToken,
     LearnedPositionEmbedding,

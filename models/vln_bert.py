@@ -42,7 +42,7 @@ from keras_attn.checks.argument_types import (
     Probability,
 )
 from keras_attn.checks.arguments import check_positive
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, Embedding
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.tasks import PADDING_MASK

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Embedding, LearnedPositionEmbedding, TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal

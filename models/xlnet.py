@@ -31,7 +31,7 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.checks.arguments import check_boolean
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.blocks.xlnet_block import (
     SegmentMemory,
     TargetEmbedding,

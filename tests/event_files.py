@@ -5,14 +5,18 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 
 def events_of(log_dir):
-    """Each tag, with the steps and the arrays written under it."""
+    """Each tag, with the steps and the arrays written under it, in order of time.
+
+    Names of two event files of the same second end in a count that is not padded with
+    zeros (9, 10), so the order of the files is not always the order of writing.
+    """
     # 0 keeps all events of a tag, not a sample of them.
     found = EventAccumulator(str(log_dir), size_guidance={"tensors": 0})
     found.Reload()
     return {
         tag: [
             (event.step, tf.make_ndarray(event.tensor_proto))
-            for event in found.Tensors(tag)
+            for event in sorted(found.Tensors(tag), key=lambda event: event.wall_time)
         ]
         for tag in found.Tags()["tensors"]
     }

@@ -7,7 +7,7 @@ from keras_attn.docstrings.arguments import (
     with_descriptions,
     with_sentence,
 )
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
 from keras_attn.layers.base import BaseLayer
 

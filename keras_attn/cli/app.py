@@ -18,7 +18,7 @@ from typer.main import get_command
 from keras_attn import __version__
 from keras_attn.cli.run_owner import release_all
 from keras_attn.cli.terminal import CheckFailedError, complain, debugging, say
-from keras_attn.interruption import INTERRUPTED, Interruption, interruption
+from keras_attn.console import INTERRUPTED, Interruption, interruption
 
 # In the order of `keras-attn --help`, with the first line of each command's docstring.
 # The command is the function of the same name in the file of that name.

@@ -34,8 +34,8 @@ from keras_attn.cli.child_processes import (
 from keras_attn.cli.options import Panel
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import SAID, complain, console, working
+from keras_attn.console import INTERRUPTED
 from keras_attn.extras import requires_extra
-from keras_attn.interruption import INTERRUPTED
 
 _PANEL = Panel("Several devices and processes")
 _POLL_SECONDS = 0.1

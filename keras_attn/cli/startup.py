@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from keras_attn.cli.terminal import debugging, working
-from keras_attn.interruption import interruption
+from keras_attn.console import interruption
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.ops import MASKED
 
 # Values of `top_k` and `top_p` inside a compiled loop if they are None: no limit.

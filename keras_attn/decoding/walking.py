@@ -24,7 +24,7 @@ from keras_attn.decoding.inputs import (
 )
 from keras_attn.decoding.loop import next_state, reorder_by_parent, repeat_for_beams
 from keras_attn.decoding.strategies import Beam, Greedy
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.ops import MASKED
 
 WORLD = "world_state"

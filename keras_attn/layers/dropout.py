@@ -4,7 +4,7 @@ import functools
 
 import keras
 
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.dropout import RandomDropout, dropout
 from keras_attn.kernels.runtime import is_tensorflow
 

@@ -73,7 +73,7 @@ class Projection(KernelLayer, BaseLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.parts = {"": parts} if isinstance(parts, int) else dict(parts)
+        self.parts = dict(parts) if isinstance(parts, Mapping) else {"": parts}
         for name, width in self.parts.items():
             check_positive(f"parts[{name!r}]" if name else "parts", width)
         self.use_bias = use_bias
@@ -96,13 +96,14 @@ class Projection(KernelLayer, BaseLayer):
         return dict(zip(self.parts, zip([0, *ends], ends, strict=False), strict=True))
 
     def build(self, inputs_shape):
-        single = len(self.parts) == 1
+        if len(self.parts) == 1:
+            initializer = fork(self.kernel_initializer, self.name)
+        else:
+            initializer = fork_fused(self.kernel_initializer, self.parts)
         self.kernel = self.add_weight(
             name="kernel",
             shape=(inputs_shape[-1], self.width),
-            initializer=fork(self.kernel_initializer, self.name)
-            if single
-            else fork_fused(self.kernel_initializer, self.parts),
+            initializer=initializer,
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
         )
@@ -121,7 +122,7 @@ class Projection(KernelLayer, BaseLayer):
         return outputs if self.activation is None else self.activation(outputs)
 
     def project(self, inputs):
-        """`x W + b`.
+        """`f(x W + b)`, as a call of the layer.
 
         Args:
             inputs: (..., D).

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive, check_rank, fits
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.loop import sequential_scan
 from keras_attn.kernels.precision import at_least_float32
 from keras_attn.kernels.replicas import (

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.distribution.processes import event_writer
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.extras import requires_extra
 from keras_attn.ops.boxes import BOX_FORMATS, convert_boxes, pairwise_iou
 from keras_attn.ops.instance_masks import masks_in_image

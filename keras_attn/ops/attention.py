@@ -235,21 +235,23 @@ def _by_all_scores(
     groups = key.shape[1]
     causal = causal_mask(length, ops.shape(key)[2]) if is_causal else None
     mask = merge_masks(padding_mask=padding_mask, attention_mask=mask, causal=causal)
+    rows = _known_or_rest(heads // groups * length)
     if groups != heads:
         # The queries of a group side by side: (B, N, T, H) -> (B, G, N/G·T, H).
-        query = ops.reshape(query, (batch, groups, -1, size))
+        query = ops.reshape(query, (batch, groups, rows, size))
     scores = dot_scores(query, key, scale)
     if cache is not None:
         cached_scores = dot_scores(query, cache[0], scale)
         scores = ops.concatenate([cached_scores, scores], axis=-1)
     if groups != heads:
-        scores = ops.reshape(scores, (batch, heads, length, -1))
+        keys = _known_or_rest(ops.shape(scores)[-1])
+        scores = ops.reshape(scores, (batch, heads, length, keys))
     weights = attention_weights(scores, mask, bias)
     dropped = ops.cast(weights, value.dtype)
     if dropout is not None:
         dropped = dropout(dropped)
     if groups != heads:
-        dropped = ops.reshape(dropped, (batch, groups, -1, ops.shape(dropped)[-1]))
+        dropped = ops.reshape(dropped, (batch, groups, rows, ops.shape(dropped)[-1]))
     if cache is None:
         outputs = ops.matmul(dropped, value)
     else:
@@ -261,6 +263,11 @@ def _by_all_scores(
     if groups != heads:  # (B, G, N/G·T, V) -> (B, N, T, V)
         outputs = ops.reshape(outputs, (batch, heads, length, value.shape[-1]))
     return outputs, weights
+
+
+def _known_or_rest(size):
+    """A size for `reshape`: -1 if it is unknown. JAX infers none of an empty batch."""
+    return size if isinstance(size, int) else -1
 
 
 def split_heads(inputs, num_heads):

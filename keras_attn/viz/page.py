@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.viz.drawing.labels import visible
 from keras_attn.viz.heads import plot_attention_heads, select_layers
 

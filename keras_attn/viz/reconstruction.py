@@ -8,7 +8,7 @@ from keras import ops
 from matplotlib.figure import Figure
 
 from keras_attn.checks.arguments import check_pair, check_rank
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.ops.patches import image_to_patches, patches_to_image
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 

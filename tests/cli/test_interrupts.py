@@ -11,8 +11,7 @@ import pytest
 
 START = """
 import signal, sys, time
-from keras_attn.console import main
-from keras_attn.interruption import interruption
+from keras_attn.console import interruption, main
 interruption.listen()
 
 def interrupt():
@@ -140,7 +139,7 @@ def test_an_interruption_that_python_ignores(ignored):
 def test_an_ignored_interruption_is_not_repeated_while_the_command_cleans_up():
     process = start(
         """
-        from keras_attn import interruption as module
+        from keras_attn import console as module
         from keras_attn.cli import list_models
         module._AGAIN_SECONDS = 0.3
         class Last:
@@ -158,6 +157,30 @@ def test_an_ignored_interruption_is_not_repeated_while_the_command_cleans_up():
         "list",
     )
     assert "cleaned up" in assert_interrupted(process)
+
+
+def test_an_interruption_while_python_reports_an_ignored_one():
+    process = start(
+        """
+        from keras_attn import console as module
+        from keras_attn.cli import list_models
+        class Thread(module.threading.Thread):
+            def start(self):
+                interrupt()
+                super().start()
+        class Last:
+            def __del__(self):
+                interrupt()
+        def importing_tensorflow():
+            module.threading.Thread = Thread
+            Last()
+            time.sleep(200)
+            print("went on")
+        list_models.importing_tensorflow = importing_tensorflow
+        """,
+        "list",
+    )
+    assert "went on" not in assert_interrupted(process)
 
 
 def test_other_exceptions_that_python_ignores_are_reported():

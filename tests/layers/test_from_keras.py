@@ -7,6 +7,7 @@ from keras import ops
 from layer_contract import B, D, E, S, T, assert_close, gradients, normal
 
 from keras_attn.layers import MultiHeadAttention
+from keras_attn.layers.recorder import record_attention_scores
 
 N, H = 2, 3
 F = 11
@@ -107,6 +108,28 @@ def test_inputs_of_four_axes(axes, masked):
     assert_close(ours(**call), theirs(**call))
 
 
+def test_keras_masks_of_four_axes():
+    rows, columns = 3, 4
+    query = normal(B, rows, columns, D)
+    theirs = keras_layer((query, query), {"attention_axes": 2})
+    ours = MultiHeadAttention.from_keras(theirs, self_attention=True)
+    real = np.random.default_rng(6).random((B, rows, columns)) < 0.6
+    real[..., 0] = True
+    expected = theirs(query, query, value_mask=real, return_attention_scores=True)
+    assert_close(ours(query, mask=real, return_attention_scores=True), expected)
+    masked = ops.where(real[..., None], query, 0)
+    found = ours(keras.layers.Masking()(masked))
+    wanted = theirs(masked, masked, value_mask=real)
+    assert_close(found, wanted)
+
+
+def test_scores_of_four_axes_are_recorded_as_of_sequences():
+    layer = MultiHeadAttention(N, H, attention_axes=2)
+    with record_attention_scores() as scores:
+        layer(normal(B, 3, 4, D))
+    assert [x.shape for x in scores.values()] == [(B * 3, N, 4, 4)]
+
+
 def test_regularizers_and_constraints_are_those_of_keras():
     options = {
         "kernel_regularizer": keras.regularizers.L2(0.1),
@@ -169,6 +192,16 @@ def test_a_window_counts_the_positions_of_a_cache():
     assert not ops.convert_to_numpy(scores)[:, :, far].any()
 
 
+FOUR = normal(B, 2, 3, D)
+
+
+def quantized():
+    """Keras' layer with kernels of integers."""
+    layer = keras_layer((QUERY, QUERY), {})
+    layer.query_dense.quantize("int8")
+    return layer
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -194,6 +227,19 @@ def test_a_window_counts_the_positions_of_a_cache():
             ),
             "`layer` must be built: call it once",
         ),
+        (lambda: MultiHeadAttention.from_keras(quantized()), "quantize the new layer"),
+        (
+            lambda: MultiHeadAttention(N, H, attention_axes=2)(QUERY),
+            r"`attention_axes` must be different .*attention_axes=\(2,\)",
+        ),
+        (
+            lambda: MultiHeadAttention(N, H, attention_axes=(1, -3))(FOUR),
+            r"`attention_axes` must be different .*attention_axes=\(1, -3\)",
+        ),
+        (
+            lambda: MultiHeadAttention(N, H)(FOUR, VALUE),
+            "`value` must have as many axes as `query`",
+        ),
         (
             lambda: MultiHeadAttention.from_keras(
                 keras_layer((QUERY, VALUE, VALUE), {}), self_attention=True
@@ -201,9 +247,7 @@ def test_a_window_counts_the_positions_of_a_cache():
             "`self_attention` needs one width",
         ),
         (
-            lambda: MultiHeadAttention(N, H)(
-                normal(B, 2, 3, D), padding_mask=np.ones((B, 6))
-            ),
+            lambda: MultiHeadAttention(N, H)(FOUR, padding_mask=np.ones((B, 6))),
             "no mask but an `attention_mask`.*Received: `padding_mask`",
         ),
     ],
@@ -211,3 +255,8 @@ def test_a_window_counts_the_positions_of_a_cache():
 def test_what_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_another_layer_is_refused():
+    with pytest.raises(TypeError, match="`layer` must be a `keras.layers.Multi"):
+        MultiHeadAttention.from_keras(keras.layers.Attention())  # pyright: ignore[reportArgumentType]

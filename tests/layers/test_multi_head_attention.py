@@ -572,3 +572,15 @@ def test_wrong_calls_are_refused(first, call, message):
     layer(**usual)
     with pytest.raises(ValueError, match=re.escape(message)):
         layer(**{**usual, **call})
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_key_value_heads": 1, "value_dim": 5}, {"attention_axes": 2}]
+)
+def test_an_empty_batch(options):
+    shape = (3, T, D) if "attention_axes" in options else (T, D)
+    layer = MultiHeadAttention(2, KEY_DIM, **options)
+    layer(normal(B, *shape))
+    outputs, scores = layer(np.zeros((0, *shape)), return_attention_scores=True)
+    assert tuple(outputs.shape) == (0, *shape)
+    assert tuple(scores.shape) == (0, *shape[:-2], 2, T, T)

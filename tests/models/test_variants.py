@@ -9,7 +9,7 @@ import pytest
 
 from keras_attn import models
 from keras_attn.docstrings.arguments import descriptions
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
 
 SIZES = {

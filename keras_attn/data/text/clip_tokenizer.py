@@ -33,7 +33,7 @@ from keras_attn.data.text.text_tokenizer import (
     training_corpus,
 )
 from keras_attn.data.text.tokenizer_json import clip_json
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.reading import read_vocabulary_json
 
 START, END = "<|startoftext|>", "<|endoftext|>"

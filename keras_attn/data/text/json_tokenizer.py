@@ -20,7 +20,7 @@ from keras_attn.data.text.text_tokenizer import (
     TextTokenizer,
     tokenizers_library,
 )
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.reading import shown
 
 # The roles of special tokens in files that do not name them.

@@ -22,7 +22,7 @@ from keras_attn.data.text.text_tokenizer import (
     tokenizers_library,
     training_corpus,
 )
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.reading import (
     MAX_PIECES,
     MAX_VOCABULARY_BYTES,

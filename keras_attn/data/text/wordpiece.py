@@ -21,7 +21,7 @@ from keras_attn.data.text.text_tokenizer import (
     training_corpus,
 )
 from keras_attn.data.text.tokenizer_json import wordpiece_json
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.reading import get_flag, get_object, read_vocabulary_json, shown
 from keras_attn.files.writing import write_atomically
 

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_choice
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.projection import add_projection
 from keras_attn.ops import dot_scores, project

@@ -59,6 +59,12 @@ class FoldedAxes:
         heads = scores.shape[1]
         return ops.reshape(scores, (*self.batch, heads, *self.queries, *self.keys))
 
+    def fold_padding(self, mask):
+        """(B, …) -> (B·F, T), a mask of queries or keys; None -> None."""
+        if mask is None:
+            return None
+        return ops.squeeze(self.fold(ops.expand_dims(mask, -1)), -1)
+
     def fold_mask(self, mask):
         """A mask that broadcasts to (B, F…, N, T…, S…) -> (B·F, N or 1, T, S).
 

@@ -35,8 +35,9 @@ def from_keras(
         A built layer; without `self_attention` it is called as Keras' is.
 
     Raises:
-        ValueError: If the layer is not built, or has inputs of different widths though
-            `self_attention` is given.
+        TypeError: If `layer` is another layer.
+        ValueError: If it is not built, or quantized, or has inputs of different widths
+            though `self_attention` is given.
     """
     widths = check_keras_layer(layer, self_attention)
     config = {x: y for x, y in layer.get_config().items() if x in _SHARED}

@@ -108,8 +108,9 @@ class MultiHeadAttention(BaseLayer):
         output_shape: Width of the output, or the sizes of several last axes. Default:
             the width of the query.
         attention_axes: Axes that are attended over, one or several, of inputs with
-            more than 3 axes; the others count as batch. Default: all but the first and
-            the last.
+            more than 3 axes; the others count as batch. Several are one sequence, row
+            after row, in which a causal mask and a window count. Default: all but the
+            first and the last.
         num_key_value_heads: G; each is shared by N/G consecutive query heads. 1 is
             multi-query attention. Default: `num_heads`.
         sliding_window: Number of keys on either side of a query, its own included, that
@@ -179,6 +180,12 @@ class MultiHeadAttention(BaseLayer):
         (arXiv:1706.03762); grouped heads: Ainslie et al. 2023 (arXiv:2305.13245).
     """
 
+    argument_attributes = {
+        "output_shape": "_output_shape",
+        "activity_regularizer": "_activity_regularizer",
+    }
+    from_keras = classmethod(from_keras)
+
     def __init__(
         self,
         num_heads: int,
@@ -237,12 +244,6 @@ class MultiHeadAttention(BaseLayer):
         self.seed = seed
         self._dropout = dropout_of(self) if dropout else None
 
-    argument_attributes = {
-        "output_shape": "_output_shape",
-        "activity_regularizer": "_activity_regularizer",
-    }
-    from_keras = classmethod(from_keras)
-
     @property
     def projection_dims(self):
         """Widths of the projected query, key and value, all heads together."""
@@ -300,13 +301,14 @@ class MultiHeadAttention(BaseLayer):
         mask=None,
     ):
         check_call(self, query, value, key, cache, cache_index)
-        keras_masks = (mask, query_mask, value_mask, key_mask)
+        keras_mask = mask_of_keys(value, mask, query_mask, value_mask, key_mask)
         folded = None
         if len(query.shape) > 3:
             check_only_mask(padding_mask, attention_bias, cache, return_cache)
-            folded, keras_masks = FoldedAxes(self.attention_axes, query, value), ()
+            folded = FoldedAxes(self.attention_axes, query, value)
             query, value, key = map(folded.fold, (query, value, key))
             attention_mask = folded.fold_mask(attention_mask)
+            keras_mask = folded.fold_padding(keras_mask)
         queries, keys, values = self._project_inputs(query, value, key)
         # Without a cache: the call's own keys and values. With a cache: the cache, as
         # `earlier`, and the call's own; or with a `cache_index` the cache after the
@@ -316,10 +318,10 @@ class MultiHeadAttention(BaseLayer):
             self, query, attended_to, padding_mask, attention_mask, attention_bias
         )
         if cache is None:  # Keras' masks do not cover cached keys.
-            padding_mask = both_masks(padding_mask, mask_of_keys(value, *keras_masks))
+            padding_mask = both_masks(padding_mask, keras_mask)
         # Queries of a cache do not begin with its first key.
         is_causal = use_causal_mask and cache is None
-        near = attended_to.mask_by_position(
+        by_position = attended_to.mask_by_position(
             ops.shape(query)[1],
             is_causal=use_causal_mask and not is_causal,
             window=self.sliding_window,
@@ -329,7 +331,7 @@ class MultiHeadAttention(BaseLayer):
             attended_to.keys,
             attended_to.values,
             cache=attended_to.earlier,
-            mask=merge_masks(attention_mask=attention_mask, causal=near),
+            mask=merge_masks(attention_mask=attention_mask, causal=by_position),
             padding_mask=padding_mask,
             is_causal=is_causal,
             bias=attention_bias,
@@ -342,10 +344,10 @@ class MultiHeadAttention(BaseLayer):
         output = self.output_projection.merge_heads(heads)
         if self._output_shape:
             output = ops.reshape(output, (*ops.shape(output)[:2], *self._output_shape))
-        if folded is not None:
-            output, weights = folded.unfold(output), folded.unfold_scores(weights)
         if weights is not None:
             recorder.record(self, weights)
+        if folded is not None:
+            output, weights = folded.unfold(output), folded.unfold_scores(weights)
         # `updated`: the copy of the cache after a write, the cache in cross-attention
         # to it, otherwise only the call's own keys and values.
         return Attended(output, weights, attended_to.updated).asked_for(

@@ -5,6 +5,8 @@ Legend: B batch, T query length, S key length, N heads, G key/value heads.
 
 from collections.abc import Sequence
 
+import keras
+
 from keras_attn.checks.arguments import check_positive, check_rank
 from keras_attn.layers.attention.attention_checks import (
     check_attention_mask,
@@ -65,11 +67,21 @@ def check_only_mask(padding_mask, attention_bias, cache, return_cache) -> None:
 
 def check_call(layer, query, value, key, cache, cache_index) -> None:
     """Raises unless the inputs and a cache fit the layer and each other."""
-    if len(query.shape) <= 3:
+    rank = len(query.shape)
+    if rank > 3:
+        _check_same_axes(query, value, key)
+    else:
         check_rank("query", query, 3, "(batch, query length, width)")
-    for name, tensor in (("value", value), ("key", key)):
-        if tensor is not None and len(tensor.shape) != len(query.shape):
-            check_rank(name, tensor, 3, "(batch, key length, width)")
+        for name, tensor in (("value", value), ("key", key)):
+            if tensor is not None:
+                check_rank(name, tensor, 3, "(batch, key length, width)")
+    axes = [axis + rank if axis < 0 else axis for axis in layer.attention_axes or ()]
+    if len({*axes}) < len(axes) or not all(0 < axis < rank - 1 for axis in axes):
+        raise ValueError(
+            "`attention_axes` must be different axes between the first and the last. "
+            f"Received: attention_axes={layer.attention_axes}, "
+            f"query.shape={tuple(query.shape)}"
+        )
     if key is not None and value is None:
         raise ValueError("`key` needs a `value`. Received: value=None")
     if cache_index is not None and cache is None:
@@ -94,6 +106,16 @@ def check_call(layer, query, value, key, cache, cache_index) -> None:
     if cache is not None:
         sizes = (layer.key_dim, layer.value_dim)
         check_cache(cache, query.shape[0], layer.num_key_value_heads, sizes)
+
+
+def _check_same_axes(query, value, key) -> None:
+    """Raises unless value and key have the axes of a query with more than 3."""
+    for name, tensor in (("value", value), ("key", key)):
+        if tensor is not None and len(tensor.shape) != len(query.shape):
+            raise ValueError(
+                f"`{name}` must have as many axes as `query`. Received: "
+                f"{name}.shape={tuple(tensor.shape)}, query.shape={tuple(query.shape)}"
+            )
 
 
 def mask_of_keys(value, mask=None, query_mask=None, value_mask=None, key_mask=None):
@@ -130,11 +152,22 @@ def check_keras_layer(layer, self_attention: bool) -> list[int]:
     Raises:
         ValueError: If it is not built, or the widths differ though they must not.
     """
+    if not isinstance(layer, keras.layers.MultiHeadAttention):
+        raise TypeError(
+            "`layer` must be a `keras.layers.MultiHeadAttention`. Received: "
+            f"layer={layer!r}"
+        )
     if not layer.built:
         raise ValueError(
             "`layer` must be built: call it once. Received: a layer without weights"
         )
     parts = (layer.query_dense, layer.key_dense, layer.value_dense)
+    modes = {part.quantization_mode for part in (*parts, layer.output_dense)} - {None}
+    if modes:
+        raise ValueError(
+            "`layer` must have kernels of real numbers; quantize the new layer. "
+            f"Received: kernels of {modes.pop()}"
+        )
     widths = [part.kernel.shape[0] for part in parts]
     if self_attention and len({*widths}) > 1:
         raise ValueError(

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_rank
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import resize_bilinear
 

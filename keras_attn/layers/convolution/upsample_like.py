@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.convolution.match_size import MatchSize, ResizeLike
 
 

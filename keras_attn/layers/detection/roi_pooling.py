@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import keras
 
 from keras_attn.checks.arguments import check_pair, check_positive, check_rank
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.convolution.feature_pyramid import check_maps
 from keras_attn.ops import roi_align, roi_pool

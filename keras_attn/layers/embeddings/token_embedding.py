@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.indices import check_indices
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.adaptation.keras_layers import SavedByNumber
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import fork

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.batch_norm import batch_norm, batch_norm_for_training
 from keras_attn.kernels.runtime import is_compiled_by_xla, is_tensorflow_on_cpu
 from keras_attn.layers.adaptation.kernel_layer import RestoresAdapters

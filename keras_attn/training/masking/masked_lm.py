@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.training.masking.random_masking import (
     RandomMasking,
     candidate_tokens,

@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.blocks.xlnet_block import permutation_mask
 from keras_attn.training.masking.random_masking import (
     RandomMasking,

@@ -7,7 +7,7 @@ from typing import cast
 import keras
 import numpy as np
 
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.viz.callbacks.base import Plots, rows_of
 from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.segmentation import plot_segmentation

@@ -18,7 +18,7 @@ Reference:
 from collections.abc import Sequence
 
 from keras_attn.checks.argument_types import Activation
-from keras_attn.docstrings.options import described_as
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, LearnedPositionEmbedding
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.models.parts import heads
