@@ -53,7 +53,7 @@ def quick_gelu(inputs):
     return ops.multiply(inputs, ops.sigmoid(ops.multiply(inputs, _SIGMOID_SCALE)))
 
 
-def activation_of(identifier) -> Any:
+def get_activation(identifier) -> Any:
     """`keras.activations.get`, which also knows `"gelu_tanh"` and `"quick_gelu"`.
 
     Args:

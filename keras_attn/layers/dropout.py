@@ -39,7 +39,7 @@ class Dropout(keras.layers.Dropout):
         return dropout(inputs, self.rate, self.seed_generator.next())
 
 
-def dropout_of(layer) -> Dropout:
+def make_dropout(layer) -> Dropout:
     """A dropout layer with the `dropout`, `seed` and dtype policy of a layer."""
     return Dropout(
         layer.dropout, seed=layer.seed, dtype=layer.dtype_policy, name="dropout"

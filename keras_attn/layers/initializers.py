@@ -43,7 +43,7 @@ def he_normal_fan_out() -> Any:
     return {"class_name": "VarianceScaling", "config": config}
 
 
-def fork(initializer, name: str = ""):
+def independent_copy(initializer, name: str = ""):
     """A copy of an initializer whose random values are independent of the original's.
 
     An initializer object returns the same values at every call, so each weight of a
@@ -67,14 +67,14 @@ def fork(initializer, name: str = ""):
     return type(initializer).from_config(config)
 
 
-def fork_fused(initializer, widths: Mapping[str, int]):
+def independent_parts(initializer, widths: Mapping[str, int]):
     """An initializer for several kernels that are stored as one, side by side.
 
     Each kernel is initialized as if it were stored alone: the bounds of Glorot and He
     depend on the shape of a kernel, and would be different for the fused kernel.
 
     Args:
-        initializer: As for `fork`.
+        initializer: As for `independent_copy`.
         widths: The name of each kernel and its number of columns, in order.
 
     Returns:
@@ -83,7 +83,7 @@ def fork_fused(initializer, widths: Mapping[str, int]):
 
     def initialize(shape, dtype=None):
         kernels = [
-            fork(initializer, name)((*shape[:-1], width), dtype=dtype)
+            independent_copy(initializer, name)((*shape[:-1], width), dtype=dtype)
             for name, width in widths.items()
         ]
         return ops.concatenate(kernels, axis=-1) if len(kernels) > 1 else kernels[0]

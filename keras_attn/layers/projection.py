@@ -18,10 +18,10 @@ from keras_attn.checks.argument_types import (
     Regularizer,
 )
 from keras_attn.checks.arguments import check_positive
-from keras_attn.kernels.gelu import activation_of
+from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork, fork_fused
+from keras_attn.layers.initializers import independent_copy, independent_parts
 from keras_attn.ops import merge_heads, project, split_heads
 from keras_attn.ops.kernels import kernel_value, transposed_product
 
@@ -77,7 +77,7 @@ class Projection(KernelLayer, BaseLayer):
         for name, width in self.parts.items():
             check_positive(f"parts[{name!r}]" if name else "parts", width)
         self.use_bias = use_bias
-        self.activation = None if activation is None else activation_of(activation)
+        self.activation = None if activation is None else get_activation(activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
@@ -97,9 +97,9 @@ class Projection(KernelLayer, BaseLayer):
 
     def build(self, inputs_shape):
         if len(self.parts) == 1:
-            initializer = fork(self.kernel_initializer, self.name)
+            initializer = independent_copy(self.kernel_initializer, self.name)
         else:
-            initializer = fork_fused(self.kernel_initializer, self.parts)
+            initializer = independent_parts(self.kernel_initializer, self.parts)
         self.kernel = self.add_weight(
             name="kernel",
             shape=(inputs_shape[-1], self.width),
@@ -112,7 +112,9 @@ class Projection(KernelLayer, BaseLayer):
             self.bias = self.add_weight(
                 name="bias",
                 shape=(self.width,),
-                initializer=fork(self.bias_initializer, f"{self.name}_bias"),
+                initializer=independent_copy(
+                    self.bias_initializer, f"{self.name}_bias"
+                ),
                 regularizer=self.bias_regularizer,
                 constraint=self.bias_constraint,
             )

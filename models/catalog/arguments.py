@@ -36,7 +36,7 @@ from keras_attn.checks.arguments import (
     check_pair,
     is_whole,
 )
-from keras_attn.kernels.gelu import activation_of
+from keras_attn.kernels.gelu import get_activation
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -180,7 +180,7 @@ def _number(name, value, ranges):
 
 def _activation(name, value):
     try:
-        activation_of(value)
+        get_activation(value)
     except (TypeError, ValueError):
         raise ValueError(
             f"`{name}` must be a function, or the name of an activation of Keras, or "

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attn.kernels.gelu import activation_of, with_fast_gradient
+from keras_attn.kernels.gelu import get_activation, with_fast_gradient
 from keras_attn.layers.blocks.feed_forward import FeedForward
 from keras_attn.ops import gelu_tanh, quick_gelu
 
@@ -110,9 +110,9 @@ def test_a_feed_forward_layer_returns_the_same_in_training(activation):
 
 
 def test_activations_have_names():
-    assert activation_of("quick_gelu") is quick_gelu
-    assert activation_of("gelu_tanh") is gelu_tanh
-    assert activation_of("gelu") is keras.activations.gelu
-    assert activation_of(None) is keras.activations.linear
+    assert get_activation("quick_gelu") is quick_gelu
+    assert get_activation("gelu_tanh") is gelu_tanh
+    assert get_activation("gelu") is keras.activations.gelu
+    assert get_activation(None) is keras.activations.linear
     with pytest.raises(ValueError, match="gelu_fast"):
-        activation_of("gelu_fast")
+        get_activation("gelu_fast")

@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attn.layers.initializers import fork, fork_fused, normal, truncated_normal
+from keras_attn.layers.initializers import (
+    independent_copy,
+    independent_parts,
+    normal,
+    truncated_normal,
+)
 
 SHAPE = (5, 7)
 
@@ -16,7 +21,10 @@ def values_of(initializer):
 
 def test_without_a_seed_every_fork_differs():
     initializer = keras.initializers.GlorotUniform()
-    values = [values_of(fork(initializer, name)) for name in ("query", "key", "key")]
+    values = [
+        values_of(independent_copy(initializer, name))
+        for name in ("query", "key", "key")
+    ]
     values.append(values_of(initializer))
     assert len({array.tobytes() for array in values}) == 4
 
@@ -24,20 +32,23 @@ def test_without_a_seed_every_fork_differs():
 def test_with_a_seed_a_fork_is_determined_by_its_name():
     initializer = keras.initializers.GlorotUniform(seed=3)
     query, key, again = (
-        values_of(fork(initializer, n)) for n in ("query", "key", "key")
+        values_of(independent_copy(initializer, n)) for n in ("query", "key", "key")
     )
     assert np.any(query != key)
     np.testing.assert_array_equal(key, again)
-    np.testing.assert_array_equal(values_of(fork(initializer)), values_of(initializer))
+    np.testing.assert_array_equal(
+        values_of(independent_copy(initializer)), values_of(initializer)
+    )
 
 
 def test_seed_generators_and_functions_are_returned_unchanged():
     generator = keras.initializers.RandomNormal(seed=keras.random.SeedGenerator(5))
     assert np.any(
-        values_of(fork(generator, "query")) != values_of(fork(generator, "key"))
+        values_of(independent_copy(generator, "query"))
+        != values_of(independent_copy(generator, "key"))
     )
-    assert fork(np.zeros, "query") is np.zeros
-    assert fork(None, "query") is None
+    assert independent_copy(np.zeros, "query") is np.zeros
+    assert independent_copy(None, "query") is None
 
 
 @pytest.mark.parametrize("make", [normal, truncated_normal])
@@ -54,9 +65,11 @@ def test_layers_that_share_a_configuration_are_initialized_differently(make):
 
 def test_a_fused_kernel_holds_the_kernels_of_its_parts():
     initializer = keras.initializers.GlorotUniform(seed=3)
-    fused = fork_fused(initializer, {"query": 4, "key": 2})((5, 6), dtype="float32")
+    fused = independent_parts(initializer, {"query": 4, "key": 2})(
+        (5, 6), dtype="float32"
+    )
     parts = [
-        fork(initializer, name)((5, width), dtype="float32")
+        independent_copy(initializer, name)((5, width), dtype="float32")
         for name, width in (("query", 4), ("key", 2))
     ]
     np.testing.assert_array_equal(fused, np.concatenate(parts, axis=1))

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.layers.adaptation.tracking import set_untracked, unlocked
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops.kernels import (
     convolution,
     kernel_rows,
@@ -255,7 +255,7 @@ def _adder(layer):
         return layer.add_weight(
             name=name,
             shape=shape,
-            initializer=fork(initializer, f"{layer.name}/{name}"),
+            initializer=independent_copy(initializer, f"{layer.name}/{name}"),
             dtype="float32",
         )
 

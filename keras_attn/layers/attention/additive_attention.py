@@ -9,7 +9,7 @@ from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_positive
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.attention.scored_attention import ScoredAttention
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.projection import add_projection
 from keras_attn.ops import additive_scores
 
@@ -64,7 +64,7 @@ class AdditiveAttention(ScoredAttention):
         self.score_vector = self.add_weight(
             name="score_vector",
             shape=(self.units, 1),
-            initializer=fork(self.kernel_initializer, "score_vector"),
+            initializer=independent_copy(self.kernel_initializer, "score_vector"),
         )
 
     @described_as(ScoredAttention.project_key)

@@ -18,7 +18,7 @@ from keras_attn.layers import recorder
 from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.projection import add_projection
 from keras_attn.ops import additive_scores, attention_weights, project_neighborhoods
@@ -106,7 +106,7 @@ class AdditiveAttention2D(BaseLayer):
             self.kernel_size,
             padding="same",
             use_bias=self.use_bias,
-            kernel_initializer=fork(self.kernel_initializer, "key"),
+            kernel_initializer=independent_copy(self.kernel_initializer, "key"),
             dtype=self.dtype_policy,
             name="key",
         )
@@ -114,7 +114,7 @@ class AdditiveAttention2D(BaseLayer):
         self.score_vector = self.add_weight(
             name="score_vector",
             shape=(self.units, 1),
-            initializer=fork(self.kernel_initializer, "score_vector"),
+            initializer=independent_copy(self.kernel_initializer, "score_vector"),
         )
 
     def call(

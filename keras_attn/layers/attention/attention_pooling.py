@@ -10,19 +10,19 @@ from keras import ops
 from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_positive, check_rank
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.kernels.gelu import activation_of
+from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
     attend,
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
-    built,
+    build_now,
     feed_forward,
     head_size,
     layer_norm,
 )
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.output_specs import caches_output_specs
 
 
@@ -84,12 +84,14 @@ class AttentionPooling(BaseLayer):
             )
         self._sizes = tuple(sizes)
         count = 1 + sizes[0] * sizes[1]
-        self.attention = built(
+        self.attention = build_now(
             MultiHeadAttention(
                 self.num_heads,
                 head_size(width, self.num_heads, None),
                 output_shape=self.output_dim,
-                kernel_initializer=fork(self.kernel_initializer, "attention"),
+                kernel_initializer=independent_copy(
+                    self.kernel_initializer, "attention"
+                ),
                 dtype=self.dtype_policy,
                 name="attention",
             ),
@@ -99,7 +101,7 @@ class AttentionPooling(BaseLayer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(count, width),
-            initializer=fork(self.embeddings_initializer, "embeddings"),
+            initializer=independent_copy(self.embeddings_initializer, "embeddings"),
         )
 
     def call(self, inputs, return_attention_scores=False, training=None):
@@ -168,7 +170,7 @@ class ProbePooling(BaseLayer):
         super().__init__(**kwargs)
         self.num_heads = check_positive("num_heads", num_heads)
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
-        self.activation = activation_of(activation)
+        self.activation = get_activation(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.probe_initializer = keras.initializers.get(probe_initializer)
@@ -177,23 +179,25 @@ class ProbePooling(BaseLayer):
     def build(self, inputs_shape):
         batch, _, width = inputs_shape
         pooled_shape = (batch, 1, width)
-        self.attention = built(
+        self.attention = build_now(
             MultiHeadAttention(
                 self.num_heads,
                 head_size(width, self.num_heads, None),
-                kernel_initializer=fork(self.kernel_initializer, "attention"),
+                kernel_initializer=independent_copy(
+                    self.kernel_initializer, "attention"
+                ),
                 dtype=self.dtype_policy,
                 name="attention",
             ),
             pooled_shape,
             inputs_shape,
         )
-        self.norm = built(layer_norm(self, "norm"), pooled_shape)
-        self.feed_forward = built(feed_forward(self), pooled_shape)
+        self.norm = build_now(layer_norm(self, "norm"), pooled_shape)
+        self.feed_forward = build_now(feed_forward(self), pooled_shape)
         self.probe = self.add_weight(
             name="probe",
             shape=(1, width),
-            initializer=fork(self.probe_initializer, "probe"),
+            initializer=independent_copy(self.probe_initializer, "probe"),
         )
 
     def call(self, inputs, return_attention_scores=False, training=None):

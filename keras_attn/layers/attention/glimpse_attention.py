@@ -11,7 +11,7 @@ from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import dropout_function, dropout_of
+from keras_attn.layers.dropout import dropout_function, make_dropout
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.projection import add_projection
 from keras_attn.ops import attention_weights, glimpse_scores
@@ -72,7 +72,7 @@ class GlimpseAttention(BaseLayer):
         self.dropout = check_fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
-        self._drop = dropout_of(self) if dropout else None
+        self._drop = make_dropout(self) if dropout else None
 
     def build(self, query_shape, value_shape):
         units, glimpses = self.units, self.num_glimpses

@@ -26,7 +26,7 @@ from keras_attn.layers.attention.multi_head_checks import (
     mask_of_keys,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import dropout_function, dropout_of
+from keras_attn.layers.dropout import dropout_function, make_dropout
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.projection import add_projection
 from keras_attn.ops import (
@@ -53,7 +53,7 @@ class Attended(NamedTuple):
     scores: Any = None
     cache: Any = None
 
-    def asked_for(self, *, scores: bool, cache: bool):
+    def as_outputs(self, *, scores: bool, cache: bool):
         """What a call returns: the output, in a tuple with whatever was requested."""
         results = [self.output]
         if scores:
@@ -242,7 +242,7 @@ class MultiHeadAttention(BaseLayer):
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.seed = seed
-        self._dropout = dropout_of(self) if dropout else None
+        self._dropout = make_dropout(self) if dropout else None
 
     @property
     def projection_dims(self):
@@ -350,7 +350,7 @@ class MultiHeadAttention(BaseLayer):
             output, weights = folded.unfold(output), folded.unfold_scores(weights)
         # `updated`: the copy of the cache after a write, the cache in cross-attention
         # to it, otherwise only the call's own keys and values.
-        return Attended(output, weights, attended_to.updated).asked_for(
+        return Attended(output, weights, attended_to.updated).as_outputs(
             scores=return_attention_scores, cache=return_cache or cache is not None
         )
 

@@ -26,9 +26,9 @@ from keras_attn.layers.attention.attention_checks import (
     check_padding_mask,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import dropout_function, dropout_of
+from keras_attn.layers.dropout import dropout_function, make_dropout
 from keras_attn.layers.embeddings.relative_position_encoding import encode_distances
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.projection import add_projection
 from keras_attn.ops import (
     both_masks,
@@ -115,7 +115,7 @@ class RelativeMultiHeadAttention(BaseLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = seed
-        self._dropout = dropout_of(self) if dropout else None
+        self._dropout = make_dropout(self) if dropout else None
 
     def build(self, inputs_shape):
         width, heads = inputs_shape[-1], self.num_heads * self.key_dim
@@ -125,7 +125,7 @@ class RelativeMultiHeadAttention(BaseLayer):
             return add_projection(self, name, (inputs,), outputs, use_bias=False)
 
         def vector(name, shape):
-            initializer = fork(self.bias_initializer, name)
+            initializer = independent_copy(self.bias_initializer, name)
             return self.add_weight(name=name, shape=shape, initializer=initializer)
 
         self.query = projection("query", width, heads)

@@ -10,7 +10,7 @@ from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_positive, check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.normalization.spectral_normalization import SpectralNormalization
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import scaled_dot_product_attention
@@ -85,7 +85,7 @@ class SelfAttention2D(BaseLayer):
         layer = keras.layers.Dense(
             units,
             use_bias=self.use_bias and not self.spectral_normalization,
-            kernel_initializer=fork(self.kernel_initializer, name),
+            kernel_initializer=independent_copy(self.kernel_initializer, name),
             dtype=self.dtype_policy,
             name=name,
         )

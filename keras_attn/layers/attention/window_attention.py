@@ -13,7 +13,7 @@ from keras_attn.checks.arguments import check_fraction, check_positive, check_ra
 from keras_attn.kernels.precision import at_least_float32
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import dropout_function, dropout_of
+from keras_attn.layers.dropout import dropout_function, make_dropout
 from keras_attn.layers.projection import add_projection
 from keras_attn.ops import MASKED, scaled_dot_product_attention
 from keras_attn.ops.windows import (
@@ -87,7 +87,7 @@ class WindowAttention(BaseLayer):
         self.dropout = check_fraction("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
-        self._dropout = dropout_of(self)
+        self._dropout = make_dropout(self)
 
     def build(self, inputs_shape):
         if None in inputs_shape[1:3]:

@@ -1,11 +1,11 @@
 """Helpers of the Transformer, Swin and XLNet blocks that build their sub-layers."""
 
 from keras_attn.layers.blocks.feed_forward import FeedForward
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 
 
-def built(layer, *shapes):
+def build_now(layer, *shapes):
     """Builds a sub-layer and returns it.
 
     Each sub-layer is built before the next one is created, because both draw random
@@ -36,7 +36,7 @@ def feed_forward(block, **options) -> FeedForward:
     return FeedForward(
         block.mlp_dim,
         activation=block.activation,
-        kernel_initializer=fork(block.kernel_initializer, "feed_forward"),
+        kernel_initializer=independent_copy(block.kernel_initializer, "feed_forward"),
         seed=block.seed,
         dtype=block.dtype_policy,
         name="feed_forward",

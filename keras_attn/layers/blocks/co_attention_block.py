@@ -8,16 +8,16 @@ import keras
 
 from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
-from keras_attn.kernels.gelu import activation_of
+from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
     attend,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.block_parts import built, head_size, layer_norm
+from keras_attn.layers.blocks.block_parts import build_now, head_size, layer_norm
 from keras_attn.layers.blocks.feed_forward import FeedForward
-from keras_attn.layers.dropout import dropout_of
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.dropout import make_dropout
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.output_specs import caches_output_specs
 
 
@@ -91,14 +91,14 @@ class CoAttentionBlock(BaseLayer):
         self.attention_dim = check_positive("attention_dim", attention_dim)
         self.region_mlp_dim = check_positive("region_mlp_dim", region_mlp_dim)
         self.text_mlp_dim = check_positive("text_mlp_dim", text_mlp_dim)
-        self.activation = activation_of(activation)
+        self.activation = get_activation(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout = check_fraction("dropout", dropout)
         self.attention_dropout = check_fraction("attention_dropout", attention_dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
         self._key_dim = head_size(attention_dim, num_heads, None)
-        self._residual_dropout = dropout_of(self)
+        self._residual_dropout = make_dropout(self)
 
     def build(self, regions_shape, tokens_shape):
         regions, tokens = regions_shape, tokens_shape
@@ -117,12 +117,12 @@ class CoAttentionBlock(BaseLayer):
         self._residual_dropout.build(tokens)
 
     def _attention(self, name, queries_shape, memory_shape):
-        return built(
+        return build_now(
             MultiHeadAttention(
                 self.num_heads,
                 self._key_dim,
                 dropout=self.attention_dropout,
-                kernel_initializer=fork(self.kernel_initializer, name),
+                kernel_initializer=independent_copy(self.kernel_initializer, name),
                 seed=self.seed,
                 dtype=self.dtype_policy,
                 name=name,
@@ -132,11 +132,11 @@ class CoAttentionBlock(BaseLayer):
         )
 
     def _feed_forward(self, name, mlp_dim, shape):
-        return built(
+        return build_now(
             FeedForward(
                 mlp_dim,
                 activation=self.activation,
-                kernel_initializer=fork(self.kernel_initializer, name),
+                kernel_initializer=independent_copy(self.kernel_initializer, name),
                 seed=self.seed,
                 dtype=self.dtype_policy,
                 name=name,
@@ -145,7 +145,7 @@ class CoAttentionBlock(BaseLayer):
         )
 
     def _norm(self, name, shape):
-        return built(layer_norm(self, name), shape)
+        return build_now(layer_norm(self, name), shape)
 
     def call(
         self,

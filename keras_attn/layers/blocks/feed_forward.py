@@ -5,12 +5,12 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive
-from keras_attn.kernels.gelu import activation_of, with_fast_gradient
+from keras_attn.kernels.gelu import get_activation, with_fast_gradient
 from keras_attn.kernels.runtime import has_fixed_shape
 from keras_attn.layers.adaptation.keras_layers import Dense
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.dropout import dropout_of
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.dropout import make_dropout
+from keras_attn.layers.initializers import independent_copy
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -53,7 +53,7 @@ class FeedForward(BaseLayer):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
-        self.activation = activation_of(activation)
+        self.activation = get_activation(activation)
         self.dropout = check_fraction("dropout", dropout)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -65,7 +65,7 @@ class FeedForward(BaseLayer):
         self.expand = self._new_projection("expand", self.mlp_dim, initializer)
         initializer = self.output_initializer or initializer
         self.contract = self._new_projection("contract", width, initializer)
-        self.drop = dropout_of(self)
+        self.drop = make_dropout(self)
         self.expand.build((None, width))
         hidden_shape = (None, self.mlp_dim)
         self.drop.build(hidden_shape)
@@ -75,7 +75,7 @@ class FeedForward(BaseLayer):
         return Dense(
             units,
             use_bias=self.use_bias,
-            kernel_initializer=fork(initializer, name),
+            kernel_initializer=independent_copy(initializer, name),
             dtype=self.dtype_policy,
             name=name,
         )

@@ -7,13 +7,13 @@ import keras
 
 from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive
-from keras_attn.kernels.gelu import activation_of
+from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import feed_forward, layer_norm
 from keras_attn.layers.blocks.stochastic_depth import StochasticDepth
-from keras_attn.layers.dropout import dropout_of
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.dropout import make_dropout
+from keras_attn.layers.initializers import independent_copy
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -70,7 +70,7 @@ class SwinBlock(BaseLayer):
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
         self.window_size = check_positive("window_size", window_size)
         self.shifted = shifted
-        self.activation = activation_of(activation)
+        self.activation = get_activation(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.attention_bias = attention_bias
         self.dropout = check_fraction("dropout", dropout)
@@ -87,14 +87,14 @@ class SwinBlock(BaseLayer):
             shifted=self.shifted,
             use_bias=self.attention_bias,
             dropout=self.attention_dropout,
-            kernel_initializer=fork(self.kernel_initializer, "attention"),
+            kernel_initializer=independent_copy(self.kernel_initializer, "attention"),
             name="attention",
             **shared,
         )
         self.feed_forward = feed_forward(self)
         self.attention_norm = layer_norm(self, "attention_norm")
         self.feed_forward_norm = layer_norm(self, "feed_forward_norm")
-        self.drop = dropout_of(self)
+        self.drop = make_dropout(self)
         self.drop_path = StochasticDepth(
             self.stochastic_depth, name="drop_path", **shared
         )

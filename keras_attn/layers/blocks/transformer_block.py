@@ -15,22 +15,22 @@ from keras import ops
 from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.kernels.gelu import activation_of
+from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
     attend,
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
-    built,
+    build_now,
     feed_forward,
     head_size,
     layer_norm,
 )
 from keras_attn.layers.blocks.layer_scale import LayerScale
 from keras_attn.layers.blocks.stochastic_depth import StochasticDepth
-from keras_attn.layers.dropout import dropout_of
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.dropout import make_dropout
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.ops import banded_mask, merge_masks, token_positions
 
@@ -67,7 +67,7 @@ class _Block(BaseLayer):
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
         self.key_dim = key_dim
         self.num_key_value_heads = num_key_value_heads
-        self.activation = activation_of(activation)
+        self.activation = get_activation(activation)
         self.norm_first = norm_first
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout = check_fraction("dropout", dropout)
@@ -80,13 +80,13 @@ class _Block(BaseLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.seed = seed
-        self._residual_dropout = dropout_of(self)
+        self._residual_dropout = make_dropout(self)
         self._drop_path = StochasticDepth(
             stochastic_depth, seed=seed, dtype=self.dtype_policy, name="drop_path"
         )
 
     def _new_attention(self, name, *shapes):
-        return built(
+        return build_now(
             MultiHeadAttention(
                 self.num_heads,
                 head_size(shapes[0][-1], self.num_heads, self.key_dim),
@@ -94,8 +94,8 @@ class _Block(BaseLayer):
                 use_bias=self.use_bias,
                 qkv_bias=self.qkv_bias,
                 dropout=self.attention_dropout,
-                kernel_initializer=fork(self.kernel_initializer, name),
-                output_initializer=fork(self.output_initializer, name),
+                kernel_initializer=independent_copy(self.kernel_initializer, name),
+                output_initializer=independent_copy(self.output_initializer, name),
                 seed=self.seed,
                 dtype=self.dtype_policy,
                 name=name,
@@ -104,13 +104,13 @@ class _Block(BaseLayer):
         )
 
     def _new_norm(self, name, shape):
-        return built(layer_norm(self, name), shape)
+        return build_now(layer_norm(self, name), shape)
 
     def _new_scale(self, name, shape) -> Any:
         if self.layer_scale is None:
             return None
         scale = LayerScale(self.layer_scale, dtype=self.dtype_policy, name=name)
-        return built(scale, shape)
+        return build_now(scale, shape)
 
     def _build_feed_forward(self, inputs_shape):
         """Builds the last sub-layer, and the layers that end every branch."""
@@ -118,7 +118,9 @@ class _Block(BaseLayer):
             self,
             dropout=self.mlp_dropout,
             use_bias=self.use_bias,
-            output_initializer=fork(self.output_initializer, "feed_forward"),
+            output_initializer=independent_copy(
+                self.output_initializer, "feed_forward"
+            ),
         )
         self.feed_forward.build(inputs_shape)
         self.feed_forward_norm = self._new_norm("feed_forward_norm", inputs_shape)

@@ -10,17 +10,17 @@ from keras import ops
 from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.kernels.gelu import activation_of
+from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
-    built,
+    build_now,
     feed_forward,
     head_size,
     layer_norm,
 )
-from keras_attn.layers.dropout import dropout_of
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.dropout import make_dropout
+from keras_attn.layers.initializers import independent_copy
 
 
 def permutation_mask(order):
@@ -71,7 +71,7 @@ class TargetEmbedding(BaseLayer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(1, inputs_shape[-1]),
-            initializer=fork(self.embeddings_initializer),
+            initializer=independent_copy(self.embeddings_initializer),
         )
 
     def call(self, inputs, target_mapping=None):
@@ -184,7 +184,7 @@ class XLNetBlock(BaseLayer):
         self.num_heads = check_positive("num_heads", num_heads)
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
         self.key_dim = key_dim
-        self.activation = activation_of(activation)
+        self.activation = get_activation(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout = check_fraction("dropout", dropout)
         self.attention_dropout = check_fraction("attention_dropout", attention_dropout)
@@ -197,20 +197,22 @@ class XLNetBlock(BaseLayer):
             self.num_heads,
             head_size(inputs_shape[-1], self.num_heads, self.key_dim),
             dropout=self.attention_dropout,
-            kernel_initializer=fork(self.kernel_initializer, "attention"),
-            bias_initializer=fork(self.bias_initializer, "attention"),
+            kernel_initializer=independent_copy(self.kernel_initializer, "attention"),
+            bias_initializer=independent_copy(self.bias_initializer, "attention"),
             seed=self.seed,
             dtype=self.dtype_policy,
             name="attention",
         )
         self.attention.build(inputs_shape)
-        self.attention_norm = built(layer_norm(self, "attention_norm"), inputs_shape)
-        self.feed_forward = built(
+        self.attention_norm = build_now(
+            layer_norm(self, "attention_norm"), inputs_shape
+        )
+        self.feed_forward = build_now(
             feed_forward(self, dropout=self.dropout), inputs_shape
         )
         norm = layer_norm(self, "feed_forward_norm")
-        self.feed_forward_norm = built(norm, inputs_shape)
-        self._residual_dropout = dropout_of(self)
+        self.feed_forward_norm = build_now(norm, inputs_shape)
+        self._residual_dropout = make_dropout(self)
         self._residual_dropout.build(inputs_shape)
 
     def call(

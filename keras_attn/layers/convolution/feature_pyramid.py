@@ -11,7 +11,7 @@ from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -67,7 +67,7 @@ class FeaturePyramid(BaseLayer):
                 size,
                 padding="same",
                 data_format="channels_last",
-                kernel_initializer=fork(self.kernel_initializer, name),
+                kernel_initializer=independent_copy(self.kernel_initializer, name),
                 dtype=self.dtype_policy,
                 name=name,
             )

@@ -15,9 +15,9 @@ from keras_attn.checks.arguments import (
     is_whole,
     pair_of,
 )
-from keras_attn.kernels.gelu import activation_of
+from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 
 _AXES = "(batch, rows, columns, channels)"
 
@@ -92,7 +92,7 @@ class TransposedConv2D(BaseLayer):
         self.output_padding = _below(
             "output_padding", output_padding, "strides", self.strides
         )
-        self.activation = activation_of(activation)
+        self.activation = get_activation(activation)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -101,13 +101,13 @@ class TransposedConv2D(BaseLayer):
         self.compute_output_shape(inputs_shape)
         self.kernel = self.add_weight(
             shape=(*self.kernel_size, self.filters, inputs_shape[-1]),
-            initializer=fork(self.kernel_initializer, "kernel"),
+            initializer=independent_copy(self.kernel_initializer, "kernel"),
             name="kernel",
         )
         if self.use_bias:
             self.bias = self.add_weight(
                 shape=(self.filters,),
-                initializer=fork(self.bias_initializer, "bias"),
+                initializer=independent_copy(self.bias_initializer, "bias"),
                 name="bias",
             )
 

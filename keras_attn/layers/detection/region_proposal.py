@@ -21,7 +21,7 @@ from keras_attn.kernels.gather import gather_rows
 from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.convolution.feature_pyramid import check_maps
-from keras_attn.layers.initializers import fork, normal
+from keras_attn.layers.initializers import independent_copy, normal
 from keras_attn.ops.anchors import base_anchors, grid_anchors
 from keras_attn.ops.box_matching import match_boxes, sample_matches
 from keras_attn.ops.boxes import decode_clipped, encode_boxes, has_area
@@ -158,7 +158,7 @@ class RegionProposal(BaseLayer):
                 padding="same",
                 activation=activation,
                 data_format="channels_last",
-                kernel_initializer=fork(self.kernel_initializer, name),
+                kernel_initializer=independent_copy(self.kernel_initializer, name),
                 dtype=self.dtype_policy,
                 name=name,
             )

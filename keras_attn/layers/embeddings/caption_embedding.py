@@ -13,7 +13,7 @@ from keras_attn.checks.indices import check_indices
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops import tokens_in_order
 from keras_attn.ops.kernels import kernel_rows
 
@@ -210,5 +210,5 @@ def _add_table(layer, name, rows):
     return layer.add_weight(
         name=name,
         shape=(rows, layer.output_dim),
-        initializer=fork(layer.embeddings_initializer, name),
+        initializer=independent_copy(layer.embeddings_initializer, name),
     )

@@ -11,7 +11,7 @@ from keras_attn.checks.arguments import check_positive
 from keras_attn.checks.indices import check_indices
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops import project
 from keras_attn.ops.kernels import kernel_rows
 
@@ -56,7 +56,7 @@ class CodeProjection(KernelLayer, BaseLayer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.vocabulary_size, self.units),
-            initializer=fork(self.kernel_initializer),
+            initializer=independent_copy(self.kernel_initializer),
         )
         self.bias = self.add_weight(
             name="bias", shape=(self.units,), initializer="zeros"

@@ -18,7 +18,7 @@ from keras_attn.checks.arguments import (
 )
 from keras_attn.layers.adaptation.keras_layers import Conv2D
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
 from keras_attn.ops.pooling import Padding
 
@@ -114,7 +114,7 @@ class PatchEmbedding(BaseLayer):
         return Conv2D(
             filters,
             kernel_size,
-            kernel_initializer=fork(self.kernel_initializer, name),
+            kernel_initializer=independent_copy(self.kernel_initializer, name),
             data_format="channels_last",
             dtype=self.dtype_policy,
             name=name,
@@ -246,7 +246,7 @@ class ClassToken(BaseLayer):
         self.tokens = self.add_weight(
             name="tokens",
             shape=(1, self.num_tokens, inputs_shape[-1]),
-            initializer=fork(self.initializer),
+            initializer=independent_copy(self.initializer),
         )
 
     def call(self, inputs):

@@ -10,7 +10,7 @@ from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_rank
 from keras_attn.layers.adaptation.keras_layers import Dense
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 
 
@@ -59,7 +59,7 @@ class PatchMerging(BaseLayer):
         self.reduction = Dense(
             self.output_dim or 2 * width,
             use_bias=False,
-            kernel_initializer=fork(self.kernel_initializer),
+            kernel_initializer=independent_copy(self.kernel_initializer),
             dtype=self.dtype_policy,
             name="reduction",
         )

@@ -13,7 +13,7 @@ from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_choice, check_positive, check_rank
 from keras_attn.checks.indices import check_indices
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops import sinusoids, sinusoids_2d
 
 Merge = Literal["add", "concatenate"]
@@ -144,7 +144,7 @@ class LearnedPositionEmbedding(BaseLayer):
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.first_row + self.max_sequence_length, dim),
-            initializer=fork(self.embeddings_initializer),
+            initializer=independent_copy(self.embeddings_initializer),
         )
 
     @property

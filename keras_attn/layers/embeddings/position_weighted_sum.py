@@ -10,7 +10,7 @@ from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_positive, check_rank
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops import row_positions
 
 
@@ -65,7 +65,7 @@ class PositionWeightedSum(BaseLayer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.max_sequence_length,),
-            initializer=fork(self.kernel_initializer),
+            initializer=independent_copy(self.kernel_initializer),
         )
         self.bias = self.add_weight(
             name="bias", shape=(inputs_shape[-1],), initializer="zeros"

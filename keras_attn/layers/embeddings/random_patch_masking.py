@@ -12,7 +12,7 @@ from keras import ops
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_rank
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -141,7 +141,7 @@ class PatchUnmasking(BaseLayer):
         self.token = self.add_weight(
             name="token",
             shape=(1, 1, inputs_shape[-1]),
-            initializer=fork(self.initializer),
+            initializer=independent_copy(self.initializer),
         )
 
     def call(self, inputs, places):

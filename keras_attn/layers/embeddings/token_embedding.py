@@ -11,7 +11,7 @@ from keras_attn.checks.indices import check_indices
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.adaptation.keras_layers import SavedByNumber
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops.kernels import kernel_rows, transposed_product
 
 
@@ -99,7 +99,7 @@ class OutputBias(BaseLayer):
         self.bias = self.add_weight(
             name="bias",
             shape=(inputs_shape[-1],),
-            initializer=fork(self.bias_initializer),
+            initializer=independent_copy(self.bias_initializer),
         )
 
     def call(self, inputs):

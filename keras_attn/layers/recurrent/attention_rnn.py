@@ -15,7 +15,7 @@ from keras_attn.kernels.precision import at_least_float32
 from keras_attn.layers import recorder
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.attention.scored_attention import ScoredAttention
-from keras_attn.layers.initializers import fork
+from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.output_specs import caches_output_specs
 from keras_attn.layers.recurrent.recurrent_attention import (
     CellStep,
@@ -144,7 +144,7 @@ class AttentionRNN(RecurrentAttention):
             self.gate_kernel = self.add_weight(
                 name="gate_kernel",
                 shape=(units, 1),
-                initializer=fork(self.kernel_initializer, "gate_kernel"),
+                initializer=independent_copy(self.kernel_initializer, "gate_kernel"),
             )
             self.gate_bias = self.add_weight(
                 name="gate_bias", shape=(1,), initializer="zeros"
