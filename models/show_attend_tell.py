@@ -17,8 +17,8 @@
 
 The forward pass is `_look`, then `_decode` below; e, α, β, z and h are computed by
 `layers/recurrent/attention_rnn.py` with the score of
-`layers/attention/additive_attention.py`, and the second term of the loss by
-`layers/recurrent/attention_objective.py`.
+`layers/attention/additive_attention.py`, s by `hard_attention_rnn.py`, and the second
+term of the loss by `layers/recurrent/attention_objective.py`.
 
 Legend: B batch, P locations of the grid, C channels, T length, V vocabulary, E width of
 the words, U units. m is the LSTM's cell.
@@ -45,8 +45,9 @@ from keras_attn.layers import (
     Dense,
     Dropout,
     Embedding,
+    HardAttentionRNN,
 )
-from keras_attn.layers.recurrent.attention_rnn import Inference
+from keras_attn.layers.recurrent.hard_attention_rnn import Inference
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
@@ -101,7 +102,7 @@ def build_caption_show_attend_tell(
     coverage_weight: float = 1.0,
     reinforce_weight: float = 0.1,
     entropy_weight: float = 0.01,
-    mean_rate: float = 0.5,
+    mean_rate: Probability = 0.5,
     inference: Inference = "mean",
     seed: Seed = None,
     return_attention_scores: bool = False,
@@ -163,6 +164,20 @@ def build_caption_show_attend_tell(
     inputs, locations = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim
     )
+    cell = LSTMCell(hidden_dim, name="decoder_cell")
+    score = AdditiveAttention(attention_dim, use_bias=True, name="attention")
+    if attention == "hard":
+        decoder = HardAttentionRNN(
+            cell,
+            score,
+            gate=True,
+            mean_rate=mean_rate,
+            inference=inference,
+            seed=seed,
+            name="decoder",
+        )
+    else:
+        decoder = AttentionRNN(cell, score, gate=True, name="decoder")
     layers = by_name(
         [
             GlobalAveragePooling1D(name="image_vector"),
@@ -171,16 +186,7 @@ def build_caption_show_attend_tell(
             Dense(hidden_dim, activation="tanh", name="initial_state"),
             Dense(hidden_dim, activation="tanh", name="initial_cell"),
             Embedding(vocabulary_size, embedding_dim, name="word_embedding"),
-            AttentionRNN(
-                LSTMCell(hidden_dim, name="decoder_cell"),
-                AdditiveAttention(attention_dim, use_bias=True, name="attention"),
-                gate=True,
-                hard=attention == "hard",
-                mean_rate=mean_rate,
-                inference=inference,
-                seed=seed,
-                name="decoder",
-            ),
+            decoder,
             AttentionObjective(
                 coverage_weight=coverage_weight,
                 reinforce_weight=reinforce_weight,
@@ -202,7 +208,6 @@ def build_caption_show_attend_tell(
         # Also if only the loss needs them. Keras lets a layer that is called again,
         # as in decoding, return fewer tensors than the first time, but not more.
         return_attention_scores=True,
-        return_places=True,
     )
     if return_attention_scores:
         outputs = {"logits": outputs, "attention_scores": decoded["attention_scores"]}
@@ -267,7 +272,7 @@ class ShowAttendTell(Functional):
     `fit` logs the coverage term without its weight as `coverage`. `evaluate` reports
     the loss of the logits alone: only a call with `training=True` returns what the
     other terms need: a dictionary of `outputs` (the usual return value),
-    `attention_scores` and `places`, both (B, 1, T, P).
+    `attention_scores` and, of hard attention, `places`, both (B, 1, T, P).
 
     Reference:
         Xu et al. 2015, sections 4.1 and 4.2.1 (arXiv:1502.03044).
@@ -282,24 +287,20 @@ class ShowAttendTell(Functional):
     def _training_model(self) -> Any:
         """The graph with the outputs that the loss needs; None if it needs none."""
         layers = by_name(self.layers)
-        if not (
-            layers["decoder"].hard or layers["attention_objective"].coverage_weight
-        ):
+        is_hard = isinstance(layers["decoder"], HardAttentionRNN)
+        if not (is_hard or layers["attention_objective"].coverage_weight):
             return None
         logits, decoded = _decode(
             layers,
             self.input["decoder_token_ids"],
             _look(layers, layers["places"].output),
             return_attention_scores=True,
-            return_places=True,
         )
-        outputs = {
-            "outputs": logits,
-            "attention_scores": decoded["attention_scores"],
-            "places": decoded["places"],
-        }
+        probabilities = decoded["attention_scores"]
+        outputs = {"outputs": logits, "attention_scores": probabilities}
+        if is_hard:
+            outputs["places"] = decoded["places"]
         if isinstance(self.output, dict):  # Built to return the attention.
-            probabilities = decoded["attention_scores"]
             outputs["outputs"] = {"logits": logits, "attention_scores": probabilities}
         return keras.Model(self.input, outputs)
 
@@ -340,7 +341,7 @@ class ShowAttendTell(Functional):
         probabilities = terms["attention_scores"][:, 0]
         word_weights = _word_weights(sample_weight, probabilities)
         options = {}
-        if layers["decoder"].hard:
+        if "places" in terms:
             logits = outputs["logits"] if isinstance(outputs, dict) else outputs
             options = {
                 "places": terms["places"][:, 0],

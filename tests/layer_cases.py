@@ -57,6 +57,10 @@ def _rnn(cell, attention, **options):
     return lambda: layers.AttentionRNN(cell(UNITS), attention(), **options)
 
 
+def _hard_rnn(cell, attention, **options):
+    return lambda: layers.HardAttentionRNN(cell(UNITS), attention(), **options)
+
+
 def _speller(**options):
     return lambda: layers.AttentionSpeller(
         F,
@@ -357,19 +361,8 @@ CASES = {
                 "initial_state": [(B, UNITS), (B, UNITS)],
                 "memory_padding_mask": (B, S),
             },
-            {**SCORES, "return_places": True},
+            SCORES,
             padding={"memory_padding_mask": ("memory",)},
-            causal_over="inputs",
-        ),
-        "gru_hard": Case(
-            _rnn(
-                keras.layers.GRUCell,
-                lambda: ADDITIVE(UNITS + 2),
-                hard=True,
-                mean_rate=0.25,
-                seed=3,
-            ),
-            {"inputs": QUERY, "memory": VALUE, "initial_state": (B, UNITS)},
             causal_over="inputs",
         ),
         "simple_dot_one_step": Case(
@@ -380,6 +373,37 @@ CASES = {
                 "initial_state": (B, UNITS),
             },
             SCORES,
+        ),
+    },
+    "HardAttentionRNN": {
+        "gru": Case(
+            _hard_rnn(
+                keras.layers.GRUCell,
+                lambda: ADDITIVE(UNITS + 2),
+                mean_rate=0.25,
+                seed=3,
+            ),
+            {"inputs": QUERY, "memory": VALUE, "initial_state": (B, UNITS)},
+            causal_over="inputs",
+        ),
+        "lstm_gate": Case(
+            _hard_rnn(
+                keras.layers.LSTMCell,
+                lambda: ADDITIVE(UNITS + 2, use_bias=True),
+                gate=True,
+                unroll=True,
+                inference="most_probable",
+                kernel_initializer="he_normal",
+            ),
+            {
+                "inputs": QUERY,
+                "memory": VALUE,
+                "initial_state": [(B, UNITS), (B, UNITS)],
+                "memory_padding_mask": (B, S),
+            },
+            SCORES,
+            padding={"memory_padding_mask": ("memory",)},
+            causal_over="inputs",
         ),
     },
     "AttentionObjective": {
