@@ -85,14 +85,13 @@ def _spectrogram(**options):
 
 QUERY, VALUE, KEY = (B, T, D), (B, S, E), (B, S, F)
 MEMORY = (B, S, D)
-# The query stream, with all arguments.
+# The query stream, with all arguments that layer and block have.
 QUERY_STREAM = {
     "inputs": QUERY,
     "targets": (B, TARGETS, D),
     "target_mapping": (B, TARGETS, T),
     "memory": MEMORY,
     "same_segment": (B, T, KNOWN),
-    "permutation_mask": (B, T, T),
     "padding_mask": (B, KNOWN),
 }
 CONTENT_STREAM = {
@@ -477,7 +476,11 @@ CASES = {
             SCORES,
             padding={"padding_mask": ("inputs",)},
         ),
-        "query": Case(_relative(kernel_initializer="he_normal"), QUERY_STREAM, SCORES),
+        "query": Case(
+            _relative(kernel_initializer="he_normal"),
+            {**QUERY_STREAM, "attention_mask": (B, T, KNOWN)},
+            SCORES,
+        ),
         "attention_mask": Case(
             _relative(bias_initializer="ones"),
             {
@@ -495,7 +498,7 @@ CASES = {
         ),
         "query": Case(
             _xlnet_block(layer_norm_epsilon=1e-3, kernel_initializer="he_normal"),
-            QUERY_STREAM,
+            {**QUERY_STREAM, "permutation_mask": (B, T, T)},
             SCORES,
         ),
     },
