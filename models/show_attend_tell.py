@@ -164,20 +164,10 @@ def build_caption_show_attend_tell(
     inputs, locations = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim
     )
-    cell = LSTMCell(hidden_dim, name="decoder_cell")
-    score = AdditiveAttention(attention_dim, use_bias=True, name="attention")
+    decoder, options = AttentionRNN, {}
     if attention == "hard":
-        decoder = HardAttentionRNN(
-            cell,
-            score,
-            gate=True,
-            mean_rate=mean_rate,
-            inference=inference,
-            seed=seed,
-            name="decoder",
-        )
-    else:
-        decoder = AttentionRNN(cell, score, gate=True, name="decoder")
+        decoder = HardAttentionRNN
+        options = {"mean_rate": mean_rate, "inference": inference, "seed": seed}
     layers = by_name(
         [
             GlobalAveragePooling1D(name="image_vector"),
@@ -186,7 +176,13 @@ def build_caption_show_attend_tell(
             Dense(hidden_dim, activation="tanh", name="initial_state"),
             Dense(hidden_dim, activation="tanh", name="initial_cell"),
             Embedding(vocabulary_size, embedding_dim, name="word_embedding"),
-            decoder,
+            decoder(
+                LSTMCell(hidden_dim, name="decoder_cell"),
+                AdditiveAttention(attention_dim, use_bias=True, name="attention"),
+                gate=True,
+                **options,
+                name="decoder",
+            ),
             AttentionObjective(
                 coverage_weight=coverage_weight,
                 reinforce_weight=reinforce_weight,
