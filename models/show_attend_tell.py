@@ -294,7 +294,7 @@ class ShowAttendTell(Functional):
         )
         probabilities = decoded["attention_scores"]
         outputs = {"outputs": logits, "attention_scores": probabilities}
-        if is_hard:
+        if "places" in decoded:
             outputs["places"] = decoded["places"]
         if isinstance(self.output, dict):  # Built to return the attention.
             outputs["outputs"] = {"logits": logits, "attention_scores": probabilities}

@@ -62,7 +62,7 @@ def pairs():
         yield given, {"attention_mask": mask & visible}
 
 
-@pytest.mark.parametrize("permuted, masked", pairs())
+@pytest.mark.parametrize("permuted, masked", [*pairs()])
 def test_an_order_is_a_mask(permuted, masked):
     """Tokens attend to those before them, in the content stream also to themselves."""
     block = XLNetBlock(N, MLP, key_dim=H)
