@@ -24,7 +24,7 @@ from keras import ops
 from keras.layers import Activation, Add
 
 from keras_attn.checks.argument_types import Probability
-from keras_attn.checks.arguments import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice
 from keras_attn.layers import (
     Dense,
     DotProductAttention,
@@ -119,9 +119,6 @@ def build_vqa_ask_attend_answer(
         Attention for Visual Question Answering" (arXiv:1511.05234).
     """
     check_choice("num_hops", num_hops, (1, 2))
-    check_positive("vocabulary_size", vocabulary_size)
-    check_positive("embedding_dim", embedding_dim)
-    check_positive("num_answers", num_answers)
     inputs, places = places_and_text(
         ["token_ids", "padding_mask"], backbone, grid_size, feature_dim
     )

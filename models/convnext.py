@@ -18,7 +18,7 @@ from keras import ops
 from keras.layers import DepthwiseConv2D
 
 from keras_attn.checks.argument_types import Activation, AnySize, Epsilon, Probability
-from keras_attn.checks.arguments import check_pair, check_positive
+from keras_attn.checks.arguments import check_pair
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
@@ -133,7 +133,7 @@ def build_convnext(
             norm = LayerNormalization(epsilon=_EPSILON, name=f"stage_{stage}_norm")
             down = _downsampling(f"stage_{stage}_downsampling", width, 2)
             hidden = down(norm(hidden))
-        for index in range(check_positive("num_blocks", count)):
+        for index in range(count):
             hidden = _block(
                 hidden,
                 activation,

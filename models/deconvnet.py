@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from keras_attn.checks.argument_types import AnySize, MayBeEmpty
-from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.convolution.minimum_image_size import is_smaller
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
@@ -92,8 +91,7 @@ def build_deconvnet(
         Noh et al. 2015, "Learning Deconvolution Network for Semantic Segmentation"
         (arXiv:1505.04366).
     """
-    check_positive("num_classes", num_classes)
-    size = check_positive("fully_connected_size", fully_connected_size)
+    size = fully_connected_size
     if not fully_connected_dims:
         raise ValueError(
             "`fully_connected_dims` must have at least one number: the first layer "
@@ -112,7 +110,6 @@ def build_deconvnet(
     for index, width in enumerate(fully_connected_dims):
         name_of = f"fully_connected_{index}"
         kernel = 1 if index else size
-        check_positive("fully_connected_dims", width)
         layer = convolution(width, kernel, name_of, padding="valid")
         hidden = normed(hidden, layer, f"{name_of}_norm")
     layer = deconvolution(hidden_dims[-1], size, "decoder_fully_connected")

@@ -26,7 +26,6 @@ from keras import ops
 from keras.layers import MaxPooling2D, UpSampling2D
 
 from keras_attn.checks.argument_types import Seed
-from keras_attn.checks.arguments import check_positive
 from keras_attn.checks.indices import known_values
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import CodeProjection, Conv2D, GumbelSoftmax
@@ -134,9 +133,7 @@ def build_dvae(
         Ramesh et al. 2021, "Zero-Shot Text-to-Image Generation", section 2.1 and
         appendix A (arXiv:2102.12092).
     """
-    for argument, value in (("num_groups", num_groups), ("num_blocks", num_blocks)):
-        check_positive(argument, value)
-    if check_positive("base_dim", base_dim) % 4:
+    if base_dim % 4:
         raise ValueError(
             "`base_dim` must be a multiple of 4: the blocks compute in a quarter of "
             f"their width. Received: base_dim={base_dim}"

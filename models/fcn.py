@@ -28,7 +28,6 @@ from keras_attn.checks.argument_types import (
     MayBeEmpty,
     Probability,
 )
-from keras_attn.checks.arguments import check_positive
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Conv2D, CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.dropout import Dropout
@@ -158,7 +157,6 @@ def build_fcn_vgg(
         Long et al. 2015, "Fully Convolutional Networks for Semantic Segmentation"
         (arXiv:1411.4038), with the paddings, roundings and crops of its published code.
     """
-    check_positive("num_classes", num_classes)
     skips = tuple(skips)
     if len(hidden_dims) != 5 or skips not in ((), (3,), (3, 2)):
         raise ValueError(
@@ -186,7 +184,7 @@ def build_fcn_vgg(
     for index, width in enumerate(fully_connected_dims):
         layer = f"fully_connected_{index}"
         hidden = Conv2D(
-            check_positive("fully_connected_dims", width),
+            width,
             1 if index else 7,
             activation="relu",
             kernel_initializer=normal(0.01),
@@ -319,7 +317,6 @@ def build_fcn_resnet(
         (arXiv:1411.4038), in the form of torchvision's `fcn_resnet50`; auxiliary head:
         Zhao et al. 2017, section 3.3 (arXiv:1612.01105).
     """
-    check_positive("num_classes", num_classes)
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
     *maps, last = resnet(
         hidden,

@@ -37,7 +37,6 @@ from keras import ops
 from keras.layers import Add, Concatenate, LSTMCell
 
 from keras_attn.checks.argument_types import Probability
-from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, Dense, Embedding
 from keras_attn.layers.dropout import Dropout
@@ -126,13 +125,6 @@ def build_listen_attend_walk(
         Mei, Bansal, Walter 2016, "Listen, Attend, and Walk: Neural Mapping of
         Navigational Instructions to Action Sequences" (arXiv:1506.04089).
     """
-    check_positive("vocabulary_size", vocabulary_size)
-    check_positive("world_dim", world_dim)
-    check_positive("num_actions", num_actions)
-    check_positive("embedding_dim", embedding_dim)
-    check_positive("hidden_dim", hidden_dim)
-    check_positive("attention_dim", attention_dim)
-    check_fraction("dropout", dropout)
     layers = by_name(
         [
             Embedding(vocabulary_size, embedding_dim, name="word_embedding"),

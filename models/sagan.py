@@ -24,7 +24,6 @@ from keras.layers import (
 )
 
 from keras_attn.checks.argument_types import Index
-from keras_attn.checks.arguments import check_positive
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     BatchNormalization,
@@ -142,7 +141,6 @@ def build_sagan_generator(
         Zhang et al. 2019, "Self-Attention Generative Adversarial Networks", sections 4
         and 5 (arXiv:1805.08318).
     """
-    check_positive("latent_dim", latent_dim)
     count = _count_blocks(image_size, base_dim, attention_size, num_classes)
     inputs = {
         "noise": keras.Input((latent_dim,), name="noise"),
@@ -301,10 +299,6 @@ def _self_attention(hidden):
 
 def _count_blocks(image_size, base_dim, attention_size, num_classes):
     """Checks the sizes; returns how many times `_START` doubles to `image_size`."""
-    check_positive("image_size", image_size)
-    check_positive("base_dim", base_dim)
-    check_positive("attention_size", attention_size)
-    check_positive("num_classes", num_classes)
     count = round(math.log2(image_size / _START))
     sides = [_START * 2**index for index in range(1, count + 1)]
     if not sides or sides[-1] != image_size:

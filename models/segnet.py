@@ -9,7 +9,6 @@ Layers: as in `models/parts/backbones/unpooling.py`, and `classifier`.
 from collections.abc import Sequence
 
 from keras_attn.checks.argument_types import AnySize
-from keras_attn.checks.arguments import check_positive
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
@@ -79,7 +78,6 @@ def build_segnet(
         Badrinarayanan et al. 2017, "SegNet: A Deep Convolutional Encoder-Decoder
         Architecture for Image Segmentation" (arXiv:1511.00561).
     """
-    check_positive("num_classes", num_classes)
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
     hidden, pooled = pooled_stages(hidden, hidden_dims, num_convs)
     # The last convolution of the decoder is the classifier.

@@ -30,7 +30,6 @@ from keras import ops
 from keras.layers import GlobalAveragePooling1D, LSTMCell
 
 from keras_attn.checks.argument_types import Probability
-from keras_attn.checks.arguments import check_fraction
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dense, Dropout, Embedding
 from keras_attn.models.catalog import tasks
@@ -111,7 +110,6 @@ def build_caption_show_and_tell(
         Vinyals, Toshev, Bengio, Erhan 2015, "Show and Tell: A Neural Image Caption
         Generator" (arXiv:1411.4555).
     """
-    check_fraction("dropout", dropout)
     inputs, places = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim
     )

@@ -20,7 +20,6 @@ import keras
 from keras.layers import Activation, Concatenate, LSTMCell, Reshape, UnitNormalization
 
 from keras_attn.checks.argument_types import Probability
-from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import Dense, Embedding, GlimpseAttention
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
@@ -113,9 +112,6 @@ def build_vqa_show_ask_attend_answer(
         Kazemi and Elqursh 2017, "Show, Ask, Attend, and Answer: A Strong Baseline For
         Visual Question Answering" (arXiv:1704.03162).
     """
-    check_positive("vocabulary_size", vocabulary_size)
-    check_positive("embedding_dim", embedding_dim)
-    check_positive("num_answers", num_answers)
     inputs, places = places_and_text(
         ["token_ids", "padding_mask"], backbone, grid_size, feature_dim
     )

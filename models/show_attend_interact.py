@@ -35,7 +35,7 @@ import numpy as np
 from keras import ops
 from keras.layers import LSTMCell, ZeroPadding2D
 
-from keras_attn.checks.arguments import check_pair, check_positive
+from keras_attn.checks.arguments import check_pair
 from keras_attn.layers import AdditiveAttention, Conv2D, FrameAttentionRNN, PerFrame
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
@@ -137,11 +137,7 @@ def build_show_attend_interact(
         Attention Recurrent Q-Network" (arXiv:1512.01693).
     """
     size = check_pair("image_size", image_size)
-    check_positive("num_channels", num_channels)
-    check_positive("attention_dim", attention_dim)
-    check_positive("hidden_dim", hidden_dim)
-    check_positive("num_actions", num_actions)
-    convolutions = _check_convolutions(hidden_dims, kernel_sizes, strides)
+    convolutions = _convolutions(hidden_dims, kernel_sizes, strides)
     _map_size(size, convolutions)
     layers = by_name(
         layer
@@ -300,26 +296,14 @@ class ShowAttendInteract(Functional):
         return _map_size(self.input["gray"].shape[2:4], convolutions)
 
 
-def _check_convolutions(hidden_dims, kernel_sizes, strides):
+def _convolutions(hidden_dims, kernel_sizes, strides):
     """Channels, kernel and stride of each convolution."""
-    given = (hidden_dims, kernel_sizes, strides)
-    if (
-        not all(isinstance(each, list | tuple) for each in given)
-        or len(set(map(len, given))) != 1
-        or not hidden_dims
-    ):
+    if not len(hidden_dims) == len(kernel_sizes) == len(strides):
         raise ValueError(
             "`hidden_dims`, `kernel_sizes` and `strides` must have one number per "
             f"convolution. Received: hidden_dims={hidden_dims}, "
             f"kernel_sizes={kernel_sizes}, strides={strides}"
         )
-    for name, sizes in (
-        ("hidden_dims", hidden_dims),
-        ("kernel_sizes", kernel_sizes),
-        ("strides", strides),
-    ):
-        for size in sizes:
-            check_positive(name, size)
     return list(zip(hidden_dims, kernel_sizes, strides, strict=True))
 
 

@@ -29,7 +29,6 @@ from keras import ops
 from keras.layers import LSTMCell, MaxPooling2D
 
 from keras_attn.checks.argument_types import MayBeEmpty
-from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention2D, ColumnMask, Embedding
 from keras_attn.models.catalog import tasks
@@ -135,10 +134,6 @@ def build_show_attend_read(
         Li et al. 2019, "Show, Attend and Read: A Simple and Strong Baseline for
         Irregular Text Recognition" (arXiv:1811.00751).
     """
-    check_positive("vocabulary_size", vocabulary_size)
-    check_positive("num_channels", num_channels)
-    check_positive("num_layers", num_layers)
-    check_positive("hidden_dim", hidden_dim)
     height, width = image_sides(image_size)
     if height is None:
         raise ValueError(
@@ -226,7 +221,7 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
                 name=f"stage_{stage}_pooling",
             )(hidden)
             columns = _pooled(columns, pooling)
-        for index in range(check_positive("num_blocks", count)):
+        for index in range(count):
             name = f"stage_{stage}_block_{index}"
             shortcut = hidden
             if hidden.shape[-1] != width:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
-from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.dropout import Dropout
@@ -153,7 +152,7 @@ def build_swin(
             hidden = PatchMerging(
                 kernel_initializer=INITIALIZER, name=f"stage_{stage - 1}_merging"
             )(hidden)
-        for index in range(check_positive("num_blocks", count)):
+        for index in range(count):
             hidden = SwinBlock(
                 heads,
                 int(mlp_ratio * hidden.shape[-1]),

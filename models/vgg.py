@@ -15,7 +15,6 @@ from keras import ops
 from keras.layers import Flatten
 
 from keras_attn.checks.argument_types import AnySize, MayBeEmpty, Probability
-from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import Dense
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
@@ -111,12 +110,11 @@ def build_vgg(
     hidden = Flatten(data_format="channels_last", name="flatten")(last)
     for index, units in enumerate(fully_connected_dims):
         hidden = Dense(
-            check_positive("fully_connected_dims", units),
+            units,
             activation="relu",
             kernel_initializer=normal(0.01),
             name=f"fully_connected_{index}",
         )(hidden)
         hidden = Dropout(dropout, name=f"fully_connected_{index}_dropout")(hidden)
-    check_positive("num_classes", num_classes)
     logits = logits_layer(num_classes, "classifier", kernel_initializer=normal(0.01))
     return Functional(images, logits(hidden), name=name)

@@ -27,7 +27,6 @@ from keras_attn.checks.argument_types import (
     MayBeEmpty,
     Probability,
 )
-from keras_attn.checks.arguments import check_pair
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     ClassToken,
@@ -441,7 +440,7 @@ def _embed_patches(images, hidden_dim, patch_size, stem_dims=None):
     """(B, H, W, channels) -> (B, T, D)."""
     return PatchEmbedding(
         hidden_dim,
-        check_pair("patch_size", patch_size),
+        patch_size,
         stem_dims=stem_dims,
         kernel_initializer=INITIALIZER,
         name="patch_embedding",

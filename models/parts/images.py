@@ -35,7 +35,6 @@ def image_input(image_size, num_channels=3, patch_size: int | tuple[int, int] = 
             f"{max(width - width % columns, columns)} pixels, or use patches that fill "
             f"them. Received: image_size={image_size}, patch_size={patch_size}"
         )
-    check_positive("num_channels", num_channels)
     return keras.Input((height, width, num_channels), name="images")
 
 
@@ -56,7 +55,6 @@ def any_image_input(image_size, num_channels, shrinks_by):
         ValueError: If the last map would be empty at this `image_size`.
     """
     check_large_enough(image_size, shrinks_by)
-    check_positive("num_channels", num_channels)
     sides = image_sides(image_size)
     images = keras.Input((*sides, num_channels), name="images")
     if None not in sides:
@@ -100,7 +98,6 @@ def classify(features, num_classes, name="classifier"):
         num_classes: C.
         name: Name of the layer.
     """
-    num_classes = check_positive("num_classes", num_classes)
     logits = logits_layer(num_classes, name, kernel_initializer=INITIALIZER)
     return logits(features)
 

@@ -21,7 +21,6 @@ from keras.layers import (
     ZeroPadding2D,
 )
 
-from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.layers import BatchNormalization, Conv2D, StandardizedConv2D
 from keras_attn.layers.initializers import he_normal_fan_out
 
@@ -86,8 +85,6 @@ def resnet(
         "Dilated Residual Networks" (arXiv:1705.09914); the zero-initialized last scale
         of each block: Goyal et al. 2017, section 5.1 (arXiv:1706.02677).
     """
-    check_positive("stem_dim", stem_dim)
-    check_choice("block", block, tuple(_BLOCKS))
     _check_stages(num_blocks, dilated_stages, num_frozen)
     if block == "basic" and dilated_stages:
         raise ValueError(
@@ -233,7 +230,7 @@ def standardized_resnet(images, stem_dim, num_blocks):
         Kolesnikov et al. 2020, "Big Transfer", section 3.2 (arXiv:1912.11370), but
         with the norms after the convolutions, as in the hybrid ViT.
     """
-    if check_positive("stem_dim", stem_dim) % _GROUPS:
+    if stem_dim % _GROUPS:
         raise ValueError(
             f"`stem_dim` must be a multiple of {_GROUPS}, the groups of each norm. "
             f"Received: stem_dim={stem_dim}"
@@ -285,7 +282,7 @@ def _stages(
         if stage in dilated_stages:
             dilation *= 2
         halves = stage > 0 and stage not in dilated_stages
-        for index in range(check_positive("num_blocks", count)):
+        for index in range(count):
             hidden = _BLOCKS[block](
                 hidden,
                 stem_dim * 2**stage,
@@ -339,15 +336,8 @@ def _padded(hidden, size, stride, name):
 
 
 def _check_stages(num_blocks, dilated_stages, num_frozen):
-    if not isinstance(num_blocks, list | tuple) or not num_blocks:
-        raise ValueError(
-            "`num_blocks` must have one number for each stage. "
-            f"Received: num_blocks={num_blocks!r}"
-        )
     count = len(num_blocks)
-    if not isinstance(dilated_stages, list | tuple) or not all(
-        stage in range(1, count) for stage in dilated_stages
-    ):
+    if not all(stage in range(1, count) for stage in dilated_stages):
         raise ValueError(
             f"`dilated_stages` must be indices of stages after the first, from 1 to "
             f"{count - 1}. Received: dilated_stages={dilated_stages!r}"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive, check_same_length
+from keras_attn.checks.arguments import check_same_length
 from keras_attn.layers import (
     BatchNormalization,
     Conv2D,
@@ -90,9 +90,9 @@ def pooled_stages(images, hidden_dims: Sequence[int], num_convs: Sequence[int]):
     check_same_length(hidden_dims=hidden_dims, num_convs=num_convs)
     hidden, pooled = images, []
     for stage, (width, count) in enumerate(zip(hidden_dims, num_convs, strict=True)):
-        for index in range(check_positive("num_convs", count)):
+        for index in range(count):
             name = f"stage_{stage}_conv_{index}"
-            layer = convolution(check_positive("hidden_dims", width), 3, name)
+            layer = convolution(width, 3, name)
             hidden = normed(hidden, layer, f"stage_{stage}_norm_{index}")
         pooling = MaxPoolWithIndices(padding=_PADDING, name=f"stage_{stage}_pooling")
         reference = hidden
