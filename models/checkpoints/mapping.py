@@ -314,21 +314,42 @@ def numbered(names: Collection[str], start: str, end: str = "") -> list[str]:
     return found
 
 
+def stages_of(names: Collection[str], end: str, kind: str = "block") -> list[list[str]]:
+    """For each stage, the names up to `end` of the layers of each block.
+
+    Args:
+        names: Names of layers, such as `"stage_0_block_0_conv_0"`.
+        end: What follows the number of a block in the name of a layer of each block.
+        kind: What a block is called.
+    """
+    stages: list[list[str]] = []
+    while blocks := numbered(names, f"stage_{len(stages)}_{kind}_", end):
+        stages.append(blocks)
+    return stages
+
+
+def has_only(layers: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
+    """Whether the names of all layers with weights begin with one of `starts`."""
+    return all(
+        name.startswith(starts) for name, layer in layers.items() if layer.weights
+    )
+
+
 @dataclass(frozen=True)
 class Family:
     """What it takes to read and write the checkpoints of one model type.
 
     Attributes:
         model_type: The `model_type` in `config.json`.
-        architectures: Class in `config.json` to the task it is read as.
         tasks: Every task that `build` accepts.
-        prefix: Prefix of the body's keys; a file may omit it.
-        heads: Prefixes of the full keys of heads, and of parts that only some heads
-            have, such as the pooler. A file may have them even if a model does not.
         build: `(config, task, overrides) -> model`.
         task_of: The task of a model of this family; None for any other model.
         config: A model's fields of `config.json`, except `architectures`.
         weights: Every weight of a model.
+        architectures: Class in `config.json` to the task it is read as.
+        prefix: Prefix of the body's keys; a file may omit it.
+        heads: Prefixes of the full keys of heads, and of parts that only some heads
+            have, such as the pooler. A file may have them even if a model does not.
         also_saved_as: Task to the class it is written as, for tasks that no class of
             `architectures` is read as, or more than one.
         buffers: Patterns for full keys whose tensors are not learned.
@@ -351,14 +372,14 @@ class Family:
     """
 
     model_type: str
-    architectures: Mapping[str, str]
     tasks: tuple[str, ...]
-    prefix: str
-    heads: tuple[str, ...]
     build: Callable[[Config, str, dict], keras.Model]
     task_of: Callable[[keras.Model], str | None]
     config: Callable[[keras.Model], dict]
     weights: Callable[[keras.Model], list[Weight]]
+    architectures: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    heads: tuple[str, ...] = ()
     also_saved_as: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     tied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -4,7 +4,7 @@ Also what families share: text encoders, image models, BERT's field names.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,6 +14,8 @@ from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     Config,
     activation_name,
+    label_fields,
+    one_or_two,
 )
 from keras_attn.models.checkpoints.mapping import Family, layers_of, numbered
 
@@ -170,6 +172,40 @@ def label_arguments(config: Config, dropout: str) -> dict[str, Any]:
     return {
         "num_classes": config.get_num_labels(),
         "dropout": config.get_probability(dropout, 0.1),
+    }
+
+
+def classifier_fields(layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `config.json` of a classifier's layers; none without one."""
+    layer = layers.get("classifier")
+    return {} if layer is None else label_fields(layer.units)
+
+
+def patch_arguments(config: Config, patch_size: int) -> dict[str, Any]:
+    """The arguments of images and their patches, whose default size is given."""
+    return {
+        "image_size": config.get_image_size("image_size", 224),
+        "patch_size": config.get_pair("patch_size", patch_size),
+        "num_channels": config.get_size("num_channels", 3),
+    }
+
+
+def patch_fields(layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `config.json` that `patch_arguments` reads."""
+    patches = layers["patch_embedding"]
+    _, *sides, channels = patches.input.shape
+    fields = {"patch_size": one_or_two(patches.patch_size), "num_channels": channels}
+    # The format cannot say "any size"; transformers accepts any size anyway.
+    return fields if None in sides else {**fields, "image_size": one_or_two(sides)}
+
+
+def dropout_arguments(config: Config, default: float) -> dict[str, Any]:
+    """The probabilities of dropping, for configs with the names that BERT gave them."""
+    return {
+        "dropout": config.get_probability("hidden_dropout_prob", default),
+        "attention_dropout": config.get_probability(
+            "attention_probs_dropout_prob", default
+        ),
     }
 
 

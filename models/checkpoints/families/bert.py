@@ -3,7 +3,6 @@
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models import bert as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import label_fields
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
 # What our encoder computes; other values would silently change the outputs.
@@ -21,10 +20,7 @@ def encoder_arguments(config):
     return {
         **tasks.block_arguments(config),
         "vocabulary_size": config.get_size("vocab_size", 30_522),
-        "dropout": config.get_probability("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.get_probability(
-            "attention_probs_dropout_prob", 0.1
-        ),
+        **tasks.dropout_arguments(config, 0.1),
     }
 
 
@@ -86,9 +82,9 @@ def body_config(model) -> dict:
 
 def config_of(model) -> dict:
     """The fields of `config.json` that BERT and RoBERTa share."""
-    layers, config = layers_of(model), body_config(model)
-    if _task_of(model) in ("classifier", "token_classifier"):
-        config.update(label_fields(layers["classifier"].units))
+    layers = layers_of(model)
+    config = {**body_config(model), **tasks.classifier_fields(layers)}
+    if "classifier" in layers:
         config["classifier_dropout"] = layers["classifier_dropout"].rate
     return config
 

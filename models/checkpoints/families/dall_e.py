@@ -108,11 +108,8 @@ def _code_projection(name, layer) -> list[Weight]:
 DALL_E = Family(
     model_type="dall_e",
     library="dall_e",
-    architectures={},
     also_saved_as={"autoencoder": "dvae"},
     tasks=("autoencoder",),
-    prefix="",
-    heads=(),
     build=_build,
     task_of=_task_of,
     config=_config,

@@ -5,7 +5,6 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
-    label_fields,
 )
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 from keras_attn.models.parts.backbones import distilbert as builders
@@ -53,6 +52,7 @@ def _config(model) -> dict:
     layers = layers_of(model)
     block = layers["block_0"]
     config = {
+        **tasks.classifier_fields(layers),
         "vocab_size": layers["token_embedding"].input_dim,
         "max_position_embeddings": layers["position_embedding"].embeddings.shape[0],
         "n_layers": len(numbered(layers, "block_")),
@@ -63,8 +63,6 @@ def _config(model) -> dict:
         "dropout": layers["embeddings_dropout"].rate,
         "attention_dropout": block.attention_dropout,
     }
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
     if "classifier_hidden" in layers:
         config["seq_classif_dropout"] = layers["classifier_dropout"].rate
     if "span" in layers:

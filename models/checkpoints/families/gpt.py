@@ -14,7 +14,6 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
-    label_fields,
 )
 from keras_attn.models.checkpoints.mapping import (
     Family,
@@ -158,7 +157,8 @@ def _config(layers) -> dict:
                 "`window` must be None for a GPT checkpoint: the GPT models of "
                 f"transformers have no banded attention. Received: window={each.window}"
             )
-    config = {
+    return {
+        **tasks.classifier_fields(layers),
         "vocab_size": tokens.input_dim,
         "n_positions": positions,
         "n_embd": tokens.output_dim,
@@ -169,9 +169,6 @@ def _config(layers) -> dict:
         "embd_pdrop": layers["embeddings_dropout"].rate,
         "attn_pdrop": block.attention_dropout,
     }
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
-    return config
 
 
 def _openai_config(model) -> dict:

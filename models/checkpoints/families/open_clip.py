@@ -212,9 +212,7 @@ def _vit_config(model, layers) -> dict[str, Any]:
 
 
 def _resnet_config(model, layers) -> dict[str, Any]:
-    stages = []
-    while names := numbered(layers, f"stage_{len(stages)}_block_", "_conv_0"):
-        stages.append(len(names))
+    stages = [len(blocks) for blocks in mapping.stages_of(layers, "_conv_0")]
     height, width = model.input["images"].shape[1:3]
     stem_dim, num_heads = layers["stem_conv_2"].filters, layers["attention_pooling"]
     num_heads = num_heads.num_heads
@@ -322,11 +320,8 @@ OPEN_CLIP = Family(
     model_type=LIBRARY,
     library=LIBRARY,
     files=OPEN_CLIP_FILES,
-    architectures={},
     also_saved_as={TASK: "CLIP"},
     tasks=(TASK,),
-    prefix="",
-    heads=(),
     build=_build,
     task_of=_task_of,
     config=_config,

@@ -90,9 +90,7 @@ def _task_of(model):
     layers = layers_of(model)
     needed = {"stage_0_block_0_conv_0", "decoder_0_norm_1", "classifier"}
     known = ("stem_", "stage_", "decoder_", "classifier")
-    is_ours = needed <= set(layers) and all(
-        name.startswith(known) for name, layer in layers.items() if layer.weights
-    )
+    is_ours = needed <= set(layers) and mapping.has_only(layers, known)
     return "segmenter" if is_ours else None
 
 
@@ -133,10 +131,8 @@ def _weights(model) -> list[Weight]:
 SMP_UNET = Family(
     model_type=LIBRARY,
     library=LIBRARY,
-    architectures={},
     also_saved_as={"segmenter": "Unet"},
     tasks=("segmenter",),
-    prefix="",
     heads=("segmentation_head.",),
     build=_build,
     task_of=_task_of,

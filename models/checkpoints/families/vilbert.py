@@ -12,7 +12,7 @@ import keras
 from keras_attn.files.reading import shown
 from keras_attn.models import vilbert as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import MAX_CLASSES, label_fields
+from keras_attn.models.checkpoints.config import MAX_CLASSES
 from keras_attn.models.checkpoints.families import bert
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
@@ -221,7 +221,7 @@ def config_of(model, task) -> dict[str, Any]:
                 "checkpoint: the authors' code has no other. Received: "
                 f"hidden_dim={units}, co_attention_dim={co.attention_dim}"
             )
-        config.update(label_fields(layers["classifier"].units))
+        config |= tasks.classifier_fields(layers)
     if task == "referring":
         config["classifier_dropout"] = layers["referring_dropout"].rate
     elif task != "encoder":

@@ -45,10 +45,7 @@ def _build(config, task, overrides):
     )
     of_encoder: dict[str, Any] = {
         **vit.body_arguments(encoder),
-        "dropout": encoder.get_probability("hidden_dropout_prob", 0.0),
-        "attention_dropout": encoder.get_probability(
-            "attention_probs_dropout_prob", 0.0
-        ),
+        **tasks.dropout_arguments(encoder, 0.0),
         "include_top": False,
     }
     of_decoder = gpt.gpt2_arguments(decoder, overrides, cross_attention=True)
@@ -93,7 +90,6 @@ VISION_ENCODER_DECODER = Family(
     model_type="vision-encoder-decoder",
     architectures={"VisionEncoderDecoderModel": "captioner"},
     tasks=("captioner",),
-    prefix="",
     # transformers' ViT has a further layer, which a captioner does not use.
     heads=("encoder.pooler.",),
     build=_build,

@@ -5,7 +5,6 @@ A file lists the layers by kind: all attentions, then all first norms, and so on
 
 from keras_attn.models import xlm as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import label_fields
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
 # What our encoder computes; other values would silently change the outputs.
@@ -90,6 +89,7 @@ def _config(model) -> dict:
             f"activation={activation!r}"
         )
     config = {
+        **tasks.classifier_fields(layers),
         "vocab_size": tokens.input_dim,
         "emb_dim": tokens.output_dim,
         "n_layers": len(numbered(layers, "block_")),
@@ -102,10 +102,7 @@ def _config(model) -> dict:
         "dropout": layers["embeddings_dropout"].rate,
         "attention_dropout": block.attention_dropout,
     }
-    task = _task_of(model)
-    if task in ("classifier", "token_classifier"):
-        config.update(label_fields(layers["classifier"].units))
-    if task == "classifier":
+    if _task_of(model) == "classifier":
         config["summary_first_dropout"] = layers["classifier_dropout"].rate
     return config
 

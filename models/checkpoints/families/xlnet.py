@@ -12,7 +12,6 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
-    label_fields,
 )
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
 
@@ -93,6 +92,7 @@ def _config(model) -> dict:
     layers = layers_of(model)
     block, tokens = layers["block_0"], layers["token_embedding"]
     config = {
+        **tasks.classifier_fields(layers),
         "vocab_size": tokens.input_dim,
         "d_model": tokens.output_dim,
         "d_head": block.attention.key_dim,
@@ -109,8 +109,7 @@ def _config(model) -> dict:
     }
     if "segment_memory" in layers:
         config["mem_len"] = layers["segment_memory"].memory_length
-    if _task_of(model) in ("classifier", "token_classifier"):
-        config.update(label_fields(layers["classifier"].units))
+    if "classifier" in layers:
         config["summary_last_dropout"] = layers["classifier_dropout"].rate
     return config
 

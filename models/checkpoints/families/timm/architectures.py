@@ -252,10 +252,8 @@ def make_family(
     return Family(
         model_type="timm",
         library="timm",
-        architectures={},
         also_saved_as=dict.fromkeys(tasks.IMAGE_TASKS, "timm"),
         tasks=tasks.IMAGE_TASKS,
-        prefix="",
         heads=heads,
         build=build,
         task_of=lambda model: tasks.image_task(model) if is_ours(model) else None,

@@ -205,10 +205,8 @@ def _kind_of(model) -> str | None:
 def _is_published_hybrid(layers) -> bool:
     """Whether the ResNet has the sizes that the name implies."""
     (sizes,) = VARIANTS["hybrid"].values()
-    counts = []
-    while names := numbered(layers, f"stage_{len(counts)}_block_", "_conv_0"):
-        counts.append(len(names))
-    found = layers["stem_conv"].filters, tuple(counts)
+    counts = tuple(map(len, mapping.stages_of(layers, "_conv_0")))
+    found = layers["stem_conv"].filters, counts
     return found == (sizes["stem_dim"], sizes["num_blocks"])
 
 

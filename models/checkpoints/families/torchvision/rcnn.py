@@ -141,12 +141,8 @@ def _task_of(model):
     layers = layers_of(model)
     needed = {"stem_conv", "feature_pyramid", "region_proposal", "box_deltas"}
     heads = ("fc_", "class_logits", "box_deltas", "mask_conv_", "mask_upsampling")
-    known = ("stem_", "stage_", "feature_pyramid", "region_proposal", *heads)
-    if not needed <= set(layers) or not all(
-        name.startswith((*known, "mask_logits"))
-        for name, layer in layers.items()
-        if layer.weights
-    ):
+    known = ("stem_", "stage_", "feature_pyramid", "region_proposal", "mask_logits")
+    if not needed <= set(layers) or not mapping.has_only(layers, known + heads):
         return None
     return "instance_segmenter" if "mask_logits" in layers else "detector"
 
@@ -234,10 +230,8 @@ def _weights(model) -> list[Weight]:
 RCNN = Family(
     model_type="torchvision",
     library="torchvision",
-    architectures={},
     also_saved_as=_SAVED_AS,
     tasks=tuple(_BUILDERS),
-    prefix="",
     heads=("roi_heads.mask_head.", *_PREDICTORS),
     build=_build,
     task_of=_task_of,
