@@ -35,7 +35,7 @@ from keras_attn.layers import (
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
@@ -56,15 +56,13 @@ VARIANTS = {
 CARDS = model_cards(
     "vqa_ask_attend_answer",
     {"base": (None, "VQA 1.0 test-standard 58.24")},
-    family="ask_attend_answer",
     title="Ask, attend and answer: attention by words, then by the whole question",
     paper="Xu and Saenko 2016, arXiv:1511.05234",
     **tasks.question_answering("(B, 7, 7, 1024) float, GoogLeNet's last map"),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_vqa_ask_attend_answer(
     variant: str = "base",
     *,

@@ -29,11 +29,7 @@ from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings, first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -63,7 +59,6 @@ CARDS = {
             "base": (110_000_000, "GLUE 79.6; SQuAD 1.1 F1 88.5"),
             "large": (340_000_000, "GLUE 82.1; SQuAD 1.1 F1 90.9"),
         },
-        family="bert",
         title="BERT {variant}, an encoder",
         paper="Devlin et al. 2019, arXiv:1810.04805",
         **tasks.text_encoding(
@@ -78,7 +73,6 @@ CARDS = {
             "small": (29_100_000, "pre-trained, then distilled: GLUE 71.2"),
             "medium": (41_700_000, "pre-trained, then distilled: GLUE 73.5"),
         },
-        family="bert",
         title="BERT {variant}, an encoder",
         paper="Turc et al. 2019, arXiv:1908.08962",
         **tasks.text_encoding(
@@ -88,9 +82,8 @@ CARDS = {
 }
 
 
-# `@with_sizes` puts the sizes of the variant in the place of each `FROM_VARIANT`.
-@registered(CARDS)
-@with_sizes(VARIANTS)
+# `@registered` puts the sizes of the variant in the place of each `FROM_VARIANT`.
+@registered(CARDS, VARIANTS)
 def build_bert(
     variant: str = "base",
     *,

@@ -24,7 +24,7 @@ from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
@@ -53,15 +53,13 @@ CARDS = model_cards(
         "large": (197_767_336, "ImageNet 84.3"),
         "xlarge": (350_196_968, "from ImageNet-22k: ImageNet 87.0"),
     },
-    family="convnext",
     title="ConvNeXt {variant}: a convolutional network with the design of Swin",
     paper="Liu et al. 2022, arXiv:2201.03545",
     **tasks.image_classification(tasks.IMAGENET),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_convnext(
     variant: str = "tiny",
     *,

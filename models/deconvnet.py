@@ -16,7 +16,7 @@ from keras_attn.checks.argument_types import AnySize, MayBeEmpty
 from keras_attn.layers.convolution.minimum_image_size import is_smaller
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.unpooling import (
     convolution,
     deconvolution,
@@ -37,15 +37,13 @@ VARIANTS = {"vgg16": {**VGG16, "fully_connected_size": 7}}
 CARDS = model_cards(
     "deconvnet_{variant}",
     {"vgg16": (251_788_949, "VOC 2012: mean IoU 69.6; with FCN and a CRF 72.5")},
-    family="deconvnet",
     title="DeconvNet on VGG16: unpooling and deconvolution",
     paper="Noh et al. 2015, arXiv:1505.04366",
     **tasks.segmentation(tasks.IMAGENET),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_deconvnet(
     variant: str = "vgg16",
     *,

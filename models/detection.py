@@ -47,10 +47,7 @@ from keras_attn.layers import (
 from keras_attn.layers.initializers import he_normal_fan_out, normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import VGG16_STAGES, vgg
 from keras_attn.models.parts.detection.detector import Detector, box_head, mask_head
@@ -71,7 +68,6 @@ CARDS = {
             "resnet50": (41_755_286, "COCO box mAP 37.0 with torchvision's weights"),
             "resnet101": (60_695_190, "COCO box mAP 39.4 in Detectron2, schedule 1x"),
         },
-        family="detection",
         title="Faster R-CNN on {variant} with a feature pyramid",
         paper="Ren et al. 2015, arXiv:1506.01497; Lin et al. 2017, arXiv:1612.03144",
         **tasks.detection(),
@@ -84,7 +80,6 @@ CARDS = {
                 "COCO box mAP 37.9, mask mAP 34.6 with torchvision's weights",
             ),
         },
-        family="detection",
         title="Mask R-CNN on {variant} with a feature pyramid",
         paper="He et al. 2017, arXiv:1703.06870",
         **tasks.detection(masks="(B, K, 28, 28) float32, probabilities inside the box"),
@@ -92,7 +87,6 @@ CARDS = {
     "faster_rcnn_vgg16": model_cards(
         "faster_rcnn_vgg16",
         {"vgg16": (None, "VOC 2007 mAP 69.9")},
-        family="detection",
         title="Faster R-CNN on {variant}, one map, as first published",
         paper="Ren et al. 2015, arXiv:1506.01497",
         **tasks.detection(),
@@ -184,8 +178,7 @@ def _detect(
     return selector(logits, deltas, proposals, proposed["num_proposals"])
 
 
-@registered(CARDS["faster_rcnn"])
-@with_sizes(VARIANTS)
+@registered(CARDS["faster_rcnn"], VARIANTS)
 @described_as(_detect)
 def build_faster_rcnn(
     variant: str = "resnet50",
@@ -289,8 +282,7 @@ def build_faster_rcnn(
     return Detector(images, detections, name=name)
 
 
-@registered(CARDS["mask_rcnn"])
-@with_sizes({"resnet50": VARIANTS["resnet50"]})
+@registered(CARDS["mask_rcnn"], {"resnet50": VARIANTS["resnet50"]})
 @described_as(build_faster_rcnn)
 def build_mask_rcnn(
     variant: str = "resnet50",
@@ -381,8 +373,7 @@ def build_mask_rcnn(
     return Detector(detector.input, {**detections, "masks": masks}, name=name)
 
 
-@registered(CARDS["faster_rcnn_vgg16"])
-@with_sizes({"vgg16": VGG16_STAGES})
+@registered(CARDS["faster_rcnn_vgg16"], {"vgg16": VGG16_STAGES})
 @described_as(_detect)
 def build_faster_rcnn_vgg16(
     variant: str = "vgg16",

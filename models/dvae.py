@@ -31,7 +31,7 @@ from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import CodeProjection, Conv2D, GumbelSoftmax
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.computed_loss import adds_compiled_loss
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.images import image_input
@@ -56,7 +56,6 @@ VARIANTS = {
 CARDS = model_cards(
     "dvae_{variant}",
     {"dalle": (None, "32 × 32 codes of 8,192 for an image of 256 × 256")},
-    family="dvae",
     title="DALL·E's discrete VAE, which turns images into codes",
     paper="Ramesh et al. 2021, arXiv:2102.12092",
     task="image compression",
@@ -76,8 +75,7 @@ _INITIALIZER = {
 }
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_dvae(
     variant: str = "dalle",
     *,

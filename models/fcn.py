@@ -34,10 +34,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional, by_name
@@ -68,7 +65,6 @@ CARDS = {
             "16s": (134_815_994, "VOC 2011 validation: mean IoU 62.4"),
             "8s": (134_489_759, "VOC 2011 validation: mean IoU 62.7"),
         },
-        family="fcn",
         title="FCN-{variant} on VGG16: a class for every pixel",
         paper="Long et al. 2015, arXiv:1411.4038",
         **tasks.segmentation(tasks.IMAGENET),
@@ -85,7 +81,6 @@ CARDS = {
                 "COCO, classes of VOC: mean IoU 63.7 with torchvision's",
             ),
         },
-        family="fcn",
         title="FCN on a dilated ResNet-{variant}: a class for every pixel",
         paper="Long et al. 2015, arXiv:1411.4038",
         **tasks.segmentation(
@@ -105,8 +100,7 @@ _SKIP_OFFSETS = {3: 5, 2: 9}
 _OFFSETS = (19, 27, 31)
 
 
-@registered(CARDS["vgg"])
-@with_sizes(VARIANTS["vgg"])
+@registered(CARDS["vgg"], VARIANTS["vgg"])
 def build_fcn_vgg(
     variant: str = "8s",
     *,
@@ -267,8 +261,7 @@ def _copy_weights(source, model):
             )
 
 
-@registered(CARDS["resnet"])
-@with_sizes(VARIANTS["resnet"])
+@registered(CARDS["resnet"], VARIANTS["resnet"])
 @described_as(resnet)
 def build_fcn_resnet(
     variant: str = "50",

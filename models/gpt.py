@@ -10,7 +10,7 @@
 `models/parts/decoders/incremental.py` describes the state between them.
 
 Blocks: `layers/blocks/transformer_block.py`; attention:
-`layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
+`layers/attention/multi_head_attention.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`.
 
 Legend: B batch, T length, L cache length, N heads, G key/value heads (here N), H head
@@ -41,7 +41,6 @@ from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_sizes,
     check_variant,
-    with_sizes,
 )
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders import incremental
@@ -109,7 +108,6 @@ CARDS = {
     **model_cards(
         "{variant}",
         {"gpt_117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
-        family="gpt",
         title="GPT, a causal decoder with post-norm blocks",
         paper="Radford et al. 2018, Generative Pre-Training",
         **tasks.LANGUAGE_MODEL,
@@ -122,7 +120,6 @@ CARDS = {
             "gpt2_large": (762_000_000, "WikiText-103 perplexity 22.05, zero-shot"),
             "gpt2_xl": (1_542_000_000, "WikiText-103 perplexity 17.48, zero-shot"),
         },
-        family="gpt",
         title="GPT-2, a causal decoder with pre-norm blocks",
         paper="Radford et al. 2019, Unsupervised Multitask Learners",
         **tasks.LANGUAGE_MODEL,
@@ -138,7 +135,6 @@ CARDS = {
                 "WikiText-103 perplexity 10.81, zero-shot",
             ),
         },
-        family="gpt",
         title="Megatron-LM, GPT-2 at scale",
         paper="Shoeybi et al. 2019, arXiv:1909.08053",
         **tasks.LANGUAGE_MODEL,
@@ -155,7 +151,6 @@ CARDS = {
             "gpt3_13b": (13_000_000_000, "batches of 2 million tokens"),
             "gpt3_175b": (175_000_000_000, "batches of 3.2 million tokens"),
         },
-        family="gpt",
         title="GPT-3, dense and banded sparse blocks in turn",
         paper="Brown et al. 2020, arXiv:2005.14165",
         **tasks.LANGUAGE_MODEL,
@@ -163,8 +158,7 @@ CARDS = {
 }
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_gpt(
     variant: str = "gpt2_small",

@@ -42,7 +42,7 @@ from keras_attn.layers import AdditiveAttention, AttentionRNN, Dense, Embedding
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Bidirectional
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes, recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name, sequence_inputs
@@ -70,7 +70,6 @@ CARDS = model_cards(
             "paragraphs (beam search, ensemble of 10)",
         ),
     },
-    family="listen_attend_walk",
     title="Instructions to actions: a bidirectional LSTM, and an LSTM that attends",
     paper="Mei et al. 2016, arXiv:1506.04089",
     task="navigation",
@@ -83,8 +82,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_listen_attend_walk(
     variant: str = "sail",
     *,

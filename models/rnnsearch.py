@@ -40,7 +40,7 @@ from keras_attn.layers.attention.dot_product_attention import SCORES, Score
 from keras_attn.layers.recurrent.recurrent import Bidirectional
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
 
@@ -75,8 +75,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(recurrent.embedding_layers)
 def build_rnnsearch(
     variant: str = "50",

@@ -27,11 +27,7 @@ from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import first_token, text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -65,8 +61,7 @@ CARDS = model_cards(
 _FIRST_ROW = 2
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_roberta(
     variant: str = "base",

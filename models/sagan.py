@@ -33,7 +33,7 @@ from keras_attn.layers import (
 )
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     check_large_enough,
@@ -72,7 +72,6 @@ CARDS = {
     "generator": model_cards(
         "sagan_generator_{variant}",
         {"128": (None, "ImageNet at 128: Inception score 52.52, FID 18.65")},
-        family="sagan",
         title="SAGAN's generator: class-conditional images of {variant} pixels",
         paper="Zhang et al. 2019, arXiv:1805.08318",
         task="image generation",
@@ -85,7 +84,6 @@ CARDS = {
     "discriminator": model_cards(
         "sagan_discriminator_{variant}",
         {"128": (None, "trained at four times the generator's learning rate")},
-        family="sagan",
         title="SAGAN's discriminator: scores how realistic an image of a class is",
         paper="Zhang et al. 2019, arXiv:1805.08318",
         task="adversarial training",
@@ -98,7 +96,6 @@ CARDS = {
     "cnn": model_cards(
         "cnn_self_attention",
         {"small": (None, "not from the paper: its attention in a classifier")},
-        family="sagan",
         title="A small convolutional classifier with self-attention",
         paper="Zhang et al. 2019, arXiv:1805.08318",
         **tasks.image_classification(tasks.HALF),
@@ -106,8 +103,7 @@ CARDS = {
 }
 
 
-@registered(CARDS["generator"])
-@with_sizes(VARIANTS["sagan"])
+@registered(CARDS["generator"], VARIANTS["sagan"])
 def build_sagan_generator(
     variant: str = "128",
     *,
@@ -166,8 +162,7 @@ def build_sagan_generator(
     return Functional(inputs, ops.tanh(ops.cast(images, "float32")), name=name)
 
 
-@registered(CARDS["discriminator"])
-@with_sizes(_DISCRIMINATOR_VARIANTS)
+@registered(CARDS["discriminator"], _DISCRIMINATOR_VARIANTS)
 @described_as(build_sagan_generator)
 def build_sagan_discriminator(
     variant: str = "128",
@@ -218,8 +213,7 @@ def build_sagan_discriminator(
     return Functional(inputs, scores, name=name)
 
 
-@registered(CARDS["cnn"])
-@with_sizes(VARIANTS["cnn"])
+@registered(CARDS["cnn"], VARIANTS["cnn"])
 def build_cnn_self_attention(
     variant: str = "small",
     *,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from keras_attn.checks.argument_types import AnySize
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.unpooling import (
     convolution,
     pooled_stages,
@@ -31,15 +31,13 @@ VARIANTS = {
 CARDS = model_cards(
     "segnet",
     {"base": (29_441_996, "CamVid, 3.5 K images, 11 classes: mean IoU 60.1")},
-    family="segnet",
     title="SegNet: max unpooling by the encoder's indices",
     paper="Badrinarayanan et al. 2017, arXiv:1511.00561",
     **tasks.segmentation(tasks.UNIT),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_segnet(
     variant: str = "base",
     *,

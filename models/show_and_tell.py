@@ -34,7 +34,7 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dense, Dropout, Embedding
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.decoders.recurrent import recurrent_layer
@@ -58,15 +58,13 @@ VARIANTS = {
 CARDS = model_cards(
     "caption_show_and_tell",
     {"base": (None, "COCO: BLEU-4 27.7, CIDEr 85.5, beam 20")},
-    family="show_and_tell",
     title="Show and Tell: one vector of the image, then an LSTM",
     paper="Vinyals et al. 2015, arXiv:1411.4555",
     **tasks.captioning(features=tasks.MAP),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_caption_show_and_tell(
     variant: str = "base",
     *,

@@ -38,7 +38,7 @@ from keras.layers import LSTMCell, ZeroPadding2D
 from keras_attn.checks.arguments import check_pair
 from keras_attn.layers import AdditiveAttention, Conv2D, FrameAttentionRNN, PerFrame
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
 
@@ -65,7 +65,6 @@ CARDS = model_cards(
     {
         "base": (None, "learned by a robot in 14 days among people"),
     },
-    family="show_attend_interact",
     title="Show, attend and interact: the values of a robot's actions",
     paper="Qureshi et al. 2017, arXiv:1702.08626",
     task="human-robot interaction",
@@ -83,8 +82,7 @@ CAMERAS = ("gray", "depth")
 _EPSILON = 1e-6
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_show_attend_interact(
     variant: str = "base",
     *,

@@ -33,7 +33,7 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention2D, ColumnMask, Embedding
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
 from keras_attn.models.parts.decoders.recurrent import (
     layer_states,
@@ -61,7 +61,6 @@ VARIANTS = {
 CARDS = model_cards(
     "show_attend_read",
     {"base": (None, "read without a lexicon: IIIT5K 95.0, SVT 91.2, ICDAR 2015 78.8")},
-    family="show_attend_read",
     title="Show, attend and read: a word in an image, character by character",
     paper="Li et al. 2019, arXiv:1811.00751",
     task="text recognition",
@@ -76,8 +75,7 @@ CARDS = model_cards(
 _POOLINGS = ((2, 2), (2, 2), (2, 1), (1, 1))
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_show_attend_read(
     variant: str = "base",
     *,

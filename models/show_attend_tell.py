@@ -49,7 +49,7 @@ from keras_attn.layers import (
 from keras_attn.layers.recurrent.attention_rnn import Inference
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes
@@ -76,15 +76,13 @@ VARIANTS = {
 CARDS = model_cards(
     "caption_show_attend_tell",
     {"base": (None, "COCO: BLEU-4 24.3 with soft attention, 25.0 with hard")},
-    family="show_attend_tell",
     title="Show, Attend and Tell: an LSTM that attends to the image for every word",
     paper="Xu et al. 2015, arXiv:1502.03044",
     **tasks.captioning(features=tasks.MAP),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_caption_show_attend_tell(
     variant: str = "base",
     *,

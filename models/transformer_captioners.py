@@ -45,7 +45,6 @@ from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_sizes,
     check_variant,
-    with_sizes,
 )
 from keras_attn.models.parts.backbones.feature_grid import grid_input, read_grid
 from keras_attn.models.parts.decoders import cross_decoder
@@ -86,7 +85,6 @@ CARDS = {
     "cnn": model_cards(
         "caption_cnn_transformer",
         {"base": (None, "no published sizes; these are from the base Transformer")},
-        family="transformer_captioners",
         title="A Transformer that describes the map of a CNN",
         paper="Vaswani et al. 2017, arXiv:1706.03762",
         **tasks.captioning(features=tasks.MAP),
@@ -99,7 +97,6 @@ CARDS = {
                 "as in public vision-encoder-decoder models",
             )
         },
-        family="transformer_captioners",
         title="ViT-B/16 reads an image, GPT-2 small describes it",
         paper="Dosovitskiy et al. 2021, arXiv:2010.11929; Radford et al. 2019",
         **tasks.captioning(images=tasks.RGB + tasks.HALF),
@@ -107,8 +104,7 @@ CARDS = {
 }
 
 
-@registered(CARDS["cnn"])
-@with_sizes(VARIANTS["cnn"])
+@registered(CARDS["cnn"], VARIANTS["cnn"])
 @described_as(cross_decoder.block_stack)
 def build_caption_cnn_transformer(
     variant: str = "base",
@@ -195,8 +191,7 @@ def build_caption_cnn_transformer(
     return _connect(inputs, memory, layers, return_attention_scores, name)
 
 
-@registered(CARDS["vit"])
-@with_sizes(VARIANTS["vit"])
+@registered(CARDS["vit"], VARIANTS["vit"])
 @described_as(text_encoder)
 def build_caption_vit_transformer(
     variant: str = "base_patch16_gpt2_small",

@@ -57,7 +57,6 @@ VARIANTS = {
 CARDS = model_cards(
     "unet",
     {"base": (31_030_658, "ISBI 2012: warping error 0.000353, Rand error 0.0382")},
-    family="unet",
     title="U-Net: skips between maps of one size",
     paper="Ronneberger et al. 2015, arXiv:1505.04597",
     task="semantic segmentation",

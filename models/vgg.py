@@ -20,7 +20,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
@@ -32,15 +32,13 @@ VARIANTS = {"16": VGG16}
 CARDS = model_cards(
     "vgg{variant}",
     {"16": (138_357_544, "ImageNet 71.6 with torchvision's weights")},
-    family="vgg",
     title="VGG{variant}: a deep stack of 3 × 3 convolutions",
     paper="Simonyan and Zisserman 2015, arXiv:1409.1556",
     **tasks.image_classification(tasks.IMAGENET),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_vgg(
     variant: str = "16",
     *,

@@ -21,7 +21,7 @@ its bias are ViLBERT's, and the new terms W_o, W_n and P start at zero and have 
 so that a model with the weights of ViLBERT starts with its outputs.
 
 The regions of all viewpoints are one sequence; the first of each viewpoint is the mean
-of its others. `@with_sizes` fills in the arguments whose default is `FROM_VARIANT`.
+of its others. `@registered` fills in the arguments whose default is `FROM_VARIANT`.
 
 Legend: B batch, T tokens, R regions of all viewpoints, F width of their features, D
 width of the words, E of the regions, P of the pair, V vocabulary, C classes.
@@ -46,7 +46,7 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, Embedding
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -73,7 +73,6 @@ CARDS = model_cards(
     "vln_bert_{variant}",
     # 235,720,192 with our terms of a region; the published files do not show theirs.
     {"base": (None, "Room-to-Room test success 73 %, in an ensemble with walkers")},
-    family="vln_bert",
     title="VLN-BERT {variant}: an instruction and a path through a building",
     paper="Majumdar et al. 2020, arXiv:2004.14973",
     task="vision-language encoder",
@@ -96,8 +95,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(two_streams)
 def build_vln_bert(
     variant: str = "base",

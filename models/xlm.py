@@ -27,11 +27,7 @@ from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import text_encoder
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -51,7 +47,6 @@ VARIANTS = {
 CARDS = model_cards(
     "xlm_{variant}",
     {"mlm_tlm_xnli15": (None, "XNLI, mean of 15 languages: 75.1 (MLM and TLM)")},
-    family="xlm",
     title="XLM, an encoder of 15 languages",
     paper="Lample and Conneau 2019, arXiv:1901.07291",
     **tasks.text_encoding(
@@ -62,8 +57,7 @@ CARDS = model_cards(
 _EMBEDDINGS = normal(2048**-0.5)
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_xlm(
     variant: str = "mlm_tlm_xnli15",

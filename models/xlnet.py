@@ -45,7 +45,7 @@ from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders.pair_builders import inputs_like
 from keras_attn.models.parts.encoder import text_encoder
@@ -69,7 +69,6 @@ CARDS = model_cards(
         "base": (117_000_000, "the published code's smaller model"),
         "large": (340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
     },
-    family="xlnet",
     title="XLNet {variant}, an encoder",
     paper="Yang et al. 2019, arXiv:1906.08237",
     **tasks.text_encoding(
@@ -79,8 +78,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_xlnet(
     variant: str = "base",
