@@ -52,32 +52,30 @@ VARIANTS = {
     "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
     "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
 }
+_cards = functools.partial(
+    model_cards,
+    "bert_{variant}",
+    title="BERT {variant}, an encoder",
+    **tasks.text_encoding(
+        "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
+    ),
+)
 CARDS = {
-    **model_cards(
-        "bert_{variant}",
+    **_cards(
         {
             "base": (110_000_000, "GLUE 79.6; SQuAD 1.1 F1 88.5"),
             "large": (340_000_000, "GLUE 82.1; SQuAD 1.1 F1 90.9"),
         },
-        title="BERT {variant}, an encoder",
         paper="Devlin et al. 2019, arXiv:1810.04805",
-        **tasks.text_encoding(
-            "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
-        ),
     ),
-    **model_cards(
-        "bert_{variant}",
+    **_cards(
         {
             "tiny": (4_400_000, "pre-trained, then distilled: GLUE 64.2"),
             "mini": (11_300_000, "pre-trained, then distilled: GLUE 65.8"),
             "small": (29_100_000, "pre-trained, then distilled: GLUE 71.2"),
             "medium": (41_700_000, "pre-trained, then distilled: GLUE 73.5"),
         },
-        title="BERT {variant}, an encoder",
         paper="Turc et al. 2019, arXiv:1908.08962",
-        **tasks.text_encoding(
-            "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
-        ),
     ),
 }
 

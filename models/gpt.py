@@ -29,9 +29,8 @@ from keras import ops
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.decoding import IncrementalPair
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
+from keras_attn.layers import TransformerDecoderBlock
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
@@ -45,7 +44,11 @@ from keras_attn.models.catalog.variants import (
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
-from keras_attn.models.parts.encoder import text_encoder
+from keras_attn.models.parts.encoder import (
+    position_embedding,
+    text_encoder,
+    token_embedding,
+)
 from keras_attn.models.parts.functional import (
     DOCUMENTS,
     Functional,
@@ -104,16 +107,14 @@ VARIANTS = {
     "megatron_4p2b": _megatron(num_layers=64, hidden_dim=2304, num_heads=24),
     "megatron_8p3b": _megatron(num_layers=72, hidden_dim=3072, num_heads=32),
 }
+_cards = functools.partial(model_cards, "{variant}", **tasks.LANGUAGE_MODEL)
 CARDS = {
-    **model_cards(
-        "{variant}",
+    **_cards(
         {"gpt_117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
         title="GPT, a causal decoder with post-norm blocks",
         paper="Radford et al. 2018, Generative Pre-Training",
-        **tasks.LANGUAGE_MODEL,
     ),
-    **model_cards(
-        "{variant}",
+    **_cards(
         {
             "gpt2_small": (117_000_000, "WikiText-103 perplexity 37.50, zero-shot"),
             "gpt2_medium": (345_000_000, "WikiText-103 perplexity 26.37, zero-shot"),
@@ -122,10 +123,8 @@ CARDS = {
         },
         title="GPT-2, a causal decoder with pre-norm blocks",
         paper="Radford et al. 2019, Unsupervised Multitask Learners",
-        **tasks.LANGUAGE_MODEL,
     ),
-    **model_cards(
-        "{variant}",
+    **_cards(
         {
             "megatron_1p2b": (1_200_000_000, "one model-parallel device"),
             "megatron_2p5b": (2_500_000_000, "two model-parallel devices"),
@@ -137,10 +136,8 @@ CARDS = {
         },
         title="Megatron-LM, GPT-2 at scale",
         paper="Shoeybi et al. 2019, arXiv:1909.08053",
-        **tasks.LANGUAGE_MODEL,
     ),
-    **model_cards(
-        "{variant}",
+    **_cards(
         {
             "gpt3_small": (125_000_000, "batches of 0.5 million tokens"),
             "gpt3_medium": (350_000_000, "batches of 0.5 million tokens"),
@@ -153,7 +150,6 @@ CARDS = {
         },
         title="GPT-3, dense and banded sparse blocks in turn",
         paper="Brown et al. 2020, arXiv:2005.14165",
-        **tasks.LANGUAGE_MODEL,
     ),
 }
 
@@ -211,17 +207,8 @@ def build_gpt(
     initializer = normal(0.02)
     residual = normal(0.02 / math.sqrt(2 * num_layers)) if norm_first else None
     layers = [
-        TokenEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=initializer,
-            name="token_embedding",
-        ),
-        LearnedPositionEmbedding(
-            max_sequence_length,
-            embeddings_initializer=initializer,
-            name="position_embedding",
-        ),
+        token_embedding(vocabulary_size, hidden_dim, initializer),
+        position_embedding(max_sequence_length, initializer),
         Dropout(dropout, name="embeddings_dropout"),
     ]
     options = {

@@ -33,11 +33,9 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     Dense,
-    LearnedPositionEmbedding,
     SinusoidalPositionEmbedding,
 )
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
@@ -49,7 +47,11 @@ from keras_attn.models.catalog.variants import (
 from keras_attn.models.parts.backbones.feature_grid import grid_input, read_grid
 from keras_attn.models.parts.decoders import cross_decoder
 from keras_attn.models.parts.decoders.incremental import check_cache_length
-from keras_attn.models.parts.encoder import text_encoder
+from keras_attn.models.parts.encoder import (
+    position_embedding,
+    text_encoder,
+    token_embedding,
+)
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -248,17 +250,8 @@ def build_caption_vit_transformer(
             Dense(hidden_dim, kernel_initializer=initializer, name="image_projection")
         )
     layers += [
-        TokenEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=initializer,
-            name="token_embedding",
-        ),
-        LearnedPositionEmbedding(
-            max_sequence_length,
-            embeddings_initializer=initializer,
-            name="caption_positions",
-        ),
+        token_embedding(vocabulary_size, hidden_dim, initializer),
+        position_embedding(max_sequence_length, initializer, name="caption_positions"),
         Dropout(dropout, name="caption_dropout"),
     ]
     layers += cross_decoder.block_stack(

@@ -87,21 +87,23 @@ VARIANTS = {
         "huge": {**_HUGE, "patch_size": 14},
     },
 }
+_cards = functools.partial(
+    model_cards,
+    "vit_{variant}",
+    title="ViT {variant}: an image as a sequence of patches",
+    **tasks.image_classification(tasks.HALF),
+)
 CARDS = {
     "vit": {
-        **model_cards(
-            "vit_{variant}",
+        **_cards(
             {
                 "tiny_patch16": (5_700_000, "from ImageNet-21k: ImageNet 75.5"),
                 "small_patch16": (22_000_000, "from ImageNet-21k: ImageNet 81.4"),
                 "small_patch32": (23_000_000, "from ImageNet-21k: ImageNet 76.0"),
             },
-            title="ViT {variant}: an image as a sequence of patches",
             paper="Steiner et al. 2022, arXiv:2106.10270",
-            **tasks.image_classification(tasks.HALF),
         ),
-        **model_cards(
-            "vit_{variant}",
+        **_cards(
             {
                 "base_patch16": (
                     86_000_000,
@@ -124,9 +126,7 @@ CARDS = {
                     "from ImageNet-21k, at 384: ImageNet 85.13",
                 ),
             },
-            title="ViT {variant}: an image as a sequence of patches",
             paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
-            **tasks.image_classification(tasks.HALF),
         ),
     },
     "hybrid": model_cards(

@@ -22,14 +22,18 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.layers import Embedding, LearnedPositionEmbedding, TokenEmbedding
+from keras_attn.layers import Embedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import text_encoder
+from keras_attn.models.parts.encoder import (
+    position_embedding,
+    text_encoder,
+    token_embedding,
+)
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import Encoder, as_encoder
 from keras_attn.ops import row_positions
@@ -108,17 +112,9 @@ def build_xlm(
         positions = inputs["position_ids"]
     else:
         positions = row_positions(inputs["padding_mask"])
-    tokens = TokenEmbedding(
-        vocabulary_size,
-        hidden_dim,
-        embeddings_initializer=_EMBEDDINGS,
-        name="token_embedding",
-    )(inputs["token_ids"])
-    hidden = LearnedPositionEmbedding(
-        max_sequence_length,
-        embeddings_initializer=_EMBEDDINGS,
-        name="position_embedding",
-    )(tokens, positions)
+    embed = token_embedding(vocabulary_size, hidden_dim, _EMBEDDINGS)
+    tokens = embed(inputs["token_ids"])
+    hidden = position_embedding(max_sequence_length, _EMBEDDINGS)(tokens, positions)
     languages = Embedding(
         num_languages,
         hidden_dim,

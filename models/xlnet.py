@@ -41,14 +41,13 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.relative_position_encoding import (
     RelativePositionEncoding,
 )
-from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders.pair_builders import inputs_like
-from keras_attn.models.parts.encoder import text_encoder
+from keras_attn.models.parts.encoder import text_encoder, token_embedding
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -149,12 +148,7 @@ def build_xlnet(
     }
     layers = by_name(
         [
-            TokenEmbedding(
-                vocabulary_size,
-                hidden_dim,
-                embeddings_initializer=INITIALIZER,
-                name="token_embedding",
-            ),
+            token_embedding(vocabulary_size, hidden_dim),
             Dropout(dropout, name="embeddings_dropout"),
             TargetEmbedding(INITIALIZER, trainable=False, name="target_embedding"),
             RelativePositionEncoding(max_distance, name="relative_positions"),

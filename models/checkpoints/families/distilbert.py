@@ -1,13 +1,17 @@
 """DistilBERT checkpoints."""
 
 from keras_attn.layers import TransformerEncoderBlock
+from keras_attn.models import bert
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
 )
 from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
-from keras_attn.models.parts.backbones import distilbert as builders
+from keras_attn.models.parts.backbones.distilbert import (
+    distilbert,
+    distilbert_classifier,
+)
 
 _EPSILON = 1e-12  # Not a field of the format.
 
@@ -29,13 +33,14 @@ def _arguments(config):
 
 
 def _head_arguments(config, task):
+    arguments = {"name": f"distilbert_{task}"}
     if task == "classifier":
-        return tasks.label_arguments(config, "seq_classif_dropout")
+        return arguments | tasks.label_arguments(config, "seq_classif_dropout")
     if task == "token_classifier":
-        return tasks.label_arguments(config, "dropout")
+        return arguments | tasks.label_arguments(config, "dropout")
     if task == "span_qa":
-        return {"dropout": config.get_probability("qa_dropout", 0.1)}
-    return {}
+        return arguments | {"dropout": config.get_probability("qa_dropout", 0.1)}
+    return arguments
 
 
 def _task_of(model) -> str | None:
@@ -102,12 +107,13 @@ def _weights(model) -> list[Weight]:
     return weights + mapping.head_weights(model, named)
 
 
+# All but the classifier are BERT's.
 _HEADS = {
-    "masked_lm": builders.distilbert_masked_lm,
-    "classifier": builders.distilbert_classifier,
-    "token_classifier": builders.distilbert_token_classifier,
-    "span_qa": builders.distilbert_span_qa,
-    "sentence_encoder": builders.distilbert_sentence_encoder,
+    "masked_lm": bert.build_bert_masked_lm,
+    "classifier": distilbert_classifier,
+    "token_classifier": bert.build_bert_token_classifier,
+    "span_qa": bert.build_bert_span_qa,
+    "sentence_encoder": bert.build_bert_sentence_encoder,
 }
 _CLASSES = {
     "DistilBertModel": "encoder",
@@ -120,7 +126,7 @@ _CLASSES = {
 DISTILBERT = tasks.text_family(
     "distilbert",
     _CLASSES,
-    (builders.distilbert, _arguments),
+    (distilbert, _arguments),
     _HEADS,
     _head_arguments,
     prefix="distilbert.",
