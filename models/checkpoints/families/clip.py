@@ -43,10 +43,7 @@ def _part(config, name):
     complete = config.get(f"{name}_config_dict")
     fields = fields if complete is None else complete
     if fields is not None and not isinstance(fields, dict):
-        raise ValueError(
-            f"`{name}_config` in config.json must be the configuration of a tower. "
-            f"Received: {name}_config={shown(fields)}"
-        )
+        raise config.error(f"{name}_config", "the configuration of a tower", fields)
     return config.nested(fields or {})
 
 

@@ -42,10 +42,8 @@ _HEADS = {
 
 def _shared_arguments(config, overrides, cross_attention=False):
     if config.get_bool("add_cross_attention", False) != cross_attention:
-        raise ValueError(
-            f"`add_cross_attention` in config.json must be {cross_attention}. "
-            f"Received: add_cross_attention={not cross_attention}"
-        )
+        name, found = "add_cross_attention", not cross_attention
+        raise config.error(name, str(cross_attention), found)
     dropout = config.get_probability("resid_pdrop", 0.1)
     embeddings_dropout = config.get_probability("embd_pdrop", 0.1)
     if "dropout" not in overrides and embeddings_dropout != dropout:

@@ -90,10 +90,7 @@ def _part(config, name, supported) -> Config:
     """The object `name` of the configuration, with its fields checked."""
     fields = config.get(name)
     if not isinstance(fields, dict):
-        raise ValueError(
-            f"`{name}` in {config.file} must be an object. "
-            f"Received: {name}={shown(fields)}"
-        )
+        raise config.error(name, "an object", fields)
     part = config.nested(fields)
     part.require(supported)
     known = _READ[name] | set(supported)

@@ -23,11 +23,8 @@ def _arguments(config):
     config.require({"pad_token_id": (_PADDING,)})
     positions = config.get_size("max_position_embeddings", 512)
     if positions <= _FIRST_POSITION:
-        raise ValueError(
-            f"`max_position_embeddings` in config.json must be above {_FIRST_POSITION},"
-            " the first position of RoBERTa. "
-            f"Received: max_position_embeddings={positions}"
-        )
+        expected = f"above {_FIRST_POSITION}, the first position of RoBERTa"
+        raise config.error("max_position_embeddings", expected, positions)
     return {
         **encoder_arguments(config),
         "max_sequence_length": positions - _FIRST_POSITION,

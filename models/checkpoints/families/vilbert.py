@@ -87,10 +87,7 @@ def _blocks(config, name) -> tuple[int, ...]:
     if not isinstance(blocks, list) or not all(
         isinstance(block, int) and not isinstance(block, bool) for block in blocks
     ):
-        raise ValueError(
-            f"`{name}` in config.json must be a list of blocks, integers from 0. "
-            f"Received: {name}={shown(blocks)}"
-        )
+        raise config.error(name, "a list of blocks, integers from 0", blocks)
     if len(blocks) > config.max_blocks:
         raise ValueError(
             f"`{name}` in config.json must be at most {config.max_blocks} blocks, as "

@@ -3,7 +3,6 @@
 import functools
 from typing import Any
 
-from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families import gpt, vit
 from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
@@ -31,10 +30,8 @@ def _part(config, name):
     """The configuration of the encoder or of the decoder."""
     fields = config.get(name)
     if not isinstance(fields, dict) or fields.get("model_type") != _PARTS[name]:
-        raise ValueError(
-            f"`{name}` in config.json must be a configuration with "
-            f"model_type={_PARTS[name]!r}. Received: {name}={shown(fields)}"
-        )
+        expected = f"a configuration with model_type={_PARTS[name]!r}"
+        raise config.error(name, expected, fields)
     return config.nested(fields)
 
 

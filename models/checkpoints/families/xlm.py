@@ -41,10 +41,8 @@ def _encoder_arguments(config):
     config.require(_SUPPORTED)
     width = config.get_size("emb_dim", 2048)
     if config.get_size("n_langs", 1) == 1:
-        raise ValueError(
-            "`n_langs` in config.json must be at least 2: our model has language "
-            "embeddings, and a monolingual model has none. Received: n_langs=1"
-        )
+        reason = "our model has language embeddings, and a monolingual model has none"
+        raise config.error("n_langs", f"at least 2: {reason}", 1)
     # The published files use the older name.
     size = "n_words" if "n_words" in config else "vocab_size"
     return {

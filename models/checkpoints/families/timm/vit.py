@@ -107,10 +107,8 @@ def _model_args(config, builder, arguments) -> dict[str, Any]:
     given = timm.get_model_args(config, names, defaults)
     is_pooled = arguments["pooling"] == "mean"
     if given.pop("fc_norm", is_pooled) != is_pooled:
-        raise ValueError(
-            "`fc_norm` in config.json must be true with `global_pool` avg, otherwise "
-            f"false. Received: fc_norm={not is_pooled}"
-        )
+        expected = "true with `global_pool` avg, otherwise false"
+        raise config.error("fc_norm", expected, not is_pooled)
     if {"hidden_dim", "mlp_ratio"} & set(given):
         width = given.get("hidden_dim", _WIDTHS["base"])
         if "hidden_dim" not in given and "variant" in arguments:

@@ -8,7 +8,6 @@ read.
 import inspect
 from typing import Any
 
-from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config, one_or_two
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
@@ -48,10 +47,8 @@ def _get_positive(config: Config, name: str, default) -> tuple[float, ...]:
         and 0 < value <= _MOST_PIXELS
         for value in values
     ):
-        raise ValueError(
-            f"`{name}` in config.json must be a list of 1 to 16 positive numbers, each "
-            f"at most {_MOST_PIXELS}. Received: {name}={shown(values)}"
-        )
+        expected = f"a list of 1 to 16 positive numbers, each at most {_MOST_PIXELS}"
+        raise config.error(name, expected, values)
     return tuple(values)
 
 
@@ -124,10 +121,8 @@ def _build(config, task, overrides):
         arguments.setdefault("aligned_masks", _ALIGNED_MASKS)
     with_background = architectures.get_num_classes(config, 91)
     if with_background < 2:
-        raise ValueError(
-            "`num_classes` in config.json must be at least 2: torchvision counts the "
-            f"background. Received: num_classes={with_background}"
-        )
+        expected = "at least 2: torchvision counts the background"
+        raise config.error("num_classes", expected, with_background)
     arguments["num_classes"] = with_background - 1
     return tasks.call_builders([(_BUILDERS[task], arguments)], overrides)
 
