@@ -298,10 +298,4 @@ def build_bert_sentence_encoder(
         Reimers and Gurevych 2019, "Sentence-BERT" (arXiv:1908.10084), section 3.
     """
     encoder = as_encoder(encoder, build_bert)
-    return heads.sentence_encoder(
-        encoder,
-        pooling=pooling,
-        normalize=normalize,
-        projections=projections,
-        name=name,
-    )
+    return heads.sentence_encoder(encoder, pooling, normalize, projections, name)

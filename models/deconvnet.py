@@ -18,7 +18,6 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.unpooling import (
-    convolution,
     deconvolution,
     normed,
     pooled_stages,
@@ -29,6 +28,7 @@ from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
+    convolution,
     image_sides,
 )
 

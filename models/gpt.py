@@ -340,21 +340,22 @@ class GPT(Functional):
             logits = incremental.next_token_logits(layers, hidden, padding_mask)
             return logits, incremental.state_after_prompt(padding_mask, caches, length)
 
+        def read(now):
+            """Reads the tokens of a step."""
+            return _features(
+                layers, now.token_ids, now.positions, now.padding_mask, now.caches
+            )
+
         def step(token_ids, state):
             """Reads one token per row."""
             now = incremental.DecodingStep(token_ids, state)
-            hidden, entries = _features(
-                layers, now.token_ids, now.positions, now.padding_mask, now.caches
-            )
+            hidden, entries = read(now)
             logits = layers["token_embedding"](hidden[:, 0], reverse=True)
             return logits, now.state_after(entries)
 
         def read_several(token_ids, state):
             """Reads several tokens per row."""
-            now = incremental.DecodingStep(token_ids, state)
-            hidden, entries = _features(
-                layers, now.token_ids, now.positions, now.padding_mask, now.caches
-            )
+            hidden, entries = read(incremental.DecodingStep(token_ids, state))
             logits = layers["token_embedding"](hidden, reverse=True)
             return logits, incremental.name_caches(entries, "new_")
 

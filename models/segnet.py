@@ -13,7 +13,6 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.unpooling import (
-    convolution,
     pooled_stages,
     unpooled_stages,
 )
@@ -22,6 +21,7 @@ from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
+    convolution,
 )
 
 # Badrinarayanan et al. 2017, section 3: the convolutions of VGG16.

@@ -22,7 +22,6 @@ Layers: `backbone` (of a model with one), `places`, `image_vector`, `image_embed
 second form `initial_state`, `initial_cell`. `incremental()` finds them by these names.
 """
 
-import functools
 from typing import Literal
 
 import keras
@@ -36,8 +35,10 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
-from keras_attn.models.parts.decoders.recurrent import recurrent_layer
+from keras_attn.models.parts.decoders.recurrent import (
+    captioner_pair,
+    recurrent_layer,
+)
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
 
@@ -177,9 +178,4 @@ class ShowAndTell(Functional):
         Args:
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
-        layers = by_name(self.layers)
-        return recurrent_pair(
-            self.input,
-            lambda _: _look(layers, layers["places"].output),
-            functools.partial(_tell, layers),
-        )
+        return captioner_pair(self, _look, _tell)

@@ -62,6 +62,7 @@ from keras_attn.models.parts.two_streams import (
     check_co_layers,
     masked_region_logits,
     pair_of,
+    pair_scores,
     two_streams,
 )
 
@@ -301,8 +302,7 @@ def build_vilbert_scorer(
         Image Retrieval" (arXiv:1908.02265).
     """
     encoder = as_encoder(encoder, build_vilbert)
-    layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
-    logits = layer(pair_of(encoder, fusion, dropout))
+    logits = pair_scores(encoder, fusion, dropout)
     return Functional(encoder.input, logits, name=name)
 
 

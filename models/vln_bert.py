@@ -50,19 +50,14 @@ from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
-from keras_attn.models.parts.heads import (
-    INITIALIZER,
-    Encoder,
-    as_encoder,
-    logits_layer,
-)
+from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.two_streams import (
     SIZES,
     Fusion,
     as_region_encoder,
     check_co_layers,
     masked_region_logits,
-    pair_of,
+    pair_scores,
     two_streams,
 )
 from keras_attn.ops import box_locations
@@ -218,11 +213,6 @@ def _sines_and_cosines(angles):
     return ops.concatenate(numbers, axis=-1)
 
 
-def _score(encoder, fusion, dropout):
-    layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
-    return layer(pair_of(encoder, fusion, dropout))
-
-
 def build_vln_bert_scorer(
     encoder: Encoder = "base",
     *,
@@ -248,7 +238,7 @@ def build_vln_bert_scorer(
         Majumdar et al. 2020, section 4.1 (arXiv:2004.14973).
     """
     encoder = as_encoder(encoder, build_vln_bert)
-    return Functional(encoder.input, _score(encoder, fusion, dropout), name=name)
+    return Functional(encoder.input, pair_scores(encoder, fusion, dropout), name=name)
 
 
 @described_as(build_vln_bert_scorer)
@@ -287,6 +277,6 @@ def build_vln_bert_pretrainer(
     outputs = {
         "masked_lm": words.output,
         "masked_regions": masked_region_logits(encoder, regions, num_region_classes),
-        "score": _score(encoder, fusion, dropout),
+        "score": pair_scores(encoder, fusion, dropout),
     }
     return Functional(encoder.input, outputs, name=name)

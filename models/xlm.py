@@ -222,10 +222,5 @@ def build_xlm_sentence_encoder(
 
     Outputs are as in `build_bert_sentence_encoder`.
     """
-    return heads.sentence_encoder(
-        as_encoder(encoder, build_xlm),
-        pooling=pooling,
-        normalize=normalize,
-        projections=projections,
-        name=name,
-    )
+    encoder = as_encoder(encoder, build_xlm)
+    return heads.sentence_encoder(encoder, pooling, normalize, projections, name)

@@ -333,10 +333,4 @@ def build_xlnet_sentence_encoder(
 ) -> Functional:
     """One vector per sentence; see `build_bert_sentence_encoder`."""
     encoder = as_encoder(encoder, build_xlnet)
-    return heads.sentence_encoder(
-        encoder,
-        pooling=pooling,
-        normalize=normalize,
-        projections=projections,
-        name=name,
-    )
+    return heads.sentence_encoder(encoder, pooling, normalize, projections, name)

@@ -35,6 +35,7 @@ from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.folder import FILES, Files, preview
 from keras_attn.models.checkpoints.tensors import Index
+from keras_attn.models.parts.functional import numbered_names
 
 # A regular expression, and its replacement.
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -306,14 +307,6 @@ def layers_of(model) -> dict[str, Any]:
     return {layer.name: layer for layer in getattr(model, "layers", ())}
 
 
-def numbered(names: Collection[str], start: str, end: str = "") -> list[str]:
-    """`start + "0"`, `start + "1"`, … as long as, followed by `end`, they are names."""
-    found: list[str] = []
-    while f"{start}{len(found)}{end}" in names:
-        found.append(f"{start}{len(found)}")
-    return found
-
-
 def stages_of(names: Collection[str], end: str, kind: str = "block") -> list[list[str]]:
     """For each stage, the names up to `end` of the layers of each block.
 
@@ -323,7 +316,7 @@ def stages_of(names: Collection[str], end: str, kind: str = "block") -> list[lis
         kind: What a block is called.
     """
     stages: list[list[str]] = []
-    while blocks := numbered(names, f"stage_{len(stages)}_{kind}_", end):
+    while blocks := numbered_names(names, f"stage_{len(stages)}_{kind}_", end):
         stages.append(blocks)
     return stages
 

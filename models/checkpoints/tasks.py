@@ -17,7 +17,8 @@ from keras_attn.models.checkpoints.config import (
     label_fields,
     one_or_two,
 )
-from keras_attn.models.checkpoints.mapping import Family, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, layers_of
+from keras_attn.models.parts.functional import numbered_names
 
 # An image model without its top, or with it.
 IMAGE_TASKS = ("encoder", "classifier")
@@ -227,7 +228,7 @@ def block_fields(model: keras.Model) -> dict[str, Any]:
     block = layers["block_0"]
     return {
         "hidden_size": block.attention_norm.gamma.shape[0],
-        "num_hidden_layers": len(numbered(layers, "block_")),
+        "num_hidden_layers": len(numbered_names(layers, "block_")),
         "num_attention_heads": block.num_heads,
         "intermediate_size": block.mlp_dim,
         "hidden_act": activation_name(block.activation),

@@ -168,7 +168,7 @@ class Projection(NamedTuple):
     use_bias: bool = True
 
 
-def sentence_encoder(encoder, *, pooling, normalize, projections=(), name):
+def sentence_encoder(encoder, pooling, normalize, projections, name):
     """One vector (B, D) per sentence, pooled over its real tokens.
 
     Args:

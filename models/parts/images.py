@@ -123,6 +123,36 @@ def classify_pixels(hidden, num_classes, size=1, name="classifier", **options):
     )(hidden)
 
 
+def convolution(
+    width,
+    size,
+    name,
+    *,
+    padding="same",
+    use_bias=False,
+    kernel_initializer="he_normal",
+    **options,
+):
+    """A convolution of maps, by default one before a norm and a ReLU."""
+    return Conv2D(
+        width,
+        size,
+        padding=padding,
+        use_bias=use_bias,
+        kernel_initializer=kernel_initializer,
+        data_format="channels_last",
+        name=name,
+        **options,
+    )
+
+
+def batch_norm(name, gamma_initializer="ones"):
+    """A batch norm over all but the channels, the last axis."""
+    return BatchNormalization(
+        momentum=0.9, epsilon=1e-5, gamma_initializer=gamma_initializer, name=name
+    )
+
+
 def normed_convolution(
     hidden,
     width,
@@ -144,19 +174,8 @@ def normed_convolution(
         kernel_initializer: Initializer of the kernel.
         gamma_initializer: Initializer of the norm's factors.
     """
-    hidden = Conv2D(
-        width,
-        size,
-        padding="same",
-        use_bias=False,
-        kernel_initializer=kernel_initializer,
-        data_format="channels_last",
-        name=f"{name}_conv{number}",
-    )(hidden)
-    norm = BatchNormalization(
-        momentum=0.9,
-        epsilon=1e-5,
-        gamma_initializer=gamma_initializer,
-        name=f"{name}_norm{number}",
+    conv_name = f"{name}_conv{number}"
+    hidden = convolution(width, size, conv_name, kernel_initializer=kernel_initializer)(
+        hidden
     )
-    return norm(hidden)
+    return batch_norm(f"{name}_norm{number}", gamma_initializer)(hidden)

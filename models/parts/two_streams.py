@@ -249,6 +249,12 @@ def pair_of(encoder, fusion, dropout):
     return Dropout(dropout, name="pair_dropout")(pair)
 
 
+def pair_scores(encoder, fusion, dropout):
+    """How well text and image fit together, (B, 1); the arguments of `pair_of`."""
+    layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
+    return layer(pair_of(encoder, fusion, dropout))
+
+
 def masked_region_logits(encoder, regions, num_region_classes):
     """Logits (B, R, C) of the classes of regions (B, R, E)."""
     regions = transformed(encoder, regions, "masked_regions")

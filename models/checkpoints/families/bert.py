@@ -3,7 +3,8 @@
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models import bert as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
@@ -101,7 +102,7 @@ def body_weights(model, prefix: str) -> list[Weight]:
         table = layers[name].embeddings
         weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
     weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         weights += block_weights(layers[name], f"{prefix}encoder.layer.{index}")
     if "pooler" in layers:
         weights += mapping.dense(f"{prefix}pooler.dense", layers["pooler"])

@@ -20,10 +20,10 @@ from keras_attn.models.checkpoints.mapping import (
     Joined,
     Weight,
     layers_of,
-    numbered,
 )
 from keras_attn.models.clip import build_clip
 from keras_attn.models.parts.dual_encoder import DualEncoder
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.siglip import build_siglip
 
 TASK = "similarity"
@@ -132,7 +132,7 @@ def _tower_fields(layers, start="") -> dict[str, Any]:
     block = layers[f"{start}block_0"]
     return {
         "hidden_size": layers[f"{start}position_embedding"].embeddings.shape[1],
-        "num_hidden_layers": len(numbered(layers, f"{start}block_")),
+        "num_hidden_layers": len(numbered_names(layers, f"{start}block_")),
         "num_attention_heads": block.num_heads,
         "intermediate_size": block.mlp_dim,
         "hidden_act": activation_name(block.activation, _ACTIVATIONS),
@@ -189,7 +189,7 @@ def _siglip_config(model) -> dict[str, Any]:
 def _block_weights(layers, start, key) -> list[Weight]:
     """The weights of the blocks `start + "0"`, …, whose keys begin with `key`."""
     weights = []
-    for index, name in enumerate(numbered(layers, start)):
+    for index, name in enumerate(numbered_names(layers, start)):
         block, inner = layers[name], f"{key}.encoder.layers.{index}"
         attention, norm = attention_of(block)
         weights += [

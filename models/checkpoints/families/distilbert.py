@@ -7,11 +7,12 @@ from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
 from keras_attn.models.parts.backbones.distilbert import (
     distilbert,
     distilbert_classifier,
 )
+from keras_attn.models.parts.functional import numbered_names
 
 _EPSILON = 1e-12  # Not a field of the format.
 
@@ -60,7 +61,7 @@ def _config(model) -> dict:
         **tasks.classifier_fields(layers),
         "vocab_size": layers["token_embedding"].input_dim,
         "max_position_embeddings": layers["position_embedding"].embeddings.shape[0],
-        "n_layers": len(numbered(layers, "block_")),
+        "n_layers": len(numbered_names(layers, "block_")),
         "n_heads": block.num_heads,
         "dim": layers["token_embedding"].output_dim,
         "hidden_dim": block.mlp_dim,
@@ -85,7 +86,7 @@ def _weights(model) -> list[Weight]:
         table = layers[name].embeddings
         weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
     weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}transformer.layer.{index}"
         attention, parts = f"{key}.attention", ("q_lin", "k_lin", "v_lin")
         weights += [

@@ -20,8 +20,8 @@ from keras_attn.models.checkpoints.mapping import (
     Joined,
     Weight,
     layers_of,
-    numbered,
 )
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.ops import gelu_tanh
 
 # Here "gelu" is the function that all other families call "gelu_new".
@@ -139,7 +139,7 @@ def _task_of(model, norm_first) -> str | None:
 
 
 def _config(layers) -> dict:
-    blocks = [layers[name] for name in numbered(layers, "block_")]
+    blocks = [layers[name] for name in numbered_names(layers, "block_")]
     block, tokens = blocks[0], layers["token_embedding"]
     key_dim = block.self_attention.key_dim
     if key_dim * block.num_heads != tokens.output_dim:
@@ -212,7 +212,7 @@ def body_weights(layers, prefix, tokens="wte", positions="wpe") -> list[Weight]:
             f"{prefix}{positions}.weight", layers["position_embedding"].embeddings
         ),
     ]
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}h.{index}"
         attention, feed_forward = block.self_attention, block.feed_forward
         expand, contract = feed_forward.expand, feed_forward.contract

@@ -28,9 +28,9 @@ from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
     layers_of,
-    numbered,
 )
 from keras_attn.models.clip import build_clip
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.ops import quick_gelu
 
 LIBRARY = "open_clip"
@@ -176,7 +176,7 @@ def _config(model) -> dict[str, Any]:
         "vocab_size": layers["text_token_embedding"].input_dim,
         "width": width,
         "heads": block.num_heads,
-        "layers": len(numbered(layers, "text_block_")),
+        "layers": len(numbered_names(layers, "text_block_")),
         "mlp_ratio": ratio(block.mlp_dim, width),
     }
     end = layers["text_pooling"].end_token_id
@@ -203,7 +203,7 @@ def _vit_config(model, layers) -> dict[str, Any]:
         "patch_size": one_or_two(patches.patch_size),
         "width": width,
         "head_width": width // block.num_heads,
-        "layers": len(numbered(layers, "block_")),
+        "layers": len(numbered_names(layers, "block_")),
         "mlp_ratio": ratio(block.mlp_dim, width),
     }
 
@@ -296,7 +296,7 @@ def _block_weights(layers, start, prefix) -> list[Weight]:
         prefix: What the keys begin with.
     """
     weights = []
-    for index, name in enumerate(numbered(layers, start)):
+    for index, name in enumerate(numbered_names(layers, start)):
         block, key = layers[name], f"{prefix}transformer.resblocks.{index}"
         attention, norm = attention_of(block)
         weights += [

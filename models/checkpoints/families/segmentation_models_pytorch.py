@@ -11,7 +11,8 @@ from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.resnet import VARIANTS, build_resnet
 from keras_attn.models.unet import build_unet
 
@@ -114,7 +115,7 @@ def _config(model) -> dict:
 
 def _blocks(layers) -> list[str]:
     """The starts of the names of the decoder's layers, from the smallest map on."""
-    return numbered(layers, "decoder_", "_conv_0")[::-1]
+    return numbered_names(layers, "decoder_", "_conv_0")[::-1]
 
 
 def _weights(model) -> list[Weight]:

@@ -14,7 +14,8 @@ from keras_attn.models import vilbert as builders
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES
 from keras_attn.models.checkpoints.families import bert
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 
 _FUSIONS = {"mul": "multiply", "sum": "add"}
 # What our model computes; other values would silently change the outputs.
@@ -195,7 +196,7 @@ def config_of(model, task) -> dict[str, Any]:
     config |= {
         "v_feature_size": model.input["region_features"].shape[-1],
         "v_hidden_size": layers["region_embedding"].units,
-        "v_num_hidden_layers": len(numbered(layers, "region_block_")),
+        "v_num_hidden_layers": len(numbered_names(layers, "region_block_")),
         "v_num_attention_heads": region.num_heads,
         "v_intermediate_size": region.mlp_dim,
         "v_hidden_act": config["hidden_act"],
@@ -237,11 +238,11 @@ def _co_layers(layers, stream: int, start: str) -> list[int]:
         start: What the names of its blocks begin with.
     """
     found: list[int] = []
-    for name in numbered(layers, "co_attention_"):
+    for name in numbered_names(layers, "co_attention_"):
         hidden = layers[name].input[stream]
         before = found[-1] if found else 0
         # After a block, or directly after the last co-attention or the embeddings.
-        for index, block in enumerate(numbered(layers, start)):
+        for index, block in enumerate(numbered_names(layers, start)):
             if layers[block].output is hidden:
                 before = index + 1
         found.append(before)
@@ -260,10 +261,10 @@ def weights_of(model) -> list[Weight]:
         ),
         *mapping.norm(f"{regions}.LayerNorm", layers["region_norm"]),
     ]
-    for index, name in enumerate(numbered(layers, "region_block_")):
+    for index, name in enumerate(numbered_names(layers, "region_block_")):
         key = f"bert.encoder.v_layer.{index}"
         weights += bert.block_weights(layers[name], key)
-    for index, name in enumerate(numbered(layers, "co_attention_")):
+    for index, name in enumerate(numbered_names(layers, "co_attention_")):
         weights += _co_attention(layers[name], f"bert.encoder.c_layer.{index}")
     named = {
         "text_pooler": "bert.t_pooler.dense",

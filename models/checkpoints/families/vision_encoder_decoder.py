@@ -5,7 +5,8 @@ from typing import Any
 
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families import gpt, vit
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.transformer_captioners import (
     TransformerCaptioner,
     build_caption_vit_transformer,
@@ -62,7 +63,7 @@ def _decoder_layers(model) -> dict[str, Any]:
     """The layers of the decoder by their names in `build_gpt`."""
     layers = layers_of(model)
     renamed = {_NAMES.get(name, name): layer for name, layer in layers.items()}
-    for index, name in enumerate(numbered(layers, "decoder_block_")):
+    for index, name in enumerate(numbered_names(layers, "decoder_block_")):
         renamed[f"block_{index}"] = layers[name]
     return renamed
 

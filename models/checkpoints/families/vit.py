@@ -9,8 +9,8 @@ from keras_attn.models.checkpoints.mapping import (
     Rename,
     Weight,
     layers_of,
-    numbered,
 )
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vit import build_vit
 from keras_attn.ops.patches import resize_positions
 
@@ -164,7 +164,7 @@ def position_table(
 def block_weights(model, start: str, key: str) -> list[Weight]:
     """The weights of the blocks `start + "0"`, …, whose keys begin with `key`."""
     layers, weights = layers_of(model), []
-    for index, name in enumerate(numbered(layers, start)):
+    for index, name in enumerate(numbered_names(layers, start)):
         block, inner = layers[name], f"{key}.{index}"
         weights += [
             *mapping.norm(f"{inner}.layernorm_before", block.attention_norm),

@@ -5,7 +5,8 @@ A file lists the layers by kind: all attentions, then all first norms, and so on
 
 from keras_attn.models import xlm as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
@@ -90,7 +91,7 @@ def _config(model) -> dict:
         **tasks.classifier_fields(layers),
         "vocab_size": tokens.input_dim,
         "emb_dim": tokens.output_dim,
-        "n_layers": len(numbered(layers, "block_")),
+        "n_layers": len(numbered_names(layers, "block_")),
         "n_heads": block.num_heads,
         "n_langs": layers["language_embedding"].input_dim,
         "use_lang_emb": True,
@@ -115,7 +116,7 @@ def _weights(model) -> list[Weight]:
     ):
         weights.append(mapping.same(f"{prefix}{key}.weight", layers[name].embeddings))
     weights += mapping.norm(f"{prefix}layer_norm_emb", layers["embeddings_norm"])
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}attentions.{index}"
         weights += [
             *mapping.query_key_value(key, block.attention, ("q_lin", "k_lin", "v_lin")),

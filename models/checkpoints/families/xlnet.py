@@ -13,7 +13,8 @@ from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
@@ -96,7 +97,7 @@ def _config(model) -> dict:
         "vocab_size": tokens.input_dim,
         "d_model": tokens.output_dim,
         "d_head": block.attention.key_dim,
-        "n_layer": len(numbered(layers, "block_")),
+        "n_layer": len(numbered_names(layers, "block_")),
         "n_head": block.num_heads,
         "d_inner": block.mlp_dim,
         "ff_activation": activation_name(block.activation),
@@ -164,7 +165,7 @@ def _weights(model) -> list[Weight]:
             lambda array: (array[np.newaxis],),
         ),
     ]
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}layer.{index}"
         weights += [
             *_attention(f"{key}.rel_attn", block.attention),

@@ -9,7 +9,8 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import one_or_two
 from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.families.vit import grid_of, position_table
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vit import VARIANTS, build_deit3, build_vit, build_vit_hybrid
 
 ARCHITECTURE = re.compile(
@@ -133,7 +134,7 @@ def _weights(model) -> list[Weight]:
         *mapping.convolution("patch_embed.proj", layers["patch_embedding"].projection),
         *_resnet(layers),
     ]
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         weights += _block(f"blocks.{index}", layers[name])
     # With mean pooling the final norm comes after it, under a different name.
     is_pooled = len(layers["final_norm"].output.shape) == 2
@@ -175,7 +176,7 @@ def _resnet(layers) -> list[Weight]:
 
 def _kind_of(model) -> str | None:
     """Which of timm's models equals ours: the start of its name."""
-    layers, blocks = layers_of(model), numbered(layers_of(model), "block_")
+    layers, blocks = layers_of(model), numbered_names(layers_of(model), "block_")
     needed = {"patch_embedding", "position_embedding", "block_0", "final_norm"}
     is_stack = all(isinstance(layers[x], TransformerEncoderBlock) for x in blocks)
     if not is_stack or not timm.computes_as_timm(model, needed, blocks, _EPSILON):
@@ -215,7 +216,7 @@ def _config(model) -> dict[str, Any]:
     arguments = {
         "img_size": list(model.inputs[0].shape[1:3]),
         "embed_dim": width,
-        "depth": len(numbered(layers, "block_")),
+        "depth": len(numbered_names(layers, "block_")),
         "num_heads": block.num_heads,
         "mlp_ratio": timm.ratio(block.mlp_dim, width),
         "qkv_bias": block.qkv_bias,

@@ -12,8 +12,9 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config, one_or_two
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
 from keras_attn.models.checkpoints.families.torchvision.vgg import flattened
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
 from keras_attn.models.detection import build_faster_rcnn, build_mask_rcnn
+from keras_attn.models.parts.functional import numbered_names
 
 _MOST_PIXELS = 4096  # Anchors take memory before any weight is read.
 _MOST_BOXES = 100_000
@@ -163,7 +164,7 @@ def _config(model) -> dict:
     sizes["detection_options"] = _options(selector, _DETECTION_GETTERS)
     if task == "instance_segmenter":
         sizes["mask_dim"] = layers["mask_upsampling"].filters
-        sizes["num_mask_layers"] = len(numbered(layers, "mask_conv_"))
+        sizes["num_mask_layers"] = len(numbered_names(layers, "mask_conv_"))
         sizes["aligned_masks"] = layers["masks"].aligned
     parameters = inspect.signature(_BUILDERS[task]).parameters
     published = {name: parameters[name].default for name in sizes if name in parameters}
@@ -204,7 +205,7 @@ def _weights(model) -> list[Weight]:
         "rpn.head.bbox_pred": proposer.to_deltas,
     }
     if "mask_logits" in layers:
-        for index, name in enumerate(numbered(layers, "mask_conv_")):
+        for index, name in enumerate(numbered_names(layers, "mask_conv_")):
             convolutions[f"roi_heads.mask_head.{index}.0"] = layers[name]
         # Transposed, in both libraries: outputs and inputs are swapped.
         upsampling = "roi_heads.mask_predictor.conv5_mask"

@@ -3,7 +3,8 @@
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision import architectures
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vgg import VARIANTS, build_vgg
 
 _GETTERS = {
@@ -58,7 +59,7 @@ def _config(model) -> dict:
 
 
 def _fully_connected(layers):
-    return numbered(layers, "fully_connected_")
+    return numbered_names(layers, "fully_connected_")
 
 
 def _weights(model) -> list[Weight]:
