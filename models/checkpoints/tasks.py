@@ -5,6 +5,7 @@ Also what families share: text encoders, image models, BERT's field names.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -100,6 +101,16 @@ def head_task(model: keras.Model) -> str | None:
         return "classifier" if len(model.output.shape) == 2 else "token_classifier"
     is_encoder = isinstance(model.output, dict) and "sequence_output" in model.output
     return "encoder" if is_encoder else None
+
+
+def heads_of(builders: ModuleType, family: str) -> dict[str, Callable]:
+    """The builders of a family's heads, `build_<family>_<task>`, by their tasks."""
+    start = f"build_{family}_"
+    return {
+        name.removeprefix(start): builder
+        for name, builder in vars(builders).items()
+        if name.startswith(start)
+    }
 
 
 def text_family(

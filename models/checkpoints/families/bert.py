@@ -133,15 +133,7 @@ def _weights(model):
     return body_weights(model, "bert.") + mapping.head_weights(model, named)
 
 
-_HEADS = {
-    "masked_lm": builders.build_bert_masked_lm,
-    "pretrainer": builders.build_bert_pretrainer,
-    "next_sentence": builders.build_bert_next_sentence,
-    "classifier": builders.build_bert_classifier,
-    "token_classifier": builders.build_bert_token_classifier,
-    "span_qa": builders.build_bert_span_qa,
-    "sentence_encoder": builders.build_bert_sentence_encoder,
-}
+_HEADS = tasks.heads_of(builders, "bert")
 _CLASSES = {
     "BertModel": "encoder",
     "BertForMaskedLM": "masked_lm",

@@ -33,11 +33,7 @@ _OPENAI_ACTIVATIONS = {
 }
 # Causal masks, which old files have.
 BUFFERS = (r"(.+\.)?transformer\.h\.\d+\.(attn|crossattention)\.(bias|masked_bias)",)
-_HEADS = {
-    "encoder": builders.build_gpt_encoder,
-    "classifier": builders.build_gpt_classifier,
-    "token_classifier": builders.build_gpt_token_classifier,
-}
+_HEADS = tasks.heads_of(builders, "gpt")
 
 
 def _shared_arguments(config, overrides, cross_attention=False):

@@ -67,14 +67,7 @@ def _of_first_segment(weight: Weight) -> Weight:
     )
 
 
-_HEADS = {
-    "masked_lm": builders.build_roberta_masked_lm,
-    "next_sentence": builders.build_roberta_next_sentence,
-    "classifier": builders.build_roberta_classifier,
-    "token_classifier": builders.build_roberta_token_classifier,
-    "span_qa": builders.build_roberta_span_qa,
-    "sentence_encoder": builders.build_roberta_sentence_encoder,
-}
+_HEADS = tasks.heads_of(builders, "roberta")
 _CLASSES = {
     "RobertaModel": "encoder",
     "RobertaForMaskedLM": "masked_lm",

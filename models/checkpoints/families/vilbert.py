@@ -33,12 +33,7 @@ _CLASSES = {
     "BertForMultiModalPreTraining": "pretrainer",
     _TASKS_CLASS: "classifier",
 }
-_HEADS = {
-    "pretrainer": builders.build_vilbert_pretrainer,
-    "classifier": builders.build_vilbert_classifier,
-    "scorer": builders.build_vilbert_scorer,
-    "referring": builders.build_vilbert_referring,
-}
+_HEADS = tasks.heads_of(builders, "vilbert")
 # The head of VQA of 2019, weight-normed.
 _OLD_HEAD = "vil_prediction.main"
 HEAD_KEYS = ("cls.", "vil_", "vision_logit.", "linguisic_")

@@ -21,14 +21,7 @@ _SUPPORTED_SUMMARY = {
     "summary_proj_to_labels": (True,),
     "summary_activation": (None,),
 }
-_HEADS = {
-    "masked_lm": builders.build_xlm_masked_lm,
-    "next_sentence": builders.build_xlm_next_sentence,
-    "classifier": builders.build_xlm_classifier,
-    "token_classifier": builders.build_xlm_token_classifier,
-    "span_qa": builders.build_xlm_span_qa,
-    "sentence_encoder": builders.build_xlm_sentence_encoder,
-}
+_HEADS = tasks.heads_of(builders, "xlm")
 _CLASSES = {
     "XLMModel": "encoder",
     "XLMWithLMHeadModel": "masked_lm",

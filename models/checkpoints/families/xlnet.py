@@ -32,11 +32,7 @@ _SUPPORTED_SUMMARY = {
 _HEADS = {
     "permutation_lm": builders.build_xlnet_permutation_lm,
     "masked_lm": builders.build_xlnet_permutation_lm,
-    "next_sentence": builders.build_xlnet_next_sentence,
-    "classifier": builders.build_xlnet_classifier,
-    "token_classifier": builders.build_xlnet_token_classifier,
-    "span_qa": builders.build_xlnet_span_qa,
-    "sentence_encoder": builders.build_xlnet_sentence_encoder,
+    **tasks.heads_of(builders, "xlnet"),
 }
 _CLASSES = {
     "XLNetModel": "encoder",
