@@ -59,14 +59,11 @@ VARIANTS = {
 CARDS = model_cards(
     "rnnsearch_{variant}",
     {
-        "30": (
+        words: (
             None,
-            "WMT'14 En-Fr: BLEU 21.50, trained on sentences of up to 30 words",
-        ),
-        "50": (
-            None,
-            "WMT'14 En-Fr: BLEU 26.75, trained on sentences of up to 50 words",
-        ),
+            f"WMT'14 En-Fr: BLEU {bleu}, trained on sentences of up to {words} words",
+        )
+        for words, bleu in (("30", "21.50"), ("50", "26.75"))
     },
     family="seq2seq",
     title="Bidirectional GRU with additive attention",

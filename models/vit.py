@@ -105,26 +105,14 @@ CARDS = {
         ),
         **_cards(
             {
-                "base_patch16": (
-                    86_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 83.97",
-                ),
-                "base_patch32": (
-                    88_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 81.28",
-                ),
-                "large_patch16": (
-                    307_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 85.15",
-                ),
-                "large_patch32": (
-                    306_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 80.99",
-                ),
-                "huge_patch14": (
-                    632_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 85.13",
-                ),
+                variant: (count, f"from ImageNet-21k, at 384: ImageNet {score}")
+                for variant, count, score in (
+                    ("base_patch16", 86_000_000, "83.97"),
+                    ("base_patch32", 88_000_000, "81.28"),
+                    ("large_patch16", 307_000_000, "85.15"),
+                    ("large_patch32", 306_000_000, "80.99"),
+                    ("huge_patch14", 632_000_000, "85.13"),
+                )
             },
             paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
         ),
