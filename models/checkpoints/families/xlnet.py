@@ -170,11 +170,7 @@ def _weights(model) -> list[Weight]:
             *mapping.dense(f"{key}.ff.layer_2", block.feed_forward.contract),
             *mapping.norm(f"{key}.ff.layer_norm", block.feed_forward_norm),
         ]
-    return weights + _head_weights(model)
-
-
-def _head_weights(model) -> list[Weight]:
-    has_hidden = "classifier_hidden" in layers_of(model)
+    has_hidden = "classifier_hidden" in layers
     named = {
         "masked_lm_logits": "lm_loss.bias",
         # transformers has no such class: always newly initialized and never saved.
@@ -183,7 +179,7 @@ def _head_weights(model) -> list[Weight]:
         "classifier": "logits_proj" if has_hidden else "classifier",
         "span": "qa_outputs",
     }
-    return mapping.head_weights(model, named)
+    return weights + mapping.head_weights(model, named)
 
 
 _TIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
