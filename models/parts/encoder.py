@@ -97,8 +97,9 @@ def bert_embeddings(
     # Adds the vectors of the positions to its first input. The first real token is at
     # position 0, and the count continues through padding on the right, as in the
     # published code.
-    positions = row_positions(inputs["padding_mask"])
-    return position_embedding(max_sequence_length)(ops.add(tokens, segments), positions)
+    add_positions = position_embedding(max_sequence_length)
+    embedded = ops.add(tokens, segments)
+    return add_positions(embedded, row_positions(inputs["padding_mask"]))
 
 
 def token_embedding(vocabulary_size, hidden_dim, initializer=INITIALIZER):
