@@ -1,7 +1,7 @@
 """The registry of models: list, describe, create and count parameters by name.
 
 The model files fill it: each has `CARDS` beside its `VARIANTS`, which
-`@registered(CARDS)` adds together with the builder.
+`@registered(CARDS, VARIANTS)` adds together with the builder.
 """
 
 import fnmatch
@@ -143,6 +143,7 @@ def registered(
 
     Raises:
         ValueError: If a card's name is already registered; raised at decoration.
+        TypeError: If a size is not an argument of the builder; raised at decoration.
     """
 
     def register(build: _Builder) -> _Builder:
