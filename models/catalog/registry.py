@@ -146,7 +146,7 @@ def registered(
         TypeError: If a size is not an argument of the builder; raised at decoration.
     """
 
-    def register(build: _Builder) -> _Builder:
+    def register(build: Any) -> Any:
         if sizes is not None:
             build = with_sizes(sizes)(build)
         family = build.__module__.rpartition(".")[2]

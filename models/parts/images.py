@@ -5,6 +5,7 @@ Legend: B batch, H and W pixels, D width, C classes.
 
 import keras
 
+from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_pair, check_positive, pair_of
 from keras_attn.layers import Conv2D
 from keras_attn.layers.convolution.minimum_image_size import (
@@ -130,7 +131,7 @@ def convolution(
     *,
     padding="same",
     use_bias=False,
-    kernel_initializer="he_normal",
+    kernel_initializer: Initializer = "he_normal",
     **options,
 ):
     """A convolution of maps, by default one before a norm and a ReLU."""
