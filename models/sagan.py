@@ -137,7 +137,7 @@ def build_sagan_generator(
         Zhang et al. 2019, "Self-Attention Generative Adversarial Networks", sections 4
         and 5 (arXiv:1805.08318).
     """
-    count = _count_blocks(image_size, base_dim, attention_size, num_classes)
+    count = _count_blocks(image_size, attention_size)
     inputs = {
         "noise": keras.Input((latent_dim,), name="noise"),
         "labels": keras.Input((), dtype="int32", name="labels"),
@@ -191,7 +191,7 @@ def build_sagan_discriminator(
         Zhang et al. 2019, sections 4 and 5 (arXiv:1805.08318); the label's projection:
         Miyato and Koyama 2018 (arXiv:1802.05637).
     """
-    count = _count_blocks(image_size, base_dim, attention_size, num_classes)
+    count = _count_blocks(image_size, attention_size)
     inputs = {
         "images": image_input(image_size),
         "labels": keras.Input((), dtype="int32", name="labels"),
@@ -291,7 +291,7 @@ def _self_attention(hidden):
     )(hidden)
 
 
-def _count_blocks(image_size, base_dim, attention_size, num_classes):
+def _count_blocks(image_size, attention_size):
     """Checks the sizes; returns how many times `_START` doubles to `image_size`."""
     count = round(math.log2(image_size / _START))
     sides = [_START * 2**index for index in range(1, count + 1)]
