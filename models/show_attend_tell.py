@@ -50,10 +50,12 @@ from keras_attn.layers import (
 from keras_attn.layers.recurrent.hard_attention_rnn import Inference
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
-from keras_attn.models.parts.decoders.recurrent import decoder_changes
+from keras_attn.models.parts.decoders.recurrent import (
+    captioner_pair,
+    decoder_changes,
+)
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
 
@@ -77,15 +79,13 @@ VARIANTS = {
 CARDS = model_cards(
     "caption_show_attend_tell",
     {"base": (None, "COCO: BLEU-4 24.3 with soft attention, 25.0 with hard")},
-    family="show_attend_tell",
     title="Show, Attend and Tell: an LSTM that attends to the image for every word",
     paper="Xu et al. 2015, arXiv:1502.03044",
     **tasks.captioning(features=tasks.MAP),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_caption_show_attend_tell(
     variant: str = "base",
     *,
@@ -366,12 +366,7 @@ class ShowAttendTell(Functional):
         Args:
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
-        layers = by_name(self.layers)
-        return recurrent_pair(
-            self.input,
-            lambda _: _look(layers, layers["places"].output),
-            functools.partial(_tell, layers),
-        )
+        return captioner_pair(self, _look, _tell)
 
 
 def _parts(y_pred):
