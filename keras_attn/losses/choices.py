@@ -79,13 +79,6 @@ class ChoiceCrossEntropy(WeightedMeanLoss):
         labels = ops.maximum(ops.cast(y_true, "int32"), 0)
         return ops.sparse_categorical_crossentropy(labels, y_pred, from_logits=True)
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "num_options": self.num_options,
-        }
-
 
 def by_choice(labels, scores, weights, num_options):
     """Labels (G,), scores (G, N), and weights (G,) that are 0 where a label is -1."""

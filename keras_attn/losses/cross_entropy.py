@@ -128,15 +128,6 @@ class SmoothedCrossEntropy(WeightedMeanLoss):
             from_logits=self.from_logits,
         )
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "label_smoothing": self.label_smoothing,
-            "pad_token_id": self.pad_token_id,
-            "from_logits": self.from_logits,
-        }
-
 
 def check_token_id(name, value):
     """Returns `value`; raises unless it is None or a nonnegative integer."""

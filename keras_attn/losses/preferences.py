@@ -157,15 +157,6 @@ class RankingLoss(WeightedMeanLoss):
             center_weight=self.center_weight,
         )
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "num_answers": self.num_answers,
-            "margin": self.margin,
-            "center_weight": self.center_weight,
-        }
-
 
 def dpo_loss(
     chosen,

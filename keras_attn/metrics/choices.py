@@ -6,11 +6,12 @@ Legend: G choices in a batch.
 import keras
 from keras import ops
 
+from keras_attn.configuration import Configured
 from keras_attn.losses.choices import by_choice, check_num_options
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ChoiceAccuracy(keras.metrics.MeanMetricWrapper):
+class ChoiceAccuracy(Configured, keras.metrics.MeanMetricWrapper):
     """Share of the choices whose right option has the largest score.
 
     Args:
@@ -39,14 +40,6 @@ class ChoiceAccuracy(keras.metrics.MeanMetricWrapper):
         return super().update_state(
             *by_choice(y_true, y_pred, sample_weight, self.num_options)
         )
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            "num_options": self.num_options,
-            "name": self.name,
-            "dtype": self.dtype,
-        }
 
 
 def _is_right(y_true, y_pred):

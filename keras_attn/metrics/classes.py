@@ -7,10 +7,11 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive, is_whole
+from keras_attn.configuration import Configured
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class MatthewsCorrelation(keras.metrics.Metric):
+class MatthewsCorrelation(Configured, keras.metrics.Metric):
     """Correlation of true and predicted classes, over all examples so far.
 
     `(TP·TN - FP·FN) / √((TP+FP)(TP+FN)(TN+FP)(TN+FN))` for two classes. For more,
@@ -75,13 +76,9 @@ class MatthewsCorrelation(keras.metrics.Metric):
         ]
         return ops.divide_no_nan(covariance, ops.sqrt(spreads[0] * spreads[1]))
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "num_classes": self.num_classes}
-
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SparseF1Score(keras.metrics.Metric):
+class SparseF1Score(Configured, keras.metrics.Metric):
     """F1 of one class, `2 TP / (2 TP + FP + FN)`, over all examples so far.
 
     For labels that are numbers of classes, as GLUE scores MRPC and QQP.
@@ -138,14 +135,6 @@ class SparseF1Score(keras.metrics.Metric):
         """Returns F1 over the examples so far."""
         found, predicted, true = ops.unstack(ops.convert_to_tensor(self.counts), 3)
         return ops.divide_no_nan(2 * found, predicted + true)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "positive_class": self.positive_class,
-            "num_classes": self.num_classes,
-        }
 
 
 def _confusion(y_true, y_pred, sample_weight, num_classes, dtype):

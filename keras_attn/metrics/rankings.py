@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_attn.configuration import Configured
 from keras_attn.losses.preferences import (
     by_ranking,
     check_num_answers,
@@ -11,7 +12,7 @@ from keras_attn.losses.preferences import (
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RankingAccuracy(keras.metrics.Mean):
+class RankingAccuracy(Configured, keras.metrics.Mean):
     """Share of the pairs of answers that the scores put in the right order.
 
     A tie in the ratings is left out; one in the scores is wrong. Pass it to `compile`
@@ -51,11 +52,3 @@ class RankingAccuracy(keras.metrics.Mean):
         are_known = ops.isfinite(differences) & ops.isfinite(ratings)
         is_right = ops.where(are_known | ~counts, is_right, float("nan"))
         return super().update_state(is_right, of_pairs)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            "num_answers": self.num_answers,
-            "name": self.name,
-            "dtype": self.dtype,
-        }

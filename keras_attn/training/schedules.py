@@ -11,11 +11,14 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
+from keras_attn.configuration import Configured
 from keras_attn.docstrings.descriptions import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class InverseSquareRootSchedule(
+    Configured, keras.optimizers.schedules.LearningRateSchedule
+):
     """`D^-½ · min(s^-½, s · w^-1.5)` with `s = step + 1`: the Transformer's schedule.
 
     A linear warm-up of w updates, then a decay with the square root of the updates.
@@ -61,16 +64,8 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         share = ops.divide(ops.cast(step, "float32") + 1.0, float(self.warmup_steps))
         return ops.multiply(peak, ops.minimum(ops.rsqrt(share), share))
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            "warmup_steps": self.warmup_steps,
-            "hidden_dim": self.hidden_dim,
-            "peak": self.peak,
-        }
 
-
-class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
+class _Warmup(Configured, keras.optimizers.schedules.LearningRateSchedule):
     """A linear warm-up to the peak; subclasses define the decay."""
 
     def __init__(self, peak, warmup_steps, total_steps, *, end=0.0):
@@ -103,15 +98,6 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
         decayed = self.end + ops.multiply(self.peak - self.end, remaining)
         is_warmup = ops.less(step, float(self.warmup_steps))
         return ops.where(is_warmup, ops.multiply(self.peak, warmed), decayed)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "end": self.end,
-        }
 
 
 @keras.saving.register_keras_serializable("keras_attn")
