@@ -106,6 +106,13 @@ def check_positive(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_several(name: str, value: Any) -> int:
+    """Returns `value`; raises a `ValueError` unless it is an integer of at least 2."""
+    if check_positive(name, value) < 2:
+        raise ValueError(f"`{name}` must be at least 2. Received: {name}={value}")
+    return int(value)
+
+
 def is_whole(value) -> bool:
     """Whether a value is an integer, of Python or NumPy, and not a boolean."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from keras_attn.cli.options import Json, Panel, model_with_weights
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, print_json, say, working
+from keras_attn.cli.terminal import console, in_one_line, print_json, say, working
 
 if TYPE_CHECKING:
     from keras_attn.cli.prediction.scores import Evaluation
@@ -178,7 +178,8 @@ def _say(found: "Evaluation") -> None:
         shown = found.worst[:_SHOWN]
         say("The worst examples:")
         for row in shown:
-            say("  " + ", ".join(f"{name}: {_short(x)}" for name, x in row.items()))
+            pairs = ((name, in_one_line(x, _MAX_TEXT)) for name, x in row.items())
+            say("  " + ", ".join(f"{name}: {text}" for name, text in pairs))
 
 
 def _say_confusion(found: "Evaluation") -> None:
@@ -207,11 +208,6 @@ def _say_confusion(found: "Evaluation") -> None:
 
 def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "-"
-
-
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
 def _save(found: "Evaluation", folder: Path) -> None:

@@ -50,6 +50,12 @@ def note(text: str) -> None:
     _errors.print(Text(text, style="yellow"), soft_wrap=True)
 
 
+def in_one_line(text: object, most: int) -> str:
+    """A text without line breaks, and no longer than `most` letters."""
+    text = " ".join(str(text).split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def print_json(value: Any) -> None:
     """Prints a value as JSON, and nothing else, for programs to read."""
     import json

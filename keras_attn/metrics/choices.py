@@ -6,8 +6,9 @@ Legend: G choices in a batch.
 import keras
 from keras import ops
 
+from keras_attn.checks.arguments import check_several
 from keras_attn.configuration import Configured
-from keras_attn.losses.choices import by_choice, check_num_options
+from keras_attn.losses.choices import by_choice
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -33,7 +34,7 @@ class ChoiceAccuracy(Configured, keras.metrics.MeanMetricWrapper):
 
     def __init__(self, num_options: int = 4, name="choice_accuracy", dtype=None):
         super().__init__(_is_right, name=name, dtype=dtype or "float32")
-        self.num_options = check_num_options(num_options)
+        self.num_options = check_several("num_options", num_options)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Counts the choices of a batch; see the class."""

@@ -6,7 +6,7 @@ Legend: B batch, C classes.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive, is_whole
+from keras_attn.checks.arguments import check_several, is_whole
 from keras_attn.configuration import Configured
 
 
@@ -46,7 +46,7 @@ class MatthewsCorrelation(Configured, keras.metrics.Metric):
         self, num_classes: int = 2, name: str = "matthews_correlation", dtype=None
     ):
         super().__init__(name=name, dtype=dtype or "float32")
-        self.num_classes = _check_num_classes(num_classes)
+        self.num_classes = check_several("num_classes", num_classes)
         # Rows are true classes.
         self.counts = self.add_variable(
             (num_classes, num_classes), initializer="zeros", name="counts"
@@ -112,7 +112,7 @@ class SparseF1Score(Configured, keras.metrics.Metric):
         dtype=None,
     ):
         super().__init__(name=name, dtype=dtype or "float32")
-        self.num_classes = _check_num_classes(num_classes)
+        self.num_classes = check_several("num_classes", num_classes)
         if not is_whole(positive_class) or not 0 <= positive_class < num_classes:
             raise ValueError(
                 f"`positive_class` must be an integer from 0 to {num_classes - 1}, one "
@@ -155,11 +155,3 @@ def _confusion(y_true, y_pred, sample_weight, num_classes, dtype):
         weights = ops.cast(ops.convert_to_tensor(sample_weight), dtype)
         true = true * ops.reshape(weights, (-1, 1))
     return ops.matmul(ops.transpose(true), predicted)
-
-
-def _check_num_classes(num_classes):
-    if check_positive("num_classes", num_classes) < 2:
-        raise ValueError(
-            f"`num_classes` must be at least 2. Received: num_classes={num_classes}"
-        )
-    return int(num_classes)

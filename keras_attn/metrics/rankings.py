@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
+from keras_attn.checks.arguments import check_several
 from keras_attn.configuration import Configured
 from keras_attn.losses.preferences import (
     by_ranking,
-    check_num_answers,
     differences_of_pairs,
 )
 
@@ -37,7 +37,7 @@ class RankingAccuracy(Configured, keras.metrics.Mean):
 
     def __init__(self, num_answers: int = 2, name="ranking_accuracy", dtype=None):
         super().__init__(name=name, dtype=dtype or "float32")
-        self.num_answers = check_num_answers(num_answers)
+        self.num_answers = check_several("num_answers", num_answers)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Counts the pairs of a batch; see the class."""
