@@ -6,6 +6,7 @@ Legend: B batch, R region slots, r regions of one image, F features, K classes.
 import itertools
 import os
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from keras_attn.data.images.image_files import check_folder
 from keras_attn.data.pipelines.bad_files import Skipped, check_readable
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
-from keras_attn.files.reading import MIB, check_file
+from keras_attn.files.reading import MIB, check_file, naming
 
 _SUFFIXES = (".npz", ".tfrecord")
 _MAX_BYTES = 256 * MIB
@@ -50,6 +51,18 @@ class RegionData:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def subset(self, indices: Sequence[int]) -> "RegionData":
+        """Some of the images.
+
+        Args:
+            indices: Of the images, in the order to return them in.
+        """
+        return replace(
+            self,
+            names=[self.names[index] for index in indices],
+            paths=[self.paths[index] for index in indices],
+        )
+
     def check(self) -> "RegionData":
         """Reads all files once, in threads.
 
@@ -61,16 +74,9 @@ class RegionData:
             ValueError: If a file is bad and bad ones are not skipped, or if none is
                 left.
         """
-        kept = check_readable(
-            self.read, [str(path) for path in self.paths], self.skipped
-        )
-        if len(kept) < len(self):
-            self.skipped.report("Files of regions")
-        return replace(
-            self,
-            names=[self.names[number] for number in kept],
-            paths=[self.paths[number] for number in kept],
-        )
+        names = list(map(str, self.paths))
+        what = "Files of regions"
+        return self.subset(check_readable(self.read, names, self.skipped, what))
 
     def read(self, number: int) -> dict[str, np.ndarray]:
         """The regions of an image.
@@ -88,10 +94,8 @@ class RegionData:
             ValueError: If the file is bad; the message names it.
         """
         path = self.paths[number]
-        try:
+        with naming(path):
             return _checked(_read(path), self.feature_dim, self.num_classes)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
 
 
 def read_regions(folder: str | os.PathLike, *, on_error: str = "raise") -> RegionData:
@@ -146,7 +150,7 @@ def read_regions(folder: str | os.PathLike, *, on_error: str = "raise") -> Regio
             return RegionData(names, paths, width, num_classes, skipped)
     raise ValueError(
         "`folder` must have at least one file of regions that can be read. Received: "
-        f"{len(paths)} bad ones, the first because: {skipped[paths[0].name]}"
+        f"{len(paths)} bad ones{skipped.first}"
     )
 
 

@@ -29,7 +29,11 @@ from keras_attn.data.images.image_files import (
 from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.pipelines.bad_files import Skipped, check_readable
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
+from keras_attn.data.pipelines.examples import (
+    check_batches,
+    example_dataset,
+    read_or_skip,
+)
 
 Color = tuple[int, int, int]
 
@@ -66,6 +70,14 @@ class SegmentationData:
         """The name of each image in messages."""
         return [image.name for image, _ in self.pairs]
 
+    def subset(self, indices: Sequence[int]) -> "SegmentationData":
+        """Some of the images.
+
+        Args:
+            indices: Of the images, in the order to return them in.
+        """
+        return replace(self, pairs=[self.pairs[index] for index in indices])
+
     def check(self) -> "SegmentationData":
         """Reads all images and masks once, in threads.
 
@@ -77,10 +89,8 @@ class SegmentationData:
             ValueError: If an image or mask is bad and bad ones are not skipped, or if
                 none is left.
         """
-        kept = check_readable(self.read, self._names, self.skipped)
-        if len(kept) < len(self):
-            self.skipped.report("Images and masks")
-        return replace(self, pairs=[self.pairs[number] for number in kept])
+        what = "Images and masks"
+        return self.subset(check_readable(self.read, self._names, self.skipped, what))
 
     def read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """An image, uint8 (H, W, channels), and its labels, int32 (H, W).
@@ -306,9 +316,7 @@ def segmentation_dataset(
             names the file.
     """
     size = None if image_size is None else check_pair("image_size", image_size)
-    check_positive("batch_size", batch_size)
-    if not len(data):
-        raise ValueError("`data` must have images. Received: an empty data set")
+    check_batches(data, batch_size)
     mean, deviation = normalization(normalize, data.channels)
 
     def finish(example):

@@ -11,8 +11,9 @@ epoch has the same number of batches: Keras would warn of a data set of unknown 
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from keras_attn.checks.arguments import check_choice
 
@@ -44,6 +45,18 @@ class Skipped(dict[str, str]):
             raise error
         with self._lock:
             self[name] = str(error)
+
+    @contextmanager
+    def collecting(self, name: str) -> Iterator[None]:
+        """Adds, under a name, the error of a bad file or object that the block raises.
+
+        Args:
+            name: The file or object.
+        """
+        try:
+            yield
+        except (ValueError, OSError) as error:
+            self.add(name, error)
 
     def leave_out(self, name: str, reason: str) -> None:
         """Notes what is no error but cannot be used, whatever `on_error` is."""
@@ -90,18 +103,24 @@ class Skipped(dict[str, str]):
                 stacklevel=2,
             )
 
-    def report(self, what: str) -> None:
+    @property
+    def first(self) -> str:
+        """The first reason, to follow a number of files in a message; may be empty."""
+        return f", the first because: {next(iter(self.values()))}" if self else ""
+
+    def report(self, what: str, stacklevel: int = 3) -> None:
         """Warns once about everything that was left out so far.
 
         Args:
             what: The data set, for the message.
+            stacklevel: Of the warning: by default who called the caller.
         """
         found = [reason for name, reason in self.items() if name not in self._noted]
         if found:
             warnings.warn(
                 f"{what}: left out {len(found)} files or objects, which `skipped` "
                 f"lists: {first_reasons(found)}",
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
 
 
@@ -114,14 +133,17 @@ def first_reasons(reasons: Iterable[str]) -> str:
 
 
 def check_readable(
-    read: Callable[[int], object], names: Sequence[str], skipped: Skipped
+    read: Callable[[int], object], names: Sequence[str], skipped: Skipped, what: str
 ) -> list[int]:
     """Reads all files once, with as many threads as there are processors.
+
+    A warning counts those that could not be read.
 
     Args:
         read: Reads the file of a number.
         names: The files.
         skipped: Raises or collects the errors.
+        what: The files, for the warning.
 
     Returns:
         The numbers of the files that could be read.
@@ -154,4 +176,6 @@ def check_readable(
             f"Received: {len(names)} bad ones, the first because: "
             f"{skipped[names[0]]}"
         )
+    if len(kept) < len(names):
+        skipped.report(what, stacklevel=4)
     return kept

@@ -28,7 +28,7 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import byte_level_json
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.files.reading import read_vocabulary_json
+from keras_attn.files.reading import naming, read_vocabulary_json
 
 CONVENTIONS = {
     # The text alone; the two texts of a pair concatenated.
@@ -190,7 +190,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         settings = files.read_settings(folder)
         path, plain, arguments = cls._read(folder, settings, convention)
         settings = check_plain(folder, path, plain, settings, arguments["convention"])
-        with files.errors_name(path):
+        with naming(path):
             return cls(**arguments)._with_settings(settings)
 
     @classmethod
@@ -224,7 +224,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         known = CONVENTIONS[convention]
         tokens = files.named_tokens(settings, known.tokens)
         prefix = bool(settings.get("add_prefix_space", prefix))
-        with files.errors_name(path):
+        with naming(path):
             known = dataclasses.replace(known, tokens=tokens).within(pieces)
         plain = byte_level_json(pieces, merges, known, prefix)
         return (

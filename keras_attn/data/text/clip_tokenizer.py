@@ -34,7 +34,7 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import clip_json
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.files.reading import read_vocabulary_json
+from keras_attn.files.reading import naming, read_vocabulary_json
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 TOKENS = {"pad": END, "unknown": END, "start": START, "end": END}
@@ -168,7 +168,7 @@ class CLIPTokenizer(GraphTokenizer):
         settings = files.read_settings(folder)
         path, plain, arguments = cls._read(folder, settings)
         settings = check_plain(folder, path, plain, settings, "clip")
-        with files.errors_name(path):
+        with naming(path):
             return cls(**arguments)._with_settings(settings)
 
     @classmethod
@@ -192,7 +192,7 @@ class CLIPTokenizer(GraphTokenizer):
                 folder, "vocab.json with merges.txt", "tokenizer.json"
             )
         tokens = files.named_tokens(settings, TOKENS)
-        with files.errors_name(path):
+        with naming(path):
             convention = clip_convention(tokens).within(pieces)
         plain = clip_json(pieces, merges, convention)
         return path, plain, {"pieces": pieces, "merges": merges, "tokens": tokens}

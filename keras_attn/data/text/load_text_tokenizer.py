@@ -25,7 +25,6 @@ from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.data.text.tokenizer_files import (
     SETTING_OF_ROLE,
     FurtherSettingsError,
-    errors_name,
     find_file,
     missing_files,
     read_settings,
@@ -41,6 +40,7 @@ from keras_attn.files.reading import (
     MAX_VOCABULARY_BYTES,
     get_object,
     get_text,
+    naming,
     read_bytes,
     read_json,
     read_vocabulary_json,
@@ -140,7 +140,7 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
             "`folder` must have a tokenizer.json if it adds tokens to a SentencePiece "
             f"model of byte pairs. Received: folder={str(folder)!r}"
         )
-    with errors_name(path):
+    with naming(path):
         added = added_tokens_of(folder, packed, plain, settings, name)
         content = with_settings(content, settings, name, packed is not None)
         named = {

@@ -22,7 +22,7 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import sentencepiece_json
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.files.reading import MAX_VOCABULARY_BYTES, read_bytes
+from keras_attn.files.reading import MAX_VOCABULARY_BYTES, naming, read_bytes
 from keras_attn.files.writing import write_atomically
 
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -249,7 +249,7 @@ class SentencePieceTokenizer(GraphTokenizer):
         path, plain, arguments = cls._read(folder, settings, convention, lower_case)
         kind = arguments["convention"].replace("_", "")
         settings = check_plain(folder, path, plain, settings, kind)
-        with files.errors_name(path):
+        with naming(path):
             return cls(**arguments)._with_settings(settings)
 
     @classmethod
@@ -285,7 +285,7 @@ class SentencePieceTokenizer(GraphTokenizer):
         check_choice("convention", convention, CONVENTIONS)
         if lower_case is None:
             lower_case = _LOWER_CASE.get(convention, False)
-        with files.errors_name(path):
+        with naming(path):
             pieces = [piece for piece, _, _ in parse_model(model).pieces]
             if convention == "xlm_roberta":
                 pieces = _fairseq_pieces(pieces)

@@ -4,11 +4,10 @@ Every file is text, JSON or a SentencePiece model; nothing is unpickled. Values 
 checked when a file is read, so that an error can name the file.
 """
 
-import contextlib
 import json
 import os
 import warnings
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -316,15 +315,6 @@ def read_lines(path: Path) -> list[str]:
     text = read_text(path)
     check_num_pieces(text.count("\n"), path)
     return [line.removesuffix("\r") for line in text.split("\n")]
-
-
-@contextlib.contextmanager
-def errors_name(path: Path) -> Iterator[None]:
-    """Puts the path of a file before the message of every `ValueError`."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def check_num_pieces(number: int, path: Path) -> None:
