@@ -14,6 +14,8 @@ from typing import Any
 from keras_attn.data.text.sentence_settings import PROMPTS, sentence_settings
 from keras_attn.data.text.setting_keys import (
     CLEAN_UP_BYTE_PAIRS,
+    FLAGS,
+    SETTING_OF_ROLE,
     check_refused,
     unknown_keys,
 )
@@ -32,16 +34,6 @@ from keras_attn.files.reading import (
 from keras_attn.files.writing import write_atomically
 
 SETTINGS = "tokenizer_config.json"
-# Hugging Face's names for the roles of `Convention.tokens`.
-SETTING_OF_ROLE = {
-    "pad": "pad_token",
-    "unknown": "unk_token",
-    "start": "bos_token",
-    "end": "eos_token",
-    "classify": "cls_token",
-    "separate": "sep_token",
-    "mask": "mask_token",
-}
 # Settings that another library's pipeline needs; `write_settings` keeps them.
 _KEPT = (
     CLEAN_UP_BYTE_PAIRS,
@@ -63,17 +55,6 @@ _KEPT = (
 )
 # Hugging Face writes 10^30 where there is no maximum.
 _LONGEST = 10**9
-_FLAGS = (
-    CLEAN_UP_BYTE_PAIRS,
-    "add_bos_token",
-    "add_eos_token",
-    "add_prefix_space",
-    "clean_up_tokenization_spaces",
-    "do_lower_case",
-    "split_special_tokens",
-    "strip_accents",
-    "tokenize_chinese_chars",
-)
 # `added_tokens_decoder` may list a whole vocabulary.
 _MAX_SETTINGS = MAX_VOCABULARY_ENTRIES
 
@@ -139,7 +120,7 @@ def _checked_settings(settings, path):
             settings[name] = settings[name].get("content")
         get_text(settings, name, path)
     get_text(settings, "tokenizer_class", path)
-    for name in _FLAGS:
+    for name in FLAGS:
         get_flag(settings, name, None, path, allow_none=True)
     for name in ("truncation_side", "padding_side"):
         if settings.get(name) not in (None, "left", "right"):

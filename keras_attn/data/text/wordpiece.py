@@ -13,7 +13,7 @@ from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.character_map import CharacterMap, bert_changes
 from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
-from keras_attn.data.text.plain_folder import check_plain
+from keras_attn.data.text.plain_folder import load_plain
 from keras_attn.data.text.text_tokenizer import (
     check_trained_size,
     text_library,
@@ -197,10 +197,7 @@ class WordPieceTokenizer(GraphTokenizer):
         settings = files.read_settings(folder)
         if lower_case is not None:
             settings["do_lower_case"] = lower_case
-        path, plain, arguments = cls._read(folder, settings)
-        settings = check_plain(folder, path, plain, settings, "bert")
-        with naming(path):
-            return cls(**arguments)._with_settings(settings)
+        return load_plain(cls, folder, settings, "bert")
 
     @classmethod
     def _read(
