@@ -25,10 +25,9 @@ from keras_attn.data.images.geometry import (
 )
 from keras_attn.data.images.image_files import read_image
 from keras_attn.data.images.instance_masks import decode_mask
-from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.bad_files import FileData, Skipped
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import (
-    ExampleList,
     check_batches,
     example_dataset,
     read_or_skip,
@@ -63,7 +62,7 @@ class DetectionExample:
 
 
 @dataclass(frozen=True)
-class DetectionData(ExampleList):
+class DetectionData(FileData):
     """A set of images with objects.
 
     Attributes:
@@ -82,22 +81,13 @@ class DetectionData(ExampleList):
     category_ids: list[int] | None = None
     notes: Sequence[str] = ()
 
-    def check(self) -> "DetectionData":
-        """Reads all images and masks once, in threads.
+    def read(self, number: int) -> tuple[np.ndarray, ...]:
+        """Image, boxes, classes, crowds and masks of an example.
 
-        Returns:
-            The data set without the bad ones, if it was read with `on_error="skip"`; a
-            warning counts them.
-
-        Raises:
-            ValueError: If an image or mask is bad and bad ones are not skipped, or if
-                none is left.
+        Args:
+            number: Its index.
         """
-
-        def read(number):
-            return read_example(self.examples[number], self.has_masks, crowds=True)
-
-        return self.subset(check_readable(read, self.names, self.skipped, "Images"))
+        return read_example(self.examples[number], self.has_masks, crowds=True)
 
     @property
     def has_masks(self) -> bool:
@@ -294,7 +284,7 @@ def _load(data: DetectionData, row: tf.Tensor, masks: bool, crowds: bool):
     empty = np.zeros((1, 1, 3), np.uint8), np.zeros((0, 4), np.float32)
     no_objects = np.zeros(0, np.int32), np.zeros(0, bool), np.zeros((0, 1, 1), bool)
     values, is_valid = read_or_skip(
-        row, read, data.names, data.skipped, (*empty, *no_objects)
+        row, read, data._names, data.skipped, (*empty, *no_objects)
     )
     image, boxes, classes, is_crowd, planes = values
     example = {

@@ -5,7 +5,7 @@ Legend: B batch, h and w pixels of a file, H and W pixels of an input, C channel
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from keras_attn.data.images.image_files import (
     read_image,
 )
 from keras_attn.data.images.unused_files import unused_files
-from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.bad_files import FileData, Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import (
@@ -34,7 +34,7 @@ from keras_attn.files.reading import shown
 
 
 @dataclass(frozen=True)
-class ImageClassData:
+class ImageClassData(FileData):
     """N images with a class each.
 
     Attributes:
@@ -52,39 +52,19 @@ class ImageClassData:
     class_names: list[str]
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
     notes: Sequence[str] = ()
+    _lists = ("paths", "classes")
 
-    def __len__(self) -> int:
-        return len(self.paths)
+    @property
+    def _names(self) -> list[str]:
+        return list(map(str, self.paths))
 
-    def subset(self, indices: Sequence[int]) -> "ImageClassData":
-        """Some of the images.
+    def read(self, number: int) -> np.ndarray:
+        """An image, uint8 (h, w, 3).
 
         Args:
-            indices: Of the images, in the order to return them in.
+            number: Its index.
         """
-        return replace(
-            self,
-            paths=[self.paths[index] for index in indices],
-            classes=self.classes[np.asarray(indices, int)],
-        )
-
-    def check(self) -> "ImageClassData":
-        """Reads all images once, in threads.
-
-        Returns:
-            The data set without the bad ones, if it was read with `on_error="skip"`; a
-            warning counts them.
-
-        Raises:
-            ValueError: If an image is bad and bad ones are not skipped, or if none is
-                left.
-        """
-
-        def read(index):
-            return read_image(self.paths[index])
-
-        names = list(map(str, self.paths))
-        return self.subset(check_readable(read, names, self.skipped, "Images"))
+        return read_image(self.paths[number])
 
 
 def read_image_classes(
@@ -205,9 +185,8 @@ def image_class_dataset(
     check_batches(data, batch_size)
     if channels not in (1, 3):
         raise ValueError(f"`channels` must be 1 or 3. Received: channels={channels!r}")
-    names = list(map(str, data.paths))
     classes = tf.constant(data.classes, tf.int32)
-    load_image = image_loader(data.paths, names, data.skipped, channels)
+    load_image = image_loader(data.paths, data._names, data.skipped, channels)
 
     def load(row):
         image, is_valid = load_image(row)

@@ -23,10 +23,9 @@ from keras_attn.data.images.image_files import (
     read_image,
 )
 from keras_attn.data.images.unused_files import unused_files
-from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.bad_files import FileData, Skipped
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import (
-    ExampleList,
     check_batches,
     example_dataset,
     image_loader,
@@ -55,7 +54,7 @@ class ImageTextExample:
 
 
 @dataclass(frozen=True)
-class ImageTextData(ExampleList):
+class ImageTextData(FileData):
     """Images with texts.
 
     Attributes:
@@ -69,22 +68,13 @@ class ImageTextData(ExampleList):
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
     notes: Sequence[str] = ()
 
-    def check(self) -> "ImageTextData":
-        """Reads all images once, in threads.
+    def read(self, number: int) -> np.ndarray:
+        """The image of an example, uint8 (h, w, 3).
 
-        Returns:
-            The data set without the bad ones, if it was read with `on_error="skip"`; a
-            warning counts them.
-
-        Raises:
-            ValueError: If an image is bad and bad ones are not skipped, or if none is
-                left.
+        Args:
+            number: Its index.
         """
-
-        def read(number):
-            return read_image(self.examples[number].image_path)
-
-        return self.subset(check_readable(read, self.names, self.skipped, "Images"))
+        return read_image(self.examples[number].image_path)
 
 
 def read_coco_captions(
@@ -322,7 +312,7 @@ def image_text_dataset(
     counts = np.array([len(example.texts) for example in data.examples])
     begins = np.cumsum(counts) - counts
     paths = [example.image_path for example in data.examples]
-    load_image = image_loader(paths, data.names, data.skipped)
+    load_image = image_loader(paths, data._names, data.skipped)
 
     def load(row):
         image, is_valid = load_image(row)

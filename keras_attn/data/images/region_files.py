@@ -6,8 +6,7 @@ Legend: B batch, R region slots, r regions of one image, F features, K classes.
 import itertools
 import os
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -17,7 +16,7 @@ import tensorflow as tf
 
 from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.data.images.image_files import check_folder
-from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.bad_files import FileData, Skipped
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
 from keras_attn.files.reading import MIB, check_file, naming
@@ -30,7 +29,7 @@ _OPTIONAL = ("class_distributions", "scores")
 
 
 @dataclass(frozen=True)
-class RegionData:
+class RegionData(FileData):
     """Images of which the regions are in files.
 
     Attributes:
@@ -47,36 +46,12 @@ class RegionData:
     feature_dim: int
     num_classes: int
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
+    _lists = ("paths", "names")
+    _what = "Files of regions"
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def subset(self, indices: Sequence[int]) -> "RegionData":
-        """Some of the images.
-
-        Args:
-            indices: Of the images, in the order to return them in.
-        """
-        return replace(
-            self,
-            names=[self.names[index] for index in indices],
-            paths=[self.paths[index] for index in indices],
-        )
-
-    def check(self) -> "RegionData":
-        """Reads all files once, in threads.
-
-        Returns:
-            The data set without the bad ones, if it was read with `on_error="skip"`; a
-            warning counts them.
-
-        Raises:
-            ValueError: If a file is bad and bad ones are not skipped, or if none is
-                left.
-        """
-        names = list(map(str, self.paths))
-        what = "Files of regions"
-        return self.subset(check_readable(self.read, names, self.skipped, what))
+    @property
+    def _names(self) -> list[str]:
+        return list(map(str, self.paths))
 
     def read(self, number: int) -> dict[str, np.ndarray]:
         """The regions of an image.
@@ -235,10 +210,9 @@ def region_dataset(
         return tuple(arrays)
 
     blank = [np.zeros(shape, types[name]) for name, shape in shapes.items()]
-    names = [str(path) for path in data.paths]
 
     def load(row):
-        values, is_valid = read_or_skip(row, read, names, data.skipped, blank)
+        values, is_valid = read_or_skip(row, read, data._names, data.skipped, blank)
         example = {
             name: tf.ensure_shape(value, shape)
             for (name, shape), value in zip(shapes.items(), values, strict=True)

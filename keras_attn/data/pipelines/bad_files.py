@@ -14,6 +14,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self, cast
+
+import numpy as np
 
 from keras_attn.checks.arguments import check_choice
 
@@ -108,20 +112,78 @@ class Skipped(dict[str, str]):
         """The first reason, to follow a number of files in a message; may be empty."""
         return f", the first because: {next(iter(self.values()))}" if self else ""
 
-    def report(self, what: str, stacklevel: int = 3) -> None:
+    def report(self, what: str) -> None:
         """Warns once about everything that was left out so far.
 
         Args:
             what: The data set, for the message.
-            stacklevel: Of the warning: by default who called the caller.
         """
         found = [reason for name, reason in self.items() if name not in self._noted]
         if found:
             warnings.warn(
                 f"{what}: left out {len(found)} files or objects, which `skipped` "
                 f"lists: {first_reasons(found)}",
-                stacklevel=stacklevel,
+                stacklevel=3,
             )
+
+
+class FileData:
+    """A data set whose files are read later.
+
+    Attributes:
+        skipped: What was left out, with reasons.
+    """
+
+    skipped: Skipped
+    # The attributes with one entry per example.
+    _lists = ("examples",)
+    _what = "Images"
+
+    def __len__(self) -> int:
+        return len(getattr(self, self._lists[0]))
+
+    def read(self, number: int) -> Any:
+        """The files of an example.
+
+        Args:
+            number: Its index.
+        """
+        raise NotImplementedError
+
+    @property
+    def _names(self) -> list[str]:
+        """The name of each example in messages."""
+        return [str(example.name) for example in getattr(self, self._lists[0])]
+
+    def subset(self, indices: Sequence[int]) -> Self:
+        """Some of the examples.
+
+        Args:
+            indices: Of the examples, in the order to return them in.
+        """
+        kept = {}
+        for name in self._lists:
+            values = getattr(self, name)
+            kept[name] = [values[index] for index in indices]
+            if isinstance(values, np.ndarray):
+                kept[name] = np.array(kept[name], values.dtype)
+        return replace(cast(Any, self), **kept)
+
+    def check(self) -> Self:
+        """Reads all files once, in threads.
+
+        Returns:
+            The data set without the bad ones, if it was read with `on_error="skip"`; a
+            warning counts them.
+
+        Raises:
+            ValueError: If a file is bad and bad ones are not skipped, or if none is
+                left.
+        """
+        kept = check_readable(self.read, self._names, self.skipped)
+        if len(kept) < len(self):
+            self.skipped.report(self._what)
+        return self.subset(kept)
 
 
 def first_reasons(reasons: Iterable[str]) -> str:
@@ -133,17 +195,14 @@ def first_reasons(reasons: Iterable[str]) -> str:
 
 
 def check_readable(
-    read: Callable[[int], object], names: Sequence[str], skipped: Skipped, what: str
+    read: Callable[[int], object], names: Sequence[str], skipped: Skipped
 ) -> list[int]:
     """Reads all files once, with as many threads as there are processors.
-
-    A warning counts those that could not be read.
 
     Args:
         read: Reads the file of a number.
         names: The files.
         skipped: Raises or collects the errors.
-        what: The files, for the warning.
 
     Returns:
         The numbers of the files that could be read.
@@ -176,6 +235,4 @@ def check_readable(
             f"Received: {len(names)} bad ones, the first because: "
             f"{skipped[names[0]]}"
         )
-    if len(kept) < len(names):
-        skipped.report(what, stacklevel=4)
     return kept

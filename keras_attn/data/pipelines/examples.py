@@ -1,7 +1,6 @@
 """A pipeline of examples that are read and augmented one by one."""
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,34 +12,6 @@ from keras_attn.data.images.geometry import Augmentation, Example, augment
 from keras_attn.data.images.image_files import ZippedFile, read_image
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.epochs import Epoch, epoch_seeds, fold_in, row_indices
-
-
-class ExampleList:
-    """A data set whose examples have names.
-
-    Attributes:
-        examples: One per image.
-    """
-
-    examples: list
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    @property
-    def names(self) -> list[str]:
-        """The name of each image in messages."""
-        return [str(example.name) for example in self.examples]
-
-    def subset(self, indices: Sequence[int]):
-        """Some of the images.
-
-        Args:
-            indices: Of the images, in the order to return them in.
-        """
-        return replace(
-            cast(Any, self), examples=[self.examples[index] for index in indices]
-        )
 
 
 def check_batches(data: Sized, batch_size: int, what: str = "images") -> None:
