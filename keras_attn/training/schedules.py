@@ -10,7 +10,7 @@ import math
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import check_above_zero, check_positive
 from keras_attn.configuration import Configured
 from keras_attn.docstrings.descriptions import described_as
 
@@ -52,7 +52,7 @@ class InverseSquareRootSchedule(
         if hidden_dim is not None:
             check_positive("hidden_dim", hidden_dim)
         else:
-            _check_rate("peak", peak)
+            check_above_zero("peak", peak)
         self.hidden_dim = hidden_dim
         self.peak = peak
 
@@ -70,7 +70,7 @@ class _Warmup(Configured, keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak, warmup_steps, total_steps, *, end=0.0):
         super().__init__()
-        self.peak = _check_rate("peak", peak)
+        self.peak = check_above_zero("peak", peak)
         if warmup_steps != 0:
             check_positive("warmup_steps", warmup_steps)
         self.warmup_steps = warmup_steps
@@ -81,7 +81,7 @@ class _Warmup(Configured, keras.optimizers.schedules.LearningRateSchedule):
                 f"Received: total_steps={total_steps}, warmup_steps={warmup_steps}"
             )
         if end != 0:
-            _check_rate("end", end)
+            check_above_zero("end", end)
         self.end = end
 
     def _remaining(self, progress):
@@ -140,11 +140,3 @@ class CosineWarmup(_Warmup):
 
     def _remaining(self, progress):
         return 0.5 * (1.0 + ops.cos(math.pi * progress))
-
-
-def _check_rate(name, value):
-    if not 0 < value < math.inf:
-        raise ValueError(
-            f"`{name}` must be a rate above zero. Received: {name}={value!r}"
-        )
-    return value

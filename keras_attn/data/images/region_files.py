@@ -339,14 +339,22 @@ def _checked(found, feature_dim: int, num_classes: int) -> dict[str, np.ndarray]
             f"{boxes[bad].tolist()}"
         )
     if num_classes:
-        shares = arrays["class_distributions"]
-        sums = shares.sum(1)
-        is_off = (np.abs(sums - 1) > _SUM_TOLERANCE) | (shares.min(1) < 0)
-        if is_off.any():
-            bad = int(np.argmax(is_off))
-            raise ValueError(
-                "`class_distributions` must be probabilities that sum to 1 for each "
-                f"region. Received: region {bad} with the sum {sums[bad]:.4f} and the "
-                f"minimum {shares[bad].min():.4f}"
-            )
+        check_distributions(arrays["class_distributions"])
     return arrays
+
+
+def check_distributions(shares: np.ndarray) -> None:
+    """Raises unless the rows of `class_distributions` are probabilities that sum to 1.
+
+    Args:
+        shares: (regions, K).
+    """
+    sums = shares.sum(1)
+    is_off = (np.abs(sums - 1) > _SUM_TOLERANCE) | (shares < 0).any(1)
+    if is_off.any():
+        bad = int(np.argmax(is_off))
+        raise ValueError(
+            "`class_distributions` must be probabilities that sum to 1 for each "
+            f"region. Received: region {bad} with the sum {sums[bad]:.4f} and the "
+            f"minimum {shares[bad].min():.4f}"
+        )

@@ -47,12 +47,7 @@ class TokenPooling(BaseLayer):
 
     def call(self, inputs, padding_mask=None, mask=None):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
-        if padding_mask is None:
-            padding_mask = mask
-        if padding_mask is None:
-            padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
-        check_rank("padding_mask", padding_mask, 2, "(batch, length)")
-        check_is_mask("padding_mask", padding_mask)
+        padding_mask = mask_of_tokens(inputs, padding_mask, mask)
         if self.pooling not in ("first", "last"):
             real = ops.cast(padding_mask, "float32")
             # In float32: a long sum in half precision loses small terms.
@@ -138,3 +133,23 @@ class EndTokenPooling(BaseLayer):
 
     def compute_output_shape(self, inputs_shape, token_ids_shape):
         return inputs_shape[0], inputs_shape[2]
+
+
+def mask_of_tokens(inputs, padding_mask, mask):
+    """Which tokens are real; all, where nothing says it.
+
+    Args:
+        inputs: (B, T, D).
+        padding_mask: (B, T), an argument; or None.
+        mask: Keras' mask of the inputs, or None.
+
+    Raises:
+        ValueError: If the mask does not have 2 axes, or is none.
+    """
+    if padding_mask is None:
+        padding_mask = mask
+    if padding_mask is None:
+        padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
+    check_rank("padding_mask", padding_mask, 2, "(batch, length)")
+    check_is_mask("padding_mask", padding_mask)
+    return padding_mask
