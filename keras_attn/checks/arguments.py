@@ -118,6 +118,16 @@ def is_whole(value) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
+def check_token_id(name: str, value: Any) -> Any:
+    """Returns `value`; raises unless it is None or an integer of at least 0."""
+    if value is not None and (not is_whole(value) or value < 0):
+        raise ValueError(
+            f"`{name}` must be a token's id, an integer of at least 0, or None. "
+            f"Received: {name}={value!r}"
+        )
+    return value
+
+
 def check_boolean(name: str, value: Any) -> bool:
     """Returns `value`; raises a `ValueError` unless it is True or False."""
     if not isinstance(value, bool | np.bool_):

@@ -12,7 +12,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from keras_attn.cli.options import Json, Panel, model_with_weights
+from keras_attn.cli.options import (
+    Json,
+    LabelColumn,
+    Masks,
+    Panel,
+    PromptColumn,
+    model_with_weights,
+)
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, in_one_line, print_json, say, working
 
@@ -71,13 +78,8 @@ def evaluate(
         str | None,
         _TEXTS.option("Column of the second texts. Default: the one of training."),
     ] = None,
-    label_column: Annotated[
-        str | None,
-        _TEXTS.option("Column of the labels. Default: label, class, score, …."),
-    ] = None,
-    prompt_column: Annotated[
-        str | None, _TEXTS.option("Column of the prompts. Default: prompt.")
-    ] = None,
+    label_column: LabelColumn = None,
+    prompt_column: PromptColumn = None,
     header: Annotated[
         bool,
         _TEXTS.option(
@@ -90,10 +92,7 @@ def evaluate(
         Path | None,
         _IMAGES.folder("Folder of the images, if it is not images/ beside the rest."),
     ] = None,
-    masks: Annotated[
-        Path | None,
-        _IMAGES.folder("Folder of the masks, if it is not masks/ in DATA."),
-    ] = None,
+    masks: Masks = None,
     classes: Annotated[
         Path | None,
         _IMAGES.file(

@@ -6,10 +6,10 @@ Legend: B batch, T length, V vocabulary.
 import keras
 from keras import ops
 
+from keras_attn.checks.arguments import check_token_id
 from keras_attn.configuration import Configured
 from keras_attn.losses.cross_entropy import (
     broadcastable,
-    check_token_id,
     real_weights,
     smoothed_cross_entropy,
 )

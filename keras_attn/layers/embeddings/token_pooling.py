@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_choice, check_rank, is_whole
+from keras_attn.checks.arguments import check_choice, check_rank, check_token_id
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 
@@ -111,14 +111,7 @@ class EndTokenPooling(BaseLayer):
 
     def __init__(self, end_token_id: int | None = None, **kwargs):
         super().__init__(**kwargs)
-        if end_token_id is not None and (
-            not is_whole(end_token_id) or end_token_id < 0
-        ):
-            raise ValueError(
-                "`end_token_id` must be an integer of at least 0, or None. "
-                f"Received: end_token_id={end_token_id!r}"
-            )
-        self.end_token_id = end_token_id
+        self.end_token_id = check_token_id("end_token_id", end_token_id)
 
     def call(self, inputs, token_ids):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
