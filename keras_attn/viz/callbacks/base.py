@@ -129,8 +129,11 @@ def first_examples(inputs, count: int | None, **others) -> dict[str, np.ndarray]
         )
     counts = {name: len(value) for name, value in {**inputs, **others}.items()}
     if len(set(counts.values())) > 1:
-        names = " and ".join(f"`{name}`" for name in ("inputs", *others))
-        raise ValueError(f"{names} must be for the same examples. Received: {counts}")
+        *names, last = (f"`{name}`" for name in ("inputs", *others))
+        raise ValueError(
+            f"{', '.join(names)} and {last} must be for the same examples. "
+            f"Received: {counts}"
+        )
     return rows_of(inputs, slice(count))
 
 
