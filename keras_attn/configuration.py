@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -19,6 +19,10 @@ class Configured:
     For classes whose arguments JSON can hold; layers have `layers.base.BaseLayer`. It
     comes before the class of Keras among the bases.
     """
+
+    if TYPE_CHECKING:
+        # Of the class of Keras, which has no types.
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
