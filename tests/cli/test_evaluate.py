@@ -31,10 +31,6 @@ from keras_attn.data import (  # noqa: E402
 )
 from keras_attn.losses import SmoothedCrossEntropy
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
 TOKENIZER = Path(__file__).parents[1] / "data/references/gpt2"
 TEXTS = ["a good film", "a bad film", "very good", "so bad", "good film", "bad"]

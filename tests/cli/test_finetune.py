@@ -28,10 +28,8 @@ pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed
 
 from keras_attn.data import WordPieceTokenizer  # noqa: E402
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = [
     pytest.mark.usefixtures("eager_runs"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     # See `eager_runs`: the data sets are still graphs.
     pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run"),
 ]

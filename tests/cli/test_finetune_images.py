@@ -30,10 +30,8 @@ from keras_attn.data.images.instance_masks import decode_mask
 from keras_attn.metrics import DetectionScoreLogger
 from keras_attn.viz.drawing.panels import class_colors
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = [
     pytest.mark.usefixtures("eager_runs"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     # See `eager_runs`: the data sets are still graphs.
     pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run"),
 ]

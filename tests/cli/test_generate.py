@@ -20,10 +20,8 @@ from keras_attn.data import (
 from keras_attn.decoding import Beam, Greedy, Sample, generate
 from keras_attn.translator import Translator
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = [
     pytest.mark.compiled,
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
 
 TOKENIZER = Path(__file__).parents[1] / "data/references/gpt2"

@@ -18,10 +18,6 @@ from keras_attn.cli.prediction.image_scores import score_objects
 from keras_attn.cli.prediction.network import Network
 from keras_attn.data import read_coco, read_voc, read_yolo
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 SIZE = (24, 32)
 
 

@@ -20,10 +20,6 @@ pytest.importorskip("sentencepiece", reason="`sentencepiece` is not installed")
 
 from keras_attn.data import CLIPTokenizer, SentencePieceTokenizer  # noqa: E402
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 COLORS = {"red": (200, 10, 20), "green": (10, 220, 10), "blue": (5, 60, 190)}
 TEXT = "a red heart"
 PREPROCESSING = {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from data.image_sets import write_image
 from parity.folders import altered
+from refusals import refuses
 
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.generation_settings import note_settings
@@ -62,10 +63,8 @@ def test_empty_lines_have_rows(tmp_path, monkeypatch, capsys):
     assert predict("-") == rows
     latin = io.TextIOWrapper(io.BytesIO("Stra\u00dfe".encode("latin-1")), "utf-8")
     monkeypatch.setattr("sys.stdin", latin)
-    with pytest.raises(ValueError, match="Standard input must be UTF-8"):
-        predict("-")
-    with pytest.raises(ValueError, match="INPUT must have a text"):
-        predict(write(path, "\n\n"))
+    refuses("Standard input must be UTF-8", predict, "-")
+    refuses("INPUT must have a text", predict, write(path, "\n\n"))
 
 
 def test_columns_of_a_table_come_through(tmp_path):
@@ -88,8 +87,7 @@ def test_columns_of_a_table_come_through(tmp_path):
     rows = predict(path, columns=["2"], header=False)
     assert [(row["1"], row["label"]) for row in rows] == [(None, None), ("5", "long")]
     path = write(tmp_path / "d.csv", "text,text\na,b\n")
-    with pytest.raises(ValueError, match=r"each of the columns \['text'\] once"):
-        predict(path)
+    refuses(r"each of the columns \['text'\] once", predict, path)
 
 
 def test_objects_come_through(tmp_path):
@@ -144,8 +142,7 @@ def test_outputs_that_are_no_scores_of_one_class(kind, is_refused, tmp_path):
     """transformers: `BertForSequenceClassification` with a `problem_type`."""
     folder = altered(tmp_path, "bert_classifier", {"problem_type": kind})
     if is_refused:
-        with pytest.raises(ValueError, match=f"`problem_type` in .*='{kind}'"):
-            open_network(folder, None)
+        refuses(f"`problem_type` in .*='{kind}'", open_network, folder, None)
     else:
         assert open_network(folder, None).result.task == "text_classification"
 

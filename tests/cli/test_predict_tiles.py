@@ -18,10 +18,6 @@ from keras_attn.cli.prediction.pictures import predict_masks, predict_objects
 from keras_attn.data.images.instance_masks import decode_mask
 
 NAMES = ["dark", "middle", "bright"]
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 
 
 def pixel_model(size):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
+from refusals import refuses
 
 from keras_attn.cli import samples
 from keras_attn.cli.finetuning.result import Result
@@ -14,10 +15,6 @@ from keras_attn.data.images.image_files import read_image
 from keras_attn.models import image_preprocessing
 from keras_attn.models.parts.functional import Functional
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +78,7 @@ def test_images_have_the_size_and_the_range_of_the_model(
 def test_images_for_a_model_of_any_size(photos, image_models):
     model = image_models / "any.keras"
     match = r"of one size .*0.png of \(9, 13\) and 1.png of \(20, 31\) pixels"
-    with pytest.raises(ValueError, match=match):
-        samples_of(model, photos)
+    refuses(match, samples_of, model, photos)
     assert samples_of(model, photos, length=19).shape == (3, 19, 19, 3)
     # `verify` knows what the artefact takes.
     shapes = {"images": (None, 5, 8, 3)}
@@ -163,8 +159,7 @@ def test_a_preprocessing_that_cannot_be_followed(photos, described):
         read_samples(photos, opened, {}, None, None, None)
     opened = described(PREPROCESSING, "any")
     match = r"for images of 19 × 19 pixels: .* a different size. Received: \(11, 7\)"
-    with pytest.raises(ValueError, match=match):
-        read_samples(photos, opened, {}, 19, None, None)
+    refuses(match, read_samples, photos, opened, {}, 19, None, None)
 
 
 @pytest.mark.shipped

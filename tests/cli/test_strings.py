@@ -13,10 +13,6 @@ pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed
 
 from keras_attn.data import WordPieceTokenizer  # noqa: E402
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 TEXTS = ["a man sleeps", "a plan: a canal"]
 
 

@@ -10,10 +10,8 @@ from keras_attn.data import CharacterTokenizer
 from keras_attn.models.catalog import registry
 from keras_attn.translator import Translator
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
 pytestmark = [
     pytest.mark.compiled,
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
 
 TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --batch-size 29".split()

@@ -21,10 +21,6 @@ from keras_attn.models.checkpoints.tensors import TensorFile
 
 CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 
 
 def test_help_needs_no_tensorflow():

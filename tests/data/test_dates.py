@@ -3,6 +3,7 @@ import re
 import time
 
 import pytest
+from refusals import refuses
 
 from keras_attn.data import make_dates, split_dates
 from keras_attn.data.synthetic import dates as dates_module
@@ -132,14 +133,10 @@ def test_twenty_thousand_dates_take_less_than_a_second():
 
 @pytest.mark.parametrize("count", [0, -1, 2.5, True])
 def test_counts_must_be_positive_integers(count):
-    with pytest.raises(ValueError, match=r"`count` must be .*Received: count="):
-        make_dates(count, seed=0)
-    with pytest.raises(ValueError, match=r"`train` must be .*Received: train="):
-        split_dates(count, 3, seed=0)
-    with pytest.raises(ValueError, match=r"`test` must be .*Received: test="):
-        split_dates(3, count, seed=0)
+    refuses(r"`count` must be .*Received: count=", make_dates, count, seed=0)
+    refuses(r"`train` must be .*Received: train=", split_dates, count, 3, seed=0)
+    refuses(r"`test` must be .*Received: test=", split_dates, 3, count, seed=0)
 
 
 def test_a_test_set_of_nearly_all_days_is_refused():
-    with pytest.raises(ValueError, match=r"`test` must be at most 36524.*test=36525"):
-        split_dates(3, 36525, seed=0)
+    refuses(r"`test` must be at most 36524.*test=36525", split_dates, 3, 36525, seed=0)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from refusals import refuses
 
 from keras_attn.data import read_completions, read_preferences, read_rankings
 
@@ -72,8 +73,7 @@ def test_rankings(tmp_path):
 def test_pairs_that_are_refused(tmp_path, change, message):
     row = json.dumps({**ROWS[1], **change})
     path = write(tmp_path / "a.jsonl", json.dumps(ROWS[0]) + "\n\n" + row)
-    with pytest.raises(ValueError, match=message):
-        read_preferences(path)
+    refuses(message, read_preferences, path)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,7 @@ def test_pairs_that_are_refused(tmp_path, change, message):
 )
 def test_rankings_that_are_refused(tmp_path, change, message):
     path = write(tmp_path / "a.jsonl", [RANKINGS[0], {**RANKINGS[1], **change}])
-    with pytest.raises(ValueError, match=message):
-        read_rankings(path)
+    refuses(message, read_rankings, path)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +123,7 @@ def test_rankings_that_are_refused(tmp_path, change, message):
 )
 def test_files_that_are_refused(tmp_path, name, content, message):
     path = write(tmp_path / name, content)
-    with pytest.raises(ValueError, match=message):
-        read_preferences(path)
+    refuses(message, read_preferences, path)
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -136,5 +134,4 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_an_empty_completion(tmp_path):
     path = write(tmp_path / "a.csv", "prompt,completion\nYes,no\nNo, \n")
-    with pytest.raises(ValueError, match="`completion` must be .*a.csv, line 3"):
-        read_completions(path)
+    refuses("`completion` must be .*a.csv, line 3", read_completions, path)

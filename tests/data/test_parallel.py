@@ -5,6 +5,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from refusals import refuses
 
 from keras_attn.data import (
     CharacterTokenizer,
@@ -160,8 +161,7 @@ def test_sources_and_targets_must_be_of_equal_length(sources, targets, message):
 
 @pytest.mark.parametrize("name", ["batch_size", "max_length", "pad_to_multiple_of"])
 def test_sizes_must_be_positive(name):
-    with pytest.raises(ValueError, match=f"`{name}` must be .*{name}=0"):
-        batches(**{name: 0})
+    refuses(f"`{name}` must be .*{name}=0", batches, **{name: 0})
 
 
 @pytest.mark.parametrize("boundaries", [(5, 3), (3, 3)])
@@ -173,8 +173,7 @@ def test_boundaries_must_be_ascending(boundaries):
 
 
 def test_boundaries_must_be_positive():
-    with pytest.raises(ValueError, match="`bucket_boundaries` must be .*=-3"):
-        batches(bucket_boundaries=(-3, 5))
+    refuses("`bucket_boundaries` must be .*=-3", batches, bucket_boundaries=(-3, 5))
 
 
 def write(path: Path, lines: list[str]) -> Path:
@@ -202,8 +201,7 @@ def test_the_last_newline_may_be_missing(tmp_path):
 
 def test_files_of_different_length_are_refused(tmp_path):
     one, two = write(tmp_path / "a", ["x"] * 5), write(tmp_path / "b", ["y"] * 7)
-    with pytest.raises(ValueError, match=r"same number.*5 lines in .*a', 7 lines in"):
-        read_parallel(one, two)
+    refuses(r"same number.*5 lines in .*a', 7 lines in", read_parallel, one, two)
 
 
 def test_errors_name_a_missing_file(tmp_path):
@@ -223,8 +221,7 @@ def test_errors_name_a_line_that_is_not_utf8(tmp_path):
     two = tmp_path / "b"
     two.write_bytes(b"ok\nok\nB\xfcsche\n")
     match = r"`target_path` must be UTF-8.*line 3 is not.*byte 1.*b'"
-    with pytest.raises(ValueError, match=match):
-        read_parallel(one, two)
+    refuses(match, read_parallel, one, two)
 
 
 @pytest.mark.parametrize(
@@ -233,14 +230,12 @@ def test_errors_name_a_line_that_is_not_utf8(tmp_path):
 def test_a_broken_gzip_file_is_refused(tmp_path, content):
     path = tmp_path / "a.gz"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"`source_path` must be a complete gzip file"):
-        read_parallel(path, path)
+    refuses(r"`source_path` must be a complete gzip file", read_parallel, path, path)
 
 
 def test_max_words_must_be_positive(tmp_path):
     one = write(tmp_path / "a", ["x"])
-    with pytest.raises(ValueError, match="`max_words` must be .*max_words=0"):
-        read_parallel(one, one, max_words=0)
+    refuses("`max_words` must be .*max_words=0", read_parallel, one, one, max_words=0)
 
 
 def test_multi30k_by_folder_and_by_environment_variable(tmp_path, monkeypatch):
@@ -258,11 +253,9 @@ def test_multi30k_by_folder_and_by_environment_variable(tmp_path, monkeypatch):
 
 def test_a_missing_multi30k_is_explained(tmp_path, monkeypatch):
     monkeypatch.delenv("KERAS_ATTN_DATA", raising=False)
-    with pytest.raises(ValueError, match=r"`KERAS_ATTN_DATA` is not set.*multi30k/"):
-        load_multi30k()
+    refuses(r"`KERAS_ATTN_DATA` is not set.*multi30k/", load_multi30k)
     match = r"folder with `val\.en\.gz` or `val\.en`.*multi30k/dataset.*data_dir="
-    with pytest.raises(ValueError, match=match):
-        load_multi30k(tmp_path, "val")
+    refuses(match, load_multi30k, tmp_path, "val")
 
 
 @pytest.mark.data

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 from walk_cases import write_r2r
 
 from keras_attn.data import (
@@ -165,8 +166,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_regions_are_refused(name):
     value, message = BAD[name]
-    with pytest.raises(ValueError, match=message):
-        replace(regions(), **{name: value})
+    refuses(message, replace, regions(), **{name: value})
 
 
 def test_bad_boxes_and_shares_are_refused():
@@ -178,32 +178,27 @@ def test_bad_boxes_and_shares_are_refused():
 
 
 def test_bad_collections_are_refused(seen):
-    with pytest.raises(ValueError, match="`regions`.*no viewpoint"):
-        PathRegions({})
+    refuses("`regions`.*no viewpoint", PathRegions, {})
     for other in (regions(width=4), regions(classes=0)):
         with pytest.raises(ValueError, match="`regions` must have the same number"):
             PathRegions({"house": [*seen, other]})
     for name in ("max_regions", "max_path_length"):
-        with pytest.raises(ValueError, match=f"`{name}`"):
-            PathRegions({"house": seen}, **{name: 0})
+        refuses(f"`{name}`", PathRegions, {"house": seen}, **{name: 0})
 
 
 def test_walks_that_do_not_fit_are_refused(house, seen, paths):
     with pytest.raises(ValueError, match="`walks` must go from neighbor to neighbor"):
         paths.encode([Walk(house, (0, 4), 0.0)])
     for path in ((0, 6), (-1,), (1, 0, 7)):
-        with pytest.raises(ValueError, match="`walks` must go.*6 viewpoints"):
-            paths.check([Walk(house, path, 0.0)])
+        refuses("`walks` must go.*6 viewpoints", paths.check, [Walk(house, path, 0.0)])
     with pytest.raises(ValueError, match="from 1 to 8 viewpoints.*walk of 9"):
         paths.encode([Walk(house, (0, 1) * 4 + (0,), 0.0)])
-    with pytest.raises(ValueError, match="from 1 to 8 viewpoints.*walk of 0"):
-        paths.encode([Walk(house, (), 0.0)])
+    refuses("from 1 to 8 viewpoints.*walk of 0", paths.encode, [Walk(house, (), 0.0)])
     other = Building("shed", ["a"], [(0, 0, 0)], [])
     with pytest.raises(ValueError, match="`regions` must have the 1 .*'shed'.* 0"):
         paths.encode([Walk(other, (0,), 0.0)])
     few = PathRegions({"house": seen[:5]})
-    with pytest.raises(ValueError, match="the 6 viewpoints.*Received: 5"):
-        few.encode([Walk(house, (0,), 0.0)])
+    refuses("the 6 viewpoints.*Received: 5", few.encode, [Walk(house, (0,), 0.0)])
     bare = PathRegions({"house": [regions(classes=0)] * 6})
     with pytest.raises(ValueError, match="`class_distributions` needs regions"):
         bare.encode([Walk(house, (0,), 0.0)], class_distributions=True)
@@ -377,8 +372,7 @@ def test_pairs_of_true_paths(train, paths, tokenizer):
 def test_bad_arguments_of_datasets_are_refused(train, house, paths, tokenizer):
     with pytest.raises(ValueError, match="`num_options` must be at least 2"):
         choices(train, paths, tokenizer, num_options=1)
-    with pytest.raises(ValueError, match="`batch_size`"):
-        choices(train, paths, tokenizer, batch_size=0)
+    refuses("`batch_size`", choices, train, paths, tokenizer, batch_size=0)
     with pytest.raises(ValueError, match="`candidates` must be one list.*1 lists"):
         choices(train, paths, tokenizer, candidates=[[]])
     with pytest.raises(ValueError, match="`data` must have at least one instruction"):
@@ -390,21 +384,17 @@ def test_bad_arguments_of_datasets_are_refused(train, house, paths, tokenizer):
     with pytest.raises(ValueError, match="a walk of 10 viewpoints"):
         choices(train, paths, tokenizer, candidates=long)
     alone = replace(train, examples=train.examples[:2])
-    with pytest.raises(ValueError, match="at least two paths.*2 instructions"):
-        choices(alone, paths, tokenizer)
+    refuses("at least two paths.*2 instructions", choices, alone, paths, tokenizer)
     near = replace(
         train, examples=[replace(x, path=x.path[-1:]) for x in train.examples]
     )
-    with pytest.raises(ValueError, match="at least one instruction.* 4 instr"):
-        choices(near, paths, tokenizer)
+    refuses("at least one instruction.* 4 instr", choices, near, paths, tokenizer)
     empty = replace(train, examples=[])
-    with pytest.raises(ValueError, match="`data` must have at least one"):
-        choices(empty, paths, tokenizer)
+    refuses("`data` must have at least one", choices, empty, paths, tokenizer)
     with pytest.raises(ValueError, match="`data` must have at least one example"):
         path_pair_dataset(empty, paths, tokenizer, batch_size=2)
     bare = PathRegions({"house": [regions(classes=0)] * 6})
     with pytest.raises(ValueError, match="`class_distributions` needs regions"):
         path_pair_dataset(train, bare, tokenizer, batch_size=2)
     short = PathRegions({"house": way_regions(house)}, max_path_length=2)
-    with pytest.raises(ValueError, match="from 1 to 2 viewpoints"):
-        choices(train, short, tokenizer)
+    refuses("from 1 to 2 viewpoints", choices, train, short, tokenizer)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backend import skip_module_without_tensorflow
+from refusals import refuses
 
 from keras_attn.data import FONTS, RenderedWords, hold_out, random_words
 from keras_attn.data.synthetic.word_drawing import Look, draw_color, draw_word
@@ -293,8 +294,7 @@ def test_a_file_that_is_no_font_is_refused(tmp_path):
     ],
 )
 def test_invalid_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        RenderedWords(**{"words": ["ab"], "max_length": 3, **options})
+    refuses(message, RenderedWords, **{"words": ["ab"], "max_length": 3, **options})
 
 
 @pytest.mark.parametrize(
@@ -332,5 +332,4 @@ def test_invalid_options(options, message):
     ],
 )
 def test_invalid_arguments(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    refuses(message, call)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from keras_attn.data import SocialScene
 from keras_attn.data.synthetic.social_scene import FACING, OFFERING, PASSING
@@ -164,11 +165,7 @@ def test_face_and_hand_are_where_the_masks_say():
 def test_wrong_arguments_are_named(make, message):
     scene = SocialScene(image_size=7, num_steps=2)
     scene.reset([1, 2])
-    with pytest.raises(ValueError, match=message):
-        make(scene)
+    refuses(message, make, scene)
     scene.step([0, 1])
     scene.step([2, 3])
-    with pytest.raises(
-        ValueError, match="call `reset` first. Received: .* 2 of 2 step"
-    ):
-        scene.step([0, 0])
+    refuses("call `reset` first. Received: .* 2 of 2 step", scene.step, [0, 0])
