@@ -1,4 +1,4 @@
-"""A call that must be refused, with its message."""
+"""Calls that must be refused, with their messages."""
 
 import pytest
 
@@ -8,3 +8,12 @@ def refuses(message, call, *arguments, **options):
     __tracebackhide__ = True
     with pytest.raises(ValueError, match=message):
         call(*arguments, **options)
+
+
+def named_or_left_out(message, read, *arguments, left_out="left out 1 ", **options):
+    """Asserts that a reader names what is bad; returns what it reads without that."""
+    __tracebackhide__ = True
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read(*arguments, **options)
+    with pytest.warns(UserWarning, match=left_out):
+        return read(*arguments, **options, on_error="skip")

@@ -7,7 +7,6 @@ from keras_attn.cli.terminal import CheckFailedError
 from keras_attn.translator import Translator
 
 
-
 @pytest.mark.runs
 @pytest.mark.variation
 def test_the_quick_demo_runs_every_step(command, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """`keras-attn evaluate`: the scores of each kind of model, and its worst examples."""
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -8,9 +7,11 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from cli.finetuning_data import write_csv
 from data.image_sets import write_image, write_mask, write_voc
 from data.test_yolo import write_yaml, write_yolo
 from model_cases import build
+from parity.folders import CHECKPOINTS
 from PIL import Image
 
 from keras_attn import models
@@ -31,16 +32,8 @@ from keras_attn.data import (  # noqa: E402
 )
 from keras_attn.losses import SmoothedCrossEntropy
 
-CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
-TOKENIZER = Path(__file__).parents[1] / "data/references/gpt2"
 TEXTS = ["a good film", "a bad film", "very good", "so bad", "good film", "bad"]
 SIZES = {"vocabulary_size": 61, "hidden_dim": 6, "num_heads": 2, "num_layers": 1}
-
-
-def write_csv(path, rows):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
-    return path
 
 
 def bert(folder, result, scale=None):
@@ -159,24 +152,6 @@ def test_rankings(command, tmp_path):
     figures = evaluated(command, folder, data)["figures"]
     assert figures["ranking_accuracy"] == pytest.approx((margins > 0).mean())
     assert figures["margin"] == pytest.approx(margins.mean(), abs=1e-4)
-
-
-@pytest.fixture(scope="module")
-def gpt(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkpoints") / "gpt2"
-    size = len(json.loads((TOKENIZER / "vocab.json").read_text()))
-    model = models.build_gpt(
-        vocabulary_size=size,
-        max_sequence_length=31,
-        num_layers=1,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=24,
-    )
-    models.save_checkpoint(model, folder)
-    for name in ("vocab.json", "merges.txt"):
-        shutil.copy(TOKENIZER / name, folder)
-    return folder
 
 
 @pytest.mark.parametrize("task", ["completion", "preference"])

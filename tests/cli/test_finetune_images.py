@@ -1,6 +1,5 @@
 """`keras-attn finetune` on images, with classes, masks and boxes, and `predict`."""
 
-import csv
 import io
 import json
 import zipfile
@@ -11,8 +10,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cli.finetuning_data import write_photos
 from data.image_sets import truncate, write_image, write_mask, write_voc
 from data.test_yolo import write_yaml, write_yolo
+from parity.folders import CHECKPOINTS
 from PIL import Image
 
 from keras_attn import models
@@ -30,12 +31,7 @@ from keras_attn.data.images.instance_masks import decode_mask
 from keras_attn.metrics import DetectionScoreLogger
 from keras_attn.viz.drawing.panels import class_colors
 
-pytestmark = [
-    pytest.mark.usefixtures("eager_runs"),
-    # See `eager_runs`: the data sets are still graphs.
-    pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run"),
-]
-CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
+pytestmark = pytest.mark.usefixtures("eager_runs")
 
 
 def test_files_that_are_no_pictures_are_counted(command, tmp_path, capsys):
@@ -57,16 +53,13 @@ def test_files_that_are_no_pictures_are_counted(command, tmp_path, capsys):
 
 @pytest.mark.runs
 def test_images_of_classes_are_learned(command, tmp_path):
-    photos, folder = tmp_path / "photos", tmp_path / "run"
-    for number in range(6):
-        shade = "dark" if number % 2 else "bright"
-        write_image(photos / shade / f"{number}.png", (17, 23), seed=number)
+    photos, folder = write_photos(tmp_path / "photos"), tmp_path / "run"
     given = ["finetune", CHECKPOINTS / "vit_classifier", photos, "--epochs", 1]
     assert command(*given, "--run-dir", folder) == 0
     assert "image_classification, because 2 folders" in command.out
     assert "2 classes: bright" in command.out
     assert command("predict", folder, photos, "--batch-size", 4, "--all-scores") == 0
-    rows = list(csv.DictReader(command.out.splitlines()))
+    rows = command.rows()
     card = (folder / "README.md").read_text()
     assert 'base_model: "vit_classifier"' in card and "fine-tuned on" in card
     assert [Path(row["file"]).name[0] for row in rows] == list("024135")
@@ -126,7 +119,7 @@ def test_masks_are_learned(command, tmp_path):
     expected = model(image).numpy()[0].argmax(-1)
     model.save(file)
     assert command("predict", folder, cells / "images", "--masks", masks) == 0
-    rows = list(csv.DictReader(command.out.splitlines()))
+    rows = command.rows()
     assert [Path(row["mask"]).name for row in rows] == ["0.png", "1.png", "2.png"]
     np.testing.assert_array_equal(np.asarray(Image.open(masks / "1.png")), expected)
     assert float(rows[1]["share_foreground"]) == pytest.approx(expected.mean())

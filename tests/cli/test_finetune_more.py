@@ -1,16 +1,14 @@
 """Options of `keras-attn finetune`: class weights, more epochs, adapters, images."""
 
-import csv
 import json
 import shutil
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from data.image_sets import write_image
-from model_cases import build
+from cli.finetuning_data import FAST, history, write_photos
+from parity.folders import CHECKPOINTS
 from refusals import refuses
 
 from keras_attn import models
@@ -24,25 +22,7 @@ pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed
 
 from keras_attn.data import WordPieceTokenizer  # noqa: E402
 
-pytestmark = [
-    pytest.mark.usefixtures("eager_runs"),
-    # See `eager_runs`: the data sets are still graphs.
-    pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run"),
-]
-CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
-FAST = ["--batch-size", 18, "--max-length", 8]
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    """A tiny BERT with its tokenizer."""
-    folder = tmp_path_factory.mktemp("checkpoints") / "bert"
-    keras.utils.set_random_seed(5)
-    sizes = {"vocabulary_size": 61, "hidden_dim": 6, "num_heads": 2, "num_layers": 1}
-    models.save_checkpoint(build("bert_base", **sizes), folder)
-    texts = ["a good film", "a bad film", "very good", "so bad"]
-    WordPieceTokenizer.train(texts * 3, vocabulary_size=61).save(folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("eager_runs")
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +35,6 @@ def reviews(tmp_path_factory):
         lines.append(f"{'very ' * (number % 3)}{word} film,{word}")
     path.write_text("review,label\n" + "\n".join(lines) + "\n")
     return path
-
-
-def history(folder):
-    return list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
 
 
 def test_balanced_weights():
@@ -190,10 +166,7 @@ def test_a_part_of_an_image_is_inside_it_and_large_enough():
 
 @pytest.mark.runs
 def test_images_are_changed_as_asked(command, tmp_path):
-    photos = tmp_path / "photos"
-    for number in range(6):
-        shade = "dark" if number % 2 else "bright"
-        write_image(photos / shade / f"{number}.png", (17, 23), seed=number)
+    photos = write_photos(tmp_path / "photos")
     given = ["finetune", CHECKPOINTS / "vit_classifier", photos, "--epochs", 1]
     options = ["--augmentation", "mirror,crop,colors,turns"]
     weights = ["--class-weights", "balanced"]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from data.image_sets import (
     write_xml,
 )
 from data.test_yolo import write_yaml, write_yolo
+from parity.folders import CHECKPOINTS
 from variations import in_turn
 
 from keras_attn.cli.finetuning.coco_images import image_folder_of
@@ -23,7 +23,6 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.splits import check_apart
 
 PLAN = ["finetune", "faster_rcnn_resnet50"]
-CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """`keras-attn predict --tiles`: images larger than the input of a model."""
 
-import csv
 import json
 
 import keras
@@ -55,7 +54,7 @@ def check_masks(command, model, photos, *options):
     masks = photos.parent / "masks"
     given = ["predict", model, photos, "--masks", masks, "--tiles", *options]
     assert command(*given) == 0, command.err
-    rows = list(csv.DictReader(command.out.splitlines()))
+    rows = command.rows()
     assert len(rows) == 4
     for row in rows:
         pixels = np.asarray(Image.open(row["file"]))

@@ -16,7 +16,6 @@ from keras_attn.models import image_preprocessing
 from keras_attn.models.parts.functional import Functional
 
 
-
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """Photos of two classes and of different sizes, and a file that is no image."""
@@ -177,23 +176,21 @@ def test_an_int8_file_from_a_folder_of_images(command, photos, image_models):
 
 
 def test_images_that_are_refused(command, photos, image_models, tmp_path):
-    model, target = image_models / "fixed.keras", tmp_path / "m.tflite"
-    export = ["export", model, target]
-    line = command.refuses(*export, "--samples", photos)
-    assert "--pixels must be the value range" in line and "signed" in line
-    line = command.refuses(*export, "--samples", tmp_path, "--pixels", "unit")
-    assert "must be a folder with images" in line
-    line = command.refuses(*export, "--pixels", "unit")
-    assert "--pixels requires an image or a folder" in line
-    line = command.refuses(
-        *("export", image_models / "mlp.keras", target),
-        *("--samples", photos, "--pixels", "unit"),
-    )
-    assert "MODEL must take one input, images" in line and "(7,)" in line
-    broken = tmp_path / "broken.png"
+    target, broken = tmp_path / "m.tflite", tmp_path / "broken.png"
+    empty, unit = tmp_path / "empty", ["--pixels", "unit"]
+    empty.mkdir()
     broken.write_bytes(b"no image")
-    line = command.refuses(*export, "--samples", broken, "--pixels", "unit")
-    assert "broken.png" in line
+    command.refuses_each(
+        ["export", image_models / "fixed.keras", target],
+        ("--pixels must be the value range", "--samples", photos),
+        ("signed", "--samples", photos),
+        ("must be a folder with images", "--samples", empty, *unit),
+        ("--pixels requires an image or a folder", *unit),
+        ("broken.png", "--samples", broken, *unit),
+    )
+    given = ["export", image_models / "mlp.keras", target, "--samples", photos]
+    line = command.refuses(*given, *unit)
+    assert "MODEL must take one input, images" in line and "(7,)" in line
     assert not target.exists()
 
 

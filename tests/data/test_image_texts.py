@@ -10,7 +10,7 @@ import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from data.tokenizer_cases import REFERENCES
 from PIL import Image
-from refusals import refuses
+from refusals import named_or_left_out, refuses
 
 from keras_attn.data import (
     CLIPTokenizer,
@@ -103,43 +103,34 @@ def test_a_table_without_a_header_names_files_in_several_ways(folder):
 def test_bad_lines_are_named_or_left_out(folder, line, match):
     table = folder / "plain.tsv"
     table.write_text(f"sea\tthe sea\n{line}\n")
-    refuses(match, read_image_texts, table, folder / "pictures")
-    with pytest.warns(UserWarning, match="left out 1 files"):
-        data = read_image_texts(table, folder / "pictures", on_error="skip")
+    data = named_or_left_out(match, read_image_texts, table, folder / "pictures")
     assert texts_of(data) == {"sea": ("the sea",)}
     assert list(data.skipped) == ["plain.tsv, line 2"]
 
 
 def test_bad_tables_and_folders_are_named(folder):
     table, pictures = folder / "table.tsv", folder / "pictures"
-    with pytest.raises(
-        ValueError, match=r"must name the columns .*without \['title'\]"
+    for options, message in (
+        ({"image_column": "file", "text_columns": ["title"]}, r"without \['title'\]"),
+        ({"text_columns": ["name"]}, "must all be numbers or all be names"),
+        ({"image_column": "file"}, "must all be numbers or all be names"),
+        ({"text_columns": []}, "must all be numbers or all be names"),
+        ({"text_columns": [-1]}, r"must count from 0.*text_columns=\[-1\]"),
     ):
-        read_image_texts(table, pictures, image_column="file", text_columns=["title"])
-    wrong: list[dict[str, Any]] = [
-        {"text_columns": ["name"]},
-        {"image_column": "file"},
-        {"text_columns": []},
-    ]
-    for options in wrong:
-        with pytest.raises(ValueError, match="must all be numbers or all be names"):
-            read_image_texts(table, pictures, **options)
-    with pytest.raises(ValueError, match=r"must count from 0.*text_columns=\[-1\]"):
-        read_image_texts(table, pictures, text_columns=[-1])
-    with pytest.raises(
-        FileNotFoundError, match="`images` must be an existing folder or"
-    ):
+        refuses(message, read_image_texts, table, pictures, **options)
+    message = "`images` must be an existing folder or"
+    with pytest.raises(FileNotFoundError, match=message):
         read_image_texts(table, folder / "none")
-    with pytest.raises(ValueError, match="`images` must be a folder with images or a"):
-        read_image_texts(table, table)
-    (folder / "empty").mkdir()
-    refuses("`images` must have images, .jpg", read_named_pictures, folder / "empty")
-    (folder / "empty" / "__.png").write_bytes(b"")
-    with pytest.raises(ValueError, match="files whose names describe them.*'__.png'"):
-        read_named_pictures(folder / "empty")
+    message = "`images` must be a folder with images or a"
+    refuses(message, read_image_texts, table, table)
+    empty = folder / "empty"
+    empty.mkdir()
+    refuses("`images` must have images, .jpg", read_named_pictures, empty)
+    (empty / "__.png").write_bytes(b"")
+    refuses("files whose names describe them.*'__.png'", read_named_pictures, empty)
     table.write_text("moon\tx\n")
-    with pytest.raises(ValueError, match="`table` must name images with texts"):
-        read_image_texts(table, pictures, on_error="skip")
+    message = "`table` must name images with texts"
+    refuses(message, read_image_texts, table, pictures, on_error="skip")
     (pictures / "sun.png").write_bytes((pictures / "red_heart.png").read_bytes())
     table.write_text("sun\tx\n")
     refuses("'sun', the name of 2 images", read_image_texts, table, pictures)
@@ -219,9 +210,7 @@ def test_captions_of_coco(folder):
 )
 def test_bad_captions_are_named_or_left_out(folder, annotations, match):
     files = write_captions(folder, annotations)
-    refuses(match, read_coco_captions, *files)
-    with pytest.warns(UserWarning, match="left out 1 files"):
-        data = read_coco_captions(*files, on_error="skip")
+    data = named_or_left_out(match, read_coco_captions, *files)
     assert "red_heart.png" in texts_of(data)
     assert len(data.skipped) == 1
 
@@ -234,10 +223,9 @@ def test_an_image_that_was_left_out_takes_its_captions_along(folder):
         {"id": 7, "file_name": "red_heart.png", **size},
     ]
     files = write_captions(folder, CAPTIONS, images)
-    with pytest.raises(FileNotFoundError, match="image 1: `image_folder` has no file"):
-        read_coco_captions(*files)
-    with pytest.warns(UserWarning, match="left out 2 files.*an `id` of its own"):
-        data = read_coco_captions(*files, on_error="skip")
+    message = "image 1: `image_folder` has no file"
+    left_out = "left out 2 files.*an `id` of its own"
+    data = named_or_left_out(message, read_coco_captions, *files, left_out=left_out)
     assert texts_of(data) == {"red_heart.png": ("A heart.",)}
     files = write_captions(folder, [])
     with pytest.raises(ValueError, match="`annotations` must name images with texts"):

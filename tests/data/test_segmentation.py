@@ -12,7 +12,7 @@ import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from data.image_sets import FOLDER, NAMES, SIZES, truncate, write_image, write_mask
 from PIL import Image
-from refusals import refuses
+from refusals import named_or_left_out, refuses
 
 from keras_attn.data import read_segmentation, segmentation_dataset
 
@@ -272,26 +272,23 @@ def test_files_that_are_not_used_are_counted(tmp_path):
 def test_folders_that_do_not_match(tmp_path):
     images, masks = write_set(tmp_path)
     (masks / "zwei.png").unlink()
-    with pytest.raises(FileNotFoundError, match=r"`mask_folder` has no zwei\.png"):
-        read_segmentation(images, masks, CLASSES)
-    with pytest.warns(UserWarning, match=r"left out 1 files.*zwei"):
-        assert len(read_segmentation(images, masks, CLASSES, on_error="skip")) == 2
+    given = (read_segmentation, images, masks, CLASSES)
+    message = r"`mask_folder` has no zwei\.png"
+    assert len(named_or_left_out(message, *given)) == 2
     with pytest.raises(FileNotFoundError, match=r"`image_folder` has no vier\.png"):
         read_segmentation(images, masks, CLASSES, names=["vier"])
-    with pytest.raises(ValueError, match="must have files of the same names"):
-        read_segmentation(images, masks, CLASSES, names=["vier"], on_error="skip")
-    with pytest.raises(ValueError, match="'drei' twice in `names`"):
-        read_segmentation(images, masks, CLASSES, names=["drei", "drei"])
+    message = "must have files of the same names"
+    refuses(message, *given, names=["vier"], on_error="skip")
+    refuses("'drei' twice in `names`", *given, names=["drei", "drei"])
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / ".hidden.png").write_bytes(b"")
-    with pytest.raises(ValueError, match="`image_folder` must be a folder with images"):
-        read_segmentation(empty, masks, CLASSES)
-    with pytest.raises(ValueError, match="`mask_folder` must be an existing folder"):
-        read_segmentation(images, empty / "x", CLASSES)
+    message = "`image_folder` must be a folder with images"
+    refuses(message, read_segmentation, empty, masks, CLASSES)
+    message = "`mask_folder` must be an existing folder"
+    refuses(message, read_segmentation, images, empty / "x", CLASSES)
     write_image(masks / "drei.bmp", (3, 5))
-    with pytest.raises(ValueError, match=r"one image of each name.*drei\.bmp and drei"):
-        read_segmentation(images, masks, CLASSES)
+    refuses(r"one image of each name.*drei\.bmp and drei", *given)
 
 
 @pytest.mark.parametrize(
