@@ -302,27 +302,19 @@ def test_texts_that_another_process_has_said(tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--processes", 2, "--process-id", 0], "are given together"),
-        (["--coordinator", "a:1", "--process-id", 0], "with --processes"),
-        (
-            ["--processes", 2, "--coordinator", "a", "--process-id", 0],
-            "an address and a port",
-        ),
-        (
-            ["--processes", 2, "--coordinator", "a:65536", "--process-id", 0],
-            "an address and a port",
-        ),
-        (
-            ["--processes", 2, "--coordinator", "a:1", "--process-id", 2],
-            "less than --processes 2",
-        ),
+        ("--processes 2 --process-id 0", "are given together"),
+        ("--coordinator a:1 --process-id 0", "with --processes"),
+        ("--processes 2 --coordinator a --process-id 0", "an address and a port"),
+        ("--processes 2 --coordinator a:65536 --process-id 0", "an address and a port"),
+        ("--processes 2 --coordinator a:1 --process-id 2", "less than --processes 2"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
     command, corpus, tmp_path, options, message
 ):
-    line = command.refuses("train", *corpus, "--run-dir", tmp_path / "run", *options)
-    assert message in line and not (tmp_path / "run").exists()
+    run_dir = tmp_path / "run"
+    line = command.refuses("train", *corpus, "--run-dir", run_dir, *options.split())
+    assert message in line and not run_dir.exists()
 
 
 @NEEDS_JAX

@@ -199,10 +199,7 @@ def test_captions_of_coco(folder):
 @pytest.mark.parametrize(
     ("annotations", "match"),
     [
-        (
-            [*CAPTIONS, {"image_id": 5, "caption": "x"}],
-            "annotation 3 must name an image",
-        ),
+        ([*CAPTIONS, {"image_id": 5, "caption": "x"}], "3 must name an image"),
         ([*CAPTIONS, {"image_id": 3}], "annotation 3 must have a `caption`, a text"),
         ([*CAPTIONS, {"image_id": 3, "caption": " "}], "must have a `caption`"),
         (CAPTIONS[1:2], "every image must have a caption.*'inner/sun.png' without"),

@@ -122,7 +122,7 @@ BAD_FILES = {
     "deep": ("<a>" * 40 + "</a>" * 40, "at most 16 deep"),
     "encoding": (
         '<?xml version="1.0" encoding="x-no"?><a/>',
-        "that its first line declares",
+        "its first line declares",
     ),
     "size": (voc_xml((31, "wide")), "number in <width>.*width='wide'"),
     "fraction": (voc_xml((31, 4.5)), "whole pixels.*width=4.5"),

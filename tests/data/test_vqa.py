@@ -180,10 +180,7 @@ BAD = {
     "no object": (text("two"), "question 7 must have objects as answers"),
     "no text": (text({"answer": 2}), "must have a text as `answer`. Received: 2"),
     "number": (question(question=7), "question 7 must have a text as `question`"),
-    "no word": (
-        question(question="?!"),
-        r"question 7 must have at least one word. Received: '\?",
-    ),
+    "no word": (question(question="?!"), r"at least one word. Received: '\?"),
 }
 
 
