@@ -82,6 +82,7 @@ def test_a_translator_with_layers_or_as_a_page(command, untrained_run, tmp_path)
     page = tmp_path / "page.html"
     options = ["--translation", "2027-03-03", "--output", page]
     assert command("attention", untrained_run, "3 mar 2027", *options) == 0
+    assert command.out.startswith("2027-03-03\n")
     translator = Translator.load(untrained_run)
     alignment = translator.align("3 mar 2027", "2027-03-03")
     (layer,) = layers_of(page)

@@ -169,13 +169,8 @@ def test_completions(command, gpt, tmp_path, task):
     prompts, answers = (
         [tokenizer.encode(row[column]) for row in rows] for column in (0, 1)
     )
-    batches = completion_dataset(
-        prompts,
-        answers,
-        max_length=31,
-        batch_size=3,
-        end_token_id=tokenizer.end_token_id,
-    )
+    options = {"batch_size": 3, "end_token_id": tokenizer.end_token_id}
+    batches = completion_dataset(prompts, answers, max_length=31, **options)
     model.compile(loss=SmoothedCrossEntropy())
     expected = model.evaluate(batches, verbose=0)
     assert found["figures"]["loss"] == pytest.approx(expected, rel=1e-4)

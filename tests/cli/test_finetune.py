@@ -343,13 +343,6 @@ def test_semicolons_are_named(command, bert, tmp_path):
     assert "as many in every line" in line and "--no-header" not in line
 
 
-def test_a_model_is_not_replaced(command, bert, reviews):
-    before = {path.name: path.read_bytes() for path in bert.iterdir()}
-    line = command.refuses("finetune", bert, reviews, "--run-dir", bert)
-    assert "--run-dir must be a new folder" in line and "model.safetensors" in line
-    assert before == {path.name: path.read_bytes() for path in bert.iterdir()}
-
-
 def test_keras_own_integers_are_refused():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="--quantize int8 is not available"):

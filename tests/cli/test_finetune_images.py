@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 from cli.finetuning_data import write_photos
 from data.image_sets import truncate, write_image, write_mask, write_voc
-from data.test_yolo import write_yaml, write_yolo
 from parity.folders import CHECKPOINTS
 from PIL import Image
 
@@ -323,20 +322,6 @@ def test_classes_of_pixels_weigh_the_same(command, tmp_path):
         assert set(next(iter(job.batches(None)[0]))[place]) == set(job.output_names)
 
 
-def test_boxes_have_no_class_weights(command, tmp_path):
-    yaml = write_yaml(write_yolo(tmp_path))
-    options = ["--class-weights", "balanced", "--plan"]
-    line = command.refuses("finetune", "faster_rcnn_resnet50", yaml, *options)
-    assert "--class-weights is for texts or images with a class each, and for" in line
-    assert "Received: data for detection" in line
-
-
-def test_folders_that_are_refused(command, tmp_path):
-    given = ["finetune", CHECKPOINTS / "vit_classifier", tmp_path]
-    given += ["--run-dir", tmp_path / ".run"]
-    line = command.refuses(*given)
+def test_a_folder_without_images_is_refused(command, tmp_path):
+    line = command.refuses("finetune", CHECKPOINTS / "vit_classifier", tmp_path)
     assert "with 0 images and no subfolder" in line
-    write_image(tmp_path / "train" / "cat" / "a.png", (7, 9))
-    (tmp_path / "val").mkdir()
-    line = command.refuses(*given)
-    assert "the folder inside, and the other one as --validation" in line

@@ -26,30 +26,22 @@ def kind_of(path, **options):
     return find_kind(settings_for(path, **options), path)
 
 
+CLASSES = "text_classification"
+STS, QNLI = "sentence1,sentence2,score", "index,question,sentence,label"
+
+
 @pytest.mark.parametrize(
     "header, task, columns",
     [
-        ("label,text", "text_classification", ("text", None, "label", None)),
+        ("label,text", CLASSES, ("text", None, "label", None)),
         # As people write headers in a table of Excel.
-        ("Label,TEXT", "text_classification", ("TEXT", None, "Label", None)),
-        (
-            "premise,hypothesis,class",
-            "text_classification",
-            ("premise", "hypothesis", "class", None),
-        ),
-        (
-            "sentence1,sentence2,score",
-            "text_classification",
-            ("sentence1", "sentence2", "score", None),
-        ),
-        (
-            "index,question,sentence,label",
-            "text_classification",
-            ("question", "sentence", "label", None),
-        ),
+        ("Label,TEXT", CLASSES, ("TEXT", None, "Label", None)),
+        ("premise,hypothesis,class", CLASSES, ("premise", "hypothesis", "class", None)),
+        (STS, CLASSES, ("sentence1", "sentence2", "score", None)),
+        (QNLI, CLASSES, ("question", "sentence", "label", None)),
         (
             "Quality,#1 ID,#2 ID,#1 String,#2 String",
-            "text_classification",
+            CLASSES,
             ("#1 String", "#2 String", "Quality", None),
         ),
         ("prompt,completion", "completion", ("completion", None, "", "prompt")),
@@ -203,12 +195,8 @@ def test_each_class_is_held_out_in_proportion():
 
 
 def test_settings_of_a_command_line():
-    settings = settings_for(
-        Path("a b.csv"),
-        run_dir=Path("run"),
-        augment=False,
-        override=["x=[1, 2]", "y=z"],
-    )
+    options = {"run_dir": Path("run"), "override": ["x=[1, 2]", "y=z"]}
+    settings = settings_for(Path("a b.csv"), augment=False, **options)
     values = ["a=False", "b=false", "c=None", "d=(3, 5)", "e=0.5", "f=a b=c"]
     assert settings_for(Path(), override=values).overrides == {
         **{"a": False, "b": False, "c": None, "d": (3, 5), "e": 0.5, "f": "a b=c"}

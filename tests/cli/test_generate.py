@@ -27,14 +27,9 @@ POSITIONS, PROMPT = 31, "an aa"
 
 
 def build(vocabulary_size):
-    model = models.build_gpt(
-        vocabulary_size=vocabulary_size,
-        max_sequence_length=POSITIONS,
-        num_layers=2,
-        hidden_dim=21,
-        num_heads=3,
-        mlp_dim=37,
-    )
+    sizes = {"num_layers": 2, "hidden_dim": 21, "num_heads": 3, "mlp_dim": 37}
+    sizes |= {"vocabulary_size": vocabulary_size, "max_sequence_length": POSITIONS}
+    model = models.build_gpt(**sizes)
     random = np.random.default_rng(1)
     for weight in model.weights:
         scale = 0.6 if "position_embedding" in weight.path else 0.2
@@ -65,13 +60,8 @@ def folder(model, tmp_path_factory):
 def text_of(model, tokenizer, length, prompt=PROMPT, **options):
     """What the command must print."""
     ids = np.array([tokenizer.encode(prompt)])
-    answer = generate(
-        model,
-        {"token_ids": ids},
-        length,
-        end_token_id=tokenizer.end_token_id,
-        **options,
-    )
+    options = {"end_token_id": tokenizer.end_token_id, **options}
+    answer = generate(model, {"token_ids": ids}, length, **options)
     return tokenizer.decode(answer.token_ids[0]) + "\n"
 
 

@@ -36,12 +36,9 @@ def folder(tmp_path_factory):
     """A CLIP as a folder and as a `.keras` file; a SigLIP as a folder; and pictures."""
     folder = tmp_path_factory.mktemp("clip")
     tokenizer = CLIPTokenizer.train([TEXT, "a photo of a green sea"] * 9, 540)
-    clip = build(
-        "clip_vit_base_patch32",
-        vocabulary_size=tokenizer.vocabulary_size,
-        image_size=(32, 32),
-        patch_size=16,
-    )
+    sizes = {"image_size": (32, 32), "patch_size": 16}
+    size = tokenizer.vocabulary_size
+    clip = build("clip_vit_base_patch32", vocabulary_size=size, **sizes)
     clip.preprocessing = PREPROCESSING
     models.save_checkpoint(clip, folder / "clip")
     tokenizer.save(folder / "clip")
@@ -50,12 +47,8 @@ def folder(tmp_path_factory):
     clip.save(folder / "bare.keras")
     texts = [TEXT, "a photo of a green sea"] * 9
     tokenizer = SentencePieceTokenizer.train(texts, 40, "siglip")
-    siglip = build(
-        "siglip_base_patch16_224",
-        vocabulary_size=tokenizer.vocabulary_size,
-        image_size=(32, 32),
-        patch_size=16,
-    )
+    size = tokenizer.vocabulary_size
+    siglip = build("siglip_base_patch16_224", vocabulary_size=size, **sizes)
     # Its probabilities would start near 0.
     siglip.similarity.logit_bias.assign(0.5)
     siglip.preprocessing = PREPROCESSING

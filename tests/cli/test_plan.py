@@ -189,20 +189,10 @@ def test_bytes_of_all_reduces():
     assert reduced_bytes(text) == 4 * 15 + 2 * 7 + 4 + 4 * 11
 
 
-@pytest.mark.parametrize(
-    "seconds, text",
-    [
-        (0.0, "0 µs"),
-        (3.2e-5, "32 µs"),
-        (0.012, "12 ms"),
-        (0.4567, "457 ms"),
-        (11.21, "11.2 s"),
-        (1234.5, "1234 s"),
-        (7200.0, "2 h"),
-    ],
-)
-def test_times_have_no_exponent(seconds, text):
-    assert _time(seconds) == text
+def test_times_have_no_exponent():
+    seconds = [0.0, 3.2e-5, 0.012, 0.4567, 11.21, 1234.5, 7200.0]
+    times = ["0 µs", "32 µs", "12 ms", "457 ms", "11.2 s", "1234 s", "2 h"]
+    assert list(map(_time, seconds)) == times
 
 
 def test_a_plan_as_json(command):

@@ -140,9 +140,6 @@ def test_the_alignment_is_drawn(command, run_dir, tmp_path):
     assert command("attention", run_dir, "3 mar 2027", "--output", picture) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert command.out.endswith(f"Alignment: {picture}\n") and command.err == ""
-    given = ["--translation", "2027-03-03", "--output", tmp_path / "a.svg"]
-    assert command("attention", run_dir, "3 mar 2027", *given) == 0
-    assert command.out.startswith("2027-03-03\n")
 
 
 def test_drawings_that_are_refused(command, run_dir, tmp_path):

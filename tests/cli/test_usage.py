@@ -40,21 +40,9 @@ def test_a_mistake_is_one_line_in_a_process_of_its_own(tmp_path):
     # TensorFlow prints a lot when it is first imported.
     (tmp_path / "text.keras").write_text("no model")
     (tmp_path / "model.tflite").write_bytes(b"\0\0\0\0TFL3 and nothing else")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "keras_attn.cli",
-            "verify",
-            "text.keras",
-            "model.tflite",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
+    line = [sys.executable, *"-m keras_attn.cli verify text.keras model.tflite".split()]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: LiteRT cannot load model.tflite: "
         "The model is not a valid Flatbuffer buffer\n"

@@ -35,21 +35,12 @@ def write_tables():
     import tensorflow as tf
     import tensorflow_text
 
-    bert = {
-        "clean_text": False,
-        "handle_chinese_chars": False,
-        "strip_accents": False,
-        "lowercase": False,
-    }
+    options = "clean_text strip_accents handle_chinese_chars lowercase".split()
+    bert = dict.fromkeys(options, False)
     normalizers = tokenizers.normalizers
     clean, accents, chinese, lower = (
         normalizers.BertNormalizer(**bert | {option: True}).normalize_str
-        for option in (
-            "clean_text",
-            "strip_accents",
-            "handle_chinese_chars",
-            "lowercase",
-        )
+        for option in options
     )
     nfd = normalizers.NFD().normalize_str
     split = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str

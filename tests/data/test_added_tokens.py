@@ -180,11 +180,8 @@ def test_every_argument_of_transformers_is_known(name):
 
 
 def test_a_key_has_one_meaning():
-    tables = [
-        set(setting_keys.APPLIED),
-        set(setting_keys.REFUSED),
-        set(setting_keys.WITHOUT_EFFECT),
-    ]
+    keys = setting_keys
+    tables = [set(x) for x in (keys.APPLIED, keys.REFUSED, keys.WITHOUT_EFFECT)]
     assert sum(map(len, tables)) == len(set.union(*tables))
     assert setting_keys.HELD_BY_TOKENIZER_JSON <= set(setting_keys.REFUSED)
 

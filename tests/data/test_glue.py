@@ -19,30 +19,25 @@ MNLI = (
 )
 STS = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 SEVEN = "\t".join("abcdefg")
-# File, its lines, and for each row: first text, second text, label.
+# The lines of a file, and for each row: first text, second text, label.
 LAYOUTS = {
     ("CoLA", "dev"): (
-        "CoLA/dev.tsv",
         ["gj04\t1\t\tThe sailors rode.", 'gj04\t0\t*\tThey "drank the.'],
         [("The sailors rode.", None, 1), ('They "drank the.', None, 0)],
     ),
     ("CoLA", "test"): (
-        "CoLA/test.tsv",
         ["index\tsentence", "0\tBill whistled."],
         [("Bill whistled.", None, None)],
     ),
     ("SST-2", "train"): (
-        "SST-2/train.tsv",
         ["sentence\tlabel", "a dull , odd film \t0", "lovely\t1"],
         [("a dull , odd film", None, 0), ("lovely", None, 1)],
     ),
     ("SST-2", "test"): (
-        "SST-2/test.tsv",
         ["index\tsentence", "0\tuneasy mishmash"],
         [("uneasy mishmash", None, None)],
     ),
     ("MRPC", "train"): (
-        "MRPC/train.tsv",
         [
             "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
             '1\t5\t7\t" Yes , he said .\tHe said , " yes " .',
@@ -51,22 +46,18 @@ LAYOUTS = {
         [('" Yes , he said .', 'He said , " yes " .', 1), ("Yes .", "No .", 0)],
     ),
     ("MRPC", "test"): (
-        "MRPC/test.tsv",
         ["index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t5\t7\tOne\tTwo"],
         [("One", "Two", None)],
     ),
     ("STS-B", "dev"): (
-        "STS-B/dev.tsv",
         [f"{STS}\tscore", f"{SEVEN}\tA man\tA boy\t2.750", f"{SEVEN}\tOne\tTwo\t0"],
         [("A man", "A boy", 2.75), ("One", "Two", 0.0)],
     ),
     ("STS-B", "test"): (
-        "STS-B/test.tsv",
         [STS, f"{SEVEN}\tA man\tA boy"],
         [("A man", "A boy", None)],
     ),
     ("QQP", "train"): (
-        "QQP/train.tsv",
         [
             "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
             "9\t1\t2\tWhy?\tHow come?\t1",
@@ -75,12 +66,10 @@ LAYOUTS = {
         [("Why?", "How come?", 1), ("Who?", "", 0)],
     ),
     ("QQP", "test"): (
-        "QQP/test.tsv",
         ["id\tquestion1\tquestion2", "0\tWhy?\tWho?"],
         [("Why?", "Who?", None)],
     ),
     ("MNLI-m", "train"): (
-        "MNLI/train.tsv",
         [
             f"{MNLI}\tlabel1\tgold_label",
             f"{SEVEN}\th\tHe ran.\tHe moved.\tneutral\tentailment",
@@ -94,46 +83,51 @@ LAYOUTS = {
         ],
     ),
     ("MNLI-m", "dev"): (
-        "MNLI/dev_matched.tsv",
         [f"{MNLI}\tlabel1\tlabel2\tgold_label", f"{SEVEN}\th\tX\tY\tz\tz\tneutral"],
         [("X", "Y", 1)],
     ),
     ("MNLI-mm", "test"): (
-        "MNLI/test_mismatched.tsv",
         [MNLI, f"{SEVEN}\th\tX\tY"],
         [("X", "Y", None)],
     ),
     ("MNLI", "dev_mismatched"): (
-        "MNLI/dev_mismatched.tsv",
         [f"{MNLI}\tlabel1\tgold_label", f"{SEVEN}\th\tX\tY\tz\tentailment"],
         [("X", "Y", 0)],
     ),
     ("QNLI", "dev"): (
-        "QNLI/dev.tsv",
         ["index\tquestion\tsentence\tlabel", "0\tWho?\tHe.\tnot_entailment"],
         [("Who?", "He.", 1)],
     ),
     ("RTE", "dev"): (
-        "RTE/dev.tsv",
         ["index\tsentence1\tsentence2\tlabel", "0\tIt is.\tIt was.\tentailment"],
         [("It is.", "It was.", 0)],
     ),
     ("WNLI", "train"): (
-        "WNLI/train.tsv",
         ["index\tsentence1\tsentence2\tlabel", "0\tIt is.\tIt was.\t1"],
         [("It is.", "It was.", 1)],
     ),
     ("SNLI", "dev"): (
-        "SNLI/dev.tsv",
         ["index\tsentence1\tsentence2\tlabel", "0\tTwo play.\tNobody.\tcontradiction"],
         [("Two play.", "Nobody.", 2)],
     ),
     ("XNLI", "dev.zh"): (
-        "XNLI/dev.zh.tsv",
         ["index\tgenre\tsentence1\tsentence2\tlabel", "0\tx\t我回来了。\t他\tneutral"],
         [("我回来了。", "他", 1)],
     ),
 }
+FILES = {
+    ("MNLI-m", "train"): "MNLI/train.tsv",
+    ("MNLI-m", "dev"): "MNLI/dev_matched.tsv",
+    ("MNLI-mm", "test"): "MNLI/test_mismatched.tsv",
+}
+
+
+def published(task, split):
+    """Name of a file, its lines, and its rows."""
+    name = FILES.get((task, split), f"{task}/{split}.tsv")
+    return name, *LAYOUTS[task, split]
+
+
 NAMES = {
     "CoLA": ("unacceptable", "acceptable"),
     "SST-2": ("negative", "positive"),
@@ -174,7 +168,7 @@ def check(data, rows):
 
 @pytest.mark.parametrize(("task", "split"), LAYOUTS)
 def test_the_published_layouts(tmp_path, task, split):
-    name, lines, rows = LAYOUTS[task, split]
+    name, lines, rows = published(task, split)
     path = write(tmp_path, name, lines)
     data = read_glue(tmp_path, task, split)
     assert data.task == task
@@ -283,7 +277,7 @@ def test_empty_and_damaged_files_are_refused(tmp_path):
     refuses("RTE/train.tsv must not be empty", read_glue, tmp_path, "RTE")
     write(tmp_path, "RTE/train.tsv", ["index\tsentence1\tsentence2\tlabel"])
     refuses("a row that can be read.* with 0 rows", read_glue, tmp_path, "RTE")
-    name, lines, _ = LAYOUTS["MRPC", "train"]
+    name, lines, _ = published("MRPC", "train")
     path = write(tmp_path, f"{name}.gz", lines)
     path.write_bytes(path.read_bytes()[:-9])
     refuses("train.tsv.gz must be a complete gzip file", read_glue, tmp_path, "MRPC")
@@ -292,7 +286,7 @@ def test_empty_and_damaged_files_are_refused(tmp_path):
 
 
 def test_sizes_are_limited(tmp_path, monkeypatch):
-    name, lines, _ = LAYOUTS["SST-2", "train"]
+    name, lines, _ = published("SST-2", "train")
     write(tmp_path, f"{name}.gz", [*lines, f"{'a' * 9999}\t1"])
     monkeypatch.setattr("keras_attn.data.text.glue._MAX_BYTES", 1000)
     refuses("at most 1000 bytes when it is decompressed", read_glue, tmp_path, "SST-2")
@@ -318,7 +312,7 @@ def test_unknown_arguments_are_refused(tmp_path):
 
 
 def test_tokenizers_and_pipelines_take_the_texts(tmp_path):
-    name, lines, _ = LAYOUTS["MNLI-m", "train"]
+    name, lines, _ = published("MNLI-m", "train")
     write(tmp_path, name, lines)
     data = read_glue(tmp_path, "MNLI-m")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "far", "he", "ran"]

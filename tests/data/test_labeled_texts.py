@@ -52,11 +52,8 @@ def test_pairs_and_scores(tmp_path):
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     path = write(tmp_path, "a.jsonl", lines)
     assert column_names(path) == ["one", "two", "score"]
-    names: dict[str, Any] = {
-        "text_column": "one",
-        "second_column": "two",
-        "label_column": "score",
-    }
+    names: Any = {"text_column": "one", "second_column": "two"}
+    names |= {"label_column": "score"}
     data = read_labeled_texts(path, **names)
     assert data.second_texts == ["b", "d", "f"] and data.are_scores
     np.testing.assert_array_equal(data.scores(), np.array([1, 2.5, -3], "float32"))
@@ -133,15 +130,8 @@ def test_an_empty_table_has_no_columns(tmp_path):
 
 
 # As GLUE publishes them: a quotation mark is a letter, wherever it is.
-LETTERS = [
-    'he said " yes " .',
-    '" yes " , he said',
-    '"yes"',
-    'he said , " yes',
-    '"',
-    'said ""',
-    "a\u2028b",
-]
+LETTERS = ['he said " yes " .', '" yes " , he said', '"yes"', 'he said , " yes']
+LETTERS += ['"', 'said ""', "a\u2028b"]
 
 
 @pytest.mark.parametrize("name, end", [("a.tsv", "\n"), ("a.tsv.gz", "\r\n")])

@@ -104,11 +104,7 @@ def test_a_batch(tmp_path):
 
 def test_normalized_padding_is_zero(tmp_path):
     data = read_segmentation(*write_set(tmp_path), CLASSES, names=["eins 1"])
-    options: dict[str, Any] = {
-        "batch_size": 1,
-        "image_size": 43,
-        "normalize": "imagenet",
-    }
+    options: Any = {"batch_size": 1, "image_size": 43, "normalize": "imagenet"}
     ((images, _),) = segmentation_dataset(data, **options)
     pixels = np.asarray(Image.open(data.pairs[0][0])) / 255
     mean, deviation = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]

@@ -21,7 +21,6 @@ from keras_attn.data.text.wordpiece import WordPieceTokenizer
 
 KINDS = ["wordpiece", "t5", "xlnet", "xlm_roberta", "siglip"]
 KINDS += ["gpt2", "roberta", "clip"]
-GRAPHS = ["wordpiece", "t5", "clip", "xlnet", "xlm_roberta", "siglip"]
 
 
 def make(kind):
@@ -86,9 +85,9 @@ def test_special_tokens_in_a_text_are_parsed_only_on_request(kind):
         if index == tokenizer.mask_token_id:
             batch = tokenizer.encode_batch([token], parse_special_tokens=True)
             assert index in batch["token_ids"][0]
-        assert index == tokenizer.unknown_token_id or index not in tokenizer.encode(
-            token
-        )
+        # "<eop>" is a piece that XLNet's model finds itself.
+        if index != tokenizer.unknown_token_id and token != "<eop>":
+            assert index not in tokenizer.encode(token)
     if kind in REFERENCE_IDS:
         file, name, _ = REFERENCE_IDS[kind]
         for text, ids in zip(SPECIAL, read_ids(file)[name], strict=True):
@@ -103,11 +102,9 @@ def test_pairs_match_the_reference(kind):
         batch = tokenizer.encode_batch(
             CASES[:23], CASES[29:52], max_length=length, pad_to_max_length=True
         )
-        for ours, theirs in [
-            ("token_ids", "input_ids"),
-            ("padding_mask", "attention_mask"),
-            ("segment_ids", "token_type_ids"),
-        ]:
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        keys = ("token_ids", "padding_mask", "segment_ids")
+        for ours, theirs in zip(keys, names, strict=True):
             rows = expected[f"{name}_{length}_{theirs}"]
             # For transformers the second text is segment 1; GPT-2 has no segments.
             if (kind, ours) == ("gpt2", "segment_ids"):
@@ -118,11 +115,8 @@ def test_pairs_match_the_reference(kind):
 def test_a_batch_has_one_row_per_text(tokenizer):
     texts = ["a man", "", "two men are near a ladder"]
     batch = tokenizer.encode_batch(iter(texts))
-    assert {key: value.dtype for key, value in batch.items()} == {
-        "token_ids": np.int32,
-        "padding_mask": np.int32,
-        "segment_ids": np.int32,
-    }
+    names = ("token_ids", "padding_mask", "segment_ids")
+    assert {key: x.dtype for key, x in batch.items()} == dict.fromkeys(names, np.int32)
     added = len(tokenizer.convention.single) - 1
     lengths = [len(tokenizer.encode(text)) + added for text in texts]
     assert batch["padding_mask"].sum(axis=1).tolist() == lengths
@@ -201,7 +195,7 @@ def test_the_longer_text_of_a_pair_is_cut_first(bert):
     assert rows == [(1, 6), (6, 1), (3, 4), (3, 4), (4, 3), (2, 2)]
 
 
-@pytest.mark.parametrize("kind", GRAPHS)
+@pytest.mark.parametrize("kind", ["wordpiece", "xlnet", "clip"])
 def test_a_graph_matches_the_host(kind):
     tokenizer = make(kind)
     padded = {"max_length": 97, "pad_to_max_length": True}
@@ -215,9 +209,15 @@ def test_a_graph_matches_the_host(kind):
             assert graph[key].dtype == value.dtype
             np.testing.assert_array_equal(graph[key], value)
     assert {spec.shape[1] for spec in pack.structured_outputs.values()} == {97}
+    none = tokenizer.pack(tf.constant([], tf.string), max_length=7)
+    assert all(value.shape == (0, 0) for value in none.values())
+    blank = tokenizer.pack(tf.constant(["", " "]))["token_ids"]
+    assert blank.shape == (2, len(tokenizer.convention.single) - 1)
 
 
-@pytest.mark.parametrize("kind", in_turn(GRAPHS, 3))
+@pytest.mark.parametrize(
+    "kind", in_turn(["wordpiece", "t5", "xlnet", "xlm_roberta", "siglip"], 2)
+)
 def test_the_graph_of_pairs_and_a_saved_model_match_the_host(tmp_path, kind):
     class Server(tf.Module):
         def __init__(self):
@@ -238,15 +238,6 @@ def test_the_graph_of_pairs_and_a_saved_model_match_the_host(tmp_path, kind):
     for key, value in host.items():
         np.testing.assert_array_equal(graph[key], value)
         np.testing.assert_array_equal(saved[key], value)
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "xlnet", "clip"])
-def test_a_graph_of_empty_batches_and_texts(kind):
-    tokenizer = make(kind)
-    none = tokenizer.pack(tf.constant([], tf.string), max_length=7)
-    assert all(value.shape == (0, 0) for value in none.values())
-    blank = tokenizer.pack(tf.constant(["", " "]))["token_ids"]
-    assert blank.shape == (2, len(tokenizer.convention.single) - 1)
 
 
 def test_a_graph_refuses_other_than_string_vectors(bert):

@@ -59,12 +59,9 @@ def write_vqa(folder, questions, annotations):
     paths = root / "questions.json", root / "annotations.json"
     for path, content in zip(paths, (questions, annotations), strict=True):
         path.write_text(json.dumps(content), encoding="utf-8")
-    return {
-        "questions": paths[0],
-        "annotations": paths[1],
-        "image_folder": root / "images",
-        "image_name": "COCO_{split}_{image_id:012d}.png",
-    }
+    files = {"questions": paths[0], "annotations": paths[1]}
+    files["image_folder"] = root / "images"
+    return {**files, "image_name": "COCO_{split}_{image_id:012d}.png"}
 
 
 @pytest.fixture
@@ -186,7 +183,7 @@ BAD = {
 
 @pytest.mark.parametrize("change, message", BAD.values(), ids=BAD)
 def test_what_is_bad_is_refused_or_left_out(files, change, message):
-    data = named_or_left_out(message, read_vqa, **files(change))
+    data = named_or_left_out(message, read_vqa, **files(change), left_out="left out")
     assert 2 <= len(data) <= 3 and data.skipped
     assert any(re.search(message, reason) for reason in data.skipped.values())
 

