@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from cli.finetuning_data import write_csv
+from cli.finetuning_data import write_boxes, write_csv
 from data.image_sets import write_image, write_mask, write_voc
 from data.test_yolo import write_yaml, write_yolo
 from model_cases import build
@@ -246,17 +246,12 @@ def test_masks(tmp_path):
 def test_boxes(tmp_path):
     """Of two images, one whose object is not found."""
     pytest.importorskip("pycocotools", reason="the extra `eval` is not installed")
-    content = {"categories": [{"id": 3, "name": "cell"}], "images": []}
-    content["annotations"] = []
-    for number in range(2):
-        name = f"{number}.png"
-        write_image(tmp_path / "images" / name, (24, 32), seed=number)
-        image = {"id": number, "file_name": name, "height": 24, "width": 32}
-        box = {"id": number, "image_id": number, "category_id": 3, "iscrowd": 0}
-        content["images"].append(image)
-        content["annotations"].append(box | {"bbox": [4, 8, 16, 8]})
-    path = tmp_path / "boxes.json"
-    path.write_text(json.dumps(content))
+    path, names = tmp_path / "boxes.json", ["0.png", "1.png"]
+
+    def lack(content):
+        content["categories"].pop()
+
+    write_boxes(path, tmp_path / "images", names, 0, lack, bbox=[4, 8, 16, 8])
     calls = []
 
     def detect(inputs):

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from cli.finetuning_data import write_photos
+from cli.finetuning_data import write_boxes, write_photos
 from data.image_sets import truncate, write_image, write_mask, write_voc
 from parity.folders import CHECKPOINTS
 from PIL import Image
@@ -131,29 +131,9 @@ def test_masks_are_learned(command, tmp_path):
     assert "2.png must be a complete" in line and not other.exists()
 
 
-def write_boxes(folder, segmentation=None):
-    """Three images with a box each, as COCO has them, and perhaps with a mask."""
-    content = {
-        "categories": [{"id": 3, "name": "cell"}, {"id": 5, "name": "ring"}],
-        "images": [],
-        "annotations": [],
-    }
-    for number in range(3):
-        write_image(folder / "images" / f"{number}.png", (24, 32), seed=number)
-        size = {"height": 24, "width": 32}
-        image = {"id": number, "file_name": f"{number}.png", **size}
-        box = {"id": number, "image_id": number, "category_id": 3}
-        box |= {} if segmentation is None else {"segmentation": segmentation}
-        content["images"].append(image)
-        content["annotations"].append(box | {"bbox": [1, 2, 9, 8], "iscrowd": 0})
-    path = folder / "boxes.json"
-    path.write_text(json.dumps(content))
-    return path
-
-
 def test_boxes_are_read(command, tmp_path):
     """A detector takes too long to compile for a whole run."""
-    path = write_boxes(tmp_path)
+    path = write_boxes(tmp_path / "boxes.json", tmp_path / "images")
     for data in (path, tmp_path):
         assert command("finetune", "faster_rcnn_resnet50", data, "--plan") == 0
         assert "detection, because boxes.json is COCO's" in command.out
@@ -163,7 +143,8 @@ def test_boxes_are_read(command, tmp_path):
 
 def test_masks_of_objects_are_learned(command, tmp_path):
     """A Mask R-CNN on polygons: all but `fit`, and what it cannot learn."""
-    path = write_boxes(tmp_path, [[1, 2, 10, 2, 10, 10, 1, 10]])
+    files = tmp_path / "boxes.json", tmp_path / "images"
+    path = write_boxes(*files, segmentation=[[1, 2, 10, 2, 10, 10, 1, 10]])
     model = CHECKPOINTS / "maskrcnn_resnet50_fpn"
     few = {"num_proposals": 5, "max_detections": 3, "num_training_proposals": 5}
     few |= {"detection_options": {"num_samples": 8, "max_candidates": 8}}
@@ -194,7 +175,7 @@ def test_masks_of_objects_are_learned(command, tmp_path):
     line = command.refuses("finetune", model, path, *options, "--plan")
     assert "boxes.json, annotation 1: `segmentation` must be given" in line
     assert "`--task detection` learns from boxes alone" in line
-    assert command("finetune", model, write_boxes(tmp_path), *options, "--plan") == 0
+    assert command("finetune", model, write_boxes(*files), *options, "--plan") == 0
     assert "detection, because" in command.out
     name, *masks = "mask_rcnn_resnet50", "--task", "instance_segmentation", "--plan"
     voc = write_voc(tmp_path / "voc")
@@ -204,7 +185,7 @@ def test_masks_of_objects_are_learned(command, tmp_path):
 
 def test_boxes_are_those_of_the_file(tmp_path):
     """An input of 8 × 8 pixels holds the image of 24 × 32 as 6 × 8."""
-    write_boxes(tmp_path)
+    write_boxes(tmp_path / "boxes.json", tmp_path / "images")
     seen = []
 
     def detect(inputs):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli import finetuning_data
 from data.image_sets import write_image, write_mask
 from PIL import Image, ImageFilter
 from refusals import refuses
@@ -16,7 +17,6 @@ from keras_attn.cli.finetuning.pictures import PictureJob
 from keras_attn.cli.finetuning.pixels import PixelJob
 from keras_attn.cli.finetuning.result import Result, read_result
 from keras_attn.cli.finetuning.settings import Settings
-from keras_attn.cli.finetuning.source import find_source
 from keras_attn.cli.prediction import pictures
 from keras_attn.cli.prediction.image_scores import score_pixels
 from keras_attn.cli.prediction.network import Network
@@ -43,9 +43,7 @@ def classes_of(root):
 
 
 def job_of(root, kind: Any = PixelJob, model="unet", **options) -> Any:
-    """What `keras-attn finetune` reads, and says of it."""
-    settings = Settings(model, root, **options)
-    return kind(settings, find_kind(settings, root), find_source(model, {}))
+    return finetuning_data.job_of(kind, model, root, **options)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg"])

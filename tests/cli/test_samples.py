@@ -170,9 +170,6 @@ def test_an_int8_file_from_a_folder_of_images(command, photos, image_models):
     assert "agreement by class" in command.out
     assert command("verify", model, artefact, *options) == 0
     assert "int8" in command.out and "agrees with" in command.out
-    assert "--samples must be given for int8" in command.refuses(
-        "verify", model, artefact
-    )
 
 
 def test_images_that_are_refused(command, photos, image_models, tmp_path):

@@ -150,9 +150,7 @@ def test_a_cut_file_never_fails_otherwise(tmp_path):
         refuses(re.escape(f"{path.name} must "), read_wav, path)
 
 
-def test_missing_files_and_bad_rates_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="has no gone.wav"):
-        read_wav(tmp_path / "gone.wav")
+def test_bad_rates_are_refused(tmp_path):
     with pytest.raises(ValueError, match="`sampling_rate` must be a positive integer"):
         read_wav(tmp_path / "gone.wav", sampling_rate=0)
 

@@ -122,12 +122,6 @@ def test_files_that_are_refused(tmp_path, name, content, message):
     refuses(message, read_preferences, path)
 
 
-def test_a_file_that_is_not_there(tmp_path):
-    for read in (read_completions, read_preferences, read_rankings):
-        with pytest.raises(FileNotFoundError, match="has no a.jsonl"):
-            read(tmp_path / "a.jsonl")
-
-
 def test_an_empty_completion(tmp_path):
     path = write(tmp_path / "a.csv", "prompt,completion\nYes,no\nNo, \n")
     refuses("`completion` must be .*a.csv, line 3", read_completions, path)

@@ -388,8 +388,6 @@ def test_missing_and_damaged_files_are_named(tmp_path):
     annotations, folder = write_r2r(tmp_path)
     with pytest.raises(ValueError, match="`connectivity_folder` must be an existing"):
         read_r2r(annotations, tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="no R2R_test.json"):
-        read_r2r(tmp_path / "R2R_test.json", folder)
     with pytest.raises(ValueError, match="`min_word_count` must be a positive integer"):
         read_r2r(annotations, folder, min_word_count=0)
     building = folder / "house_connectivity.json"

@@ -187,23 +187,15 @@ def test_training_subwords_is_deterministic_and_limited_in_size():
 
 
 def test_subword_arguments_are_checked():
-    with pytest.raises(ValueError, match="`vocabulary_size` must be at least 5"):
-        SubwordTokenizer.train(CORPUS, vocabulary_size=4)
-    with pytest.raises(ValueError, match="`vocabulary_size` must be .*=0"):
-        SubwordTokenizer.train(CORPUS, vocabulary_size=0)
-    with pytest.raises(ValueError, match="`model` must be a tokenizer in the JSON"):
-        SubwordTokenizer({"no": "model"})
     import tokenizers
 
-    foreign = json.loads(
-        tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, [])).to_str()
-    )
-    refuses(r"`model` must have the pieces .*<pad>", SubwordTokenizer, foreign)
-
-
-def test_errors_name_a_missing_file(tmp_path):
-    path = tmp_path / "none.json"
-    refuses(r"`path` must be an existing file.*none\.json", load_tokenizer, path)
+    train = SubwordTokenizer.train
+    refuses("`vocabulary_size` must be at least 5", train, CORPUS, vocabulary_size=4)
+    refuses("`vocabulary_size` must be .*=0", train, CORPUS, vocabulary_size=0)
+    refuses("must be a tokenizer in the JSON", SubwordTokenizer, {"no": "model"})
+    foreign = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, []))
+    message = r"`model` must have the pieces .*<pad>"
+    refuses(message, SubwordTokenizer, json.loads(foreign.to_str()))
 
 
 @pytest.mark.parametrize(

@@ -95,13 +95,9 @@ def test_decoding(tokenizer):
 
 
 def test_ids_of_the_roles(tokenizer):
-    assert tokenizer.pad_token_id == 0
-    assert tokenizer.unknown_token_id == 1
-    assert tokenizer.classify_token_id == 2
-    assert tokenizer.separate_token_id == 3
-    assert tokenizer.mask_token_id == 4
-    assert tokenizer.start_token_id is None
-    assert tokenizer.end_token_id is None
+    roles = "pad unknown classify separate mask start end".split()
+    ids = [getattr(tokenizer, f"{role}_token_id") for role in roles]
+    assert ids == [0, 1, 2, 3, 4, None, None]
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
