@@ -1,10 +1,13 @@
 """Data to fine-tune on, what is read of them, and what a run writes."""
 
+import contextlib
 import csv
 import json
 
+import pytest
 from data.image_sets import write_image
 
+from keras_attn.cli.finetuning import training
 from keras_attn.cli.finetuning.kinds import find_kind
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import find_source
@@ -61,3 +64,18 @@ def job_of(kind, model, root, **options):
     """What `keras-attn finetune` reads, and says of it."""
     settings = Settings(model, root, **options)
     return kind(settings, find_kind(settings, root), find_source(model, {}))
+
+
+@contextlib.contextmanager
+def interrupted_after(epoch):
+    """Ctrl-C after an epoch, counted from 0, whose row of the history is written."""
+    write = training.HistoryFile.on_epoch_end
+
+    def interrupt(self, number, logs=None):
+        write(self, number, logs)
+        if number == epoch:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training.HistoryFile, "on_epoch_end", interrupt)
+        yield

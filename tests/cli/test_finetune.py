@@ -11,13 +11,18 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from cli.finetuning_data import FAST, history, write_csv, write_photos
+from cli.finetuning_data import (
+    FAST,
+    history,
+    interrupted_after,
+    write_csv,
+    write_photos,
+)
 from data.image_sets import write_image, write_mask
 from parity.folders import CHECKPOINTS
 
 from keras_attn import models
 from keras_attn.cli.finetune import finetune
-from keras_attn.cli.finetuning import training
 from keras_attn.cli.finetuning.adaptation import quantize
 from keras_attn.cli.finetuning.card import _line
 from keras_attn.cli.finetuning.job import shortened_names
@@ -63,15 +68,7 @@ def test_texts_are_learned_resumed_and_predicted(
         assert text in command.out
     assert command.err == "" and not (whole / "backup").exists()
 
-    write = training.HistoryFile.on_epoch_end
-
-    def interrupt(self, epoch, logs=None):
-        write(self, epoch, logs)
-        if epoch == 1:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training.HistoryFile, "on_epoch_end", interrupt)
+    with interrupted_after(1):
         assert command("finetune", bert, reviews, *options, "--run-dir", halved) == 130
     assert "run the same command to go on" in command.err
     line = command.refuses("finetune", bert, reviews, *FAST, "--run-dir", halved)

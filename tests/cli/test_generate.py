@@ -321,11 +321,6 @@ def test_an_exported_decoder_generates(
     assert command.out == text_of(model, tokenizer, 5, strategy=strategy)
     assert command("generate", "--model", path, *options, "--beam", 3) == 0
     assert command.out == text_of(model, tokenizer, 5, strategy=Beam(3))
-    assert command("generate", "--model", path, *options, "--task", "causal_lm") == 2
-    assert "--task is for a checkpoint folder" in command.err
-    long = ["--prompt", PROMPT, "--max-new-tokens", 500]
-    assert command("generate", "--model", path, *long) == 2
-    assert "--max-new-tokens must be at most" in command.err
 
 
 @pytest.mark.shipped

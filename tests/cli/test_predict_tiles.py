@@ -1,5 +1,6 @@
 """`keras-attn predict --tiles`: images larger than the input of a model."""
 
+import contextlib
 import json
 
 import keras
@@ -201,17 +202,12 @@ def parts_of(count, size):
 def test_progress_is_that_of_tiles(tmp_path, monkeypatch):
     said = []
 
-    class Counting:
-        def __init__(self, description):
-            said.append(description)
+    @contextlib.contextmanager
+    def counting(description):
+        said.append(description)
+        yield lambda done, total: said.append((done, total))
 
-        def __enter__(self):
-            return lambda done, total: said.append((done, total))
-
-        def __exit__(self, *_):
-            return None
-
-    monkeypatch.setattr(image_inputs, "counting", Counting)
+    monkeypatch.setattr(image_inputs, "counting", counting)
     for name in "ab":
         write_image(tmp_path / f"{name}.png", (16, 40))
 

@@ -245,14 +245,15 @@ def no_split(questions, _):
 )
 def test_other_arguments_are_refused(files, arguments, message):
     refuses(message, read_vqa, **{**files(), **arguments})
+
+
+def test_other_data_are_refused(files):
     refuses("a text as `data_subtype`", read_vqa, **files(no_split))
-
-
-def test_a_question_length_of_zero_is_refused(files):
-    with pytest.raises(ValueError, match="`max_question_length` must be a positive"):
-        vqa_dataset(
-            read_vqa(**files()), image_size=7, batch_size=1, max_question_length=0
-        )
+    data, options = read_vqa(**files()), {"image_size": 7, "batch_size": 1}
+    message = "`max_question_length` must be a positive"
+    refuses(message, vqa_dataset, data, **options, max_question_length=0)
+    data = VQAData([], ["a"], ["b"])
+    refuses("`data` must have questions. Received: an", vqa_dataset, data, **options)
 
 
 # The rules and examples of the challenge's page on evaluation.
@@ -289,8 +290,3 @@ def test_answers_are_normalized_as_in_the_challenge(text, expected):
 def test_only_texts_are_normalized():
     with pytest.raises(TypeError, match="`text` must be a string. Received: text=3"):
         normalize_answer(3)  # pyright: ignore[reportArgumentType]
-
-
-def test_a_set_without_questions_is_refused():
-    with pytest.raises(ValueError, match="`data` must have questions. Received: an"):
-        vqa_dataset(VQAData([], ["a"], ["b"]), image_size=7, batch_size=1)
