@@ -131,24 +131,15 @@ def test_other_files_of_the_folder_are_counted(photos, capsys):
 
 def test_images_are_prepared_as_the_checkpoint_says(photos, described):
     found = read_samples(photos, described(PREPROCESSING), {}, None, None, None)
-    expected = []
-    for file in sorted(photos.rglob("*.png")):
-        image = Image.open(file)
-        scale = min(image.size)
-        columns, rows = (12 * side // scale for side in image.size)
-        image = image.resize((columns, rows), Image.Resampling.BICUBIC)
-        left, top = (columns - 7) // 2, (rows - 11) // 2
-        expected.append(np.asarray(image.crop((left, top, left + 7, top + 11))))
-    mean, std = PREPROCESSING["image_mean"], PREPROCESSING["image_std"]
     assert found.dtype == "float32"
-    # The pixels are Pillow's, exactly.
-    pixels = np.rint((found * std + mean) * 255)
-    np.testing.assert_array_equal(pixels, expected)
-    np.testing.assert_allclose(found, (pixels / 255 - mean) / std, atol=1e-6)
+    layer = image_preprocessing(PREPROCESSING)
+    for file, image in zip(sorted(photos.rglob("*.png")), found, strict=True):
+        np.testing.assert_array_equal(image, layer(read_image(file)[None])[0])
     # A value range that is given takes precedence.
-    opened = described(PREPROCESSING)
-    unit = read_samples(photos, opened, {}, None, None, "unit")
-    other = read_samples(photos, described(None), {}, None, None, "unit")
+    unit, other = (
+        read_samples(photos, described(fields), {}, None, None, "unit")
+        for fields in (PREPROCESSING, None)
+    )
     np.testing.assert_array_equal(unit, other)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from data.test_text_tokenizer import change
-from data.tokenizer_cases import CASES, REFERENCES, read_ids
+from data.tokenizer_cases import CASES, CHARACTERS, REFERENCES, read_ids
 from refusals import refuses
 
 from keras_attn.data.text.byte_pair_merges import BytePairMerges
@@ -52,13 +52,8 @@ def test_every_unicode_character_is_treated_as_by_the_reference(tokenizer):
     split = library.pre_tokenizers.Split(
         library.Regex(CLIP_WORD), behavior="removed", invert=True
     )
-    # Most of Unicode is Chinese, Hangul or private-use: a sample of it is enough.
-    plane = [*range(0x3400), *range(0xA000, 0xAC00), *range(0xF900, 0x20000)]
-    rest = range(0x3400, 0x110000, 997)
     # Between a mark that others move across and one that letters are composed with.
-    texts = [
-        f"x\u0345{chr(c)}\u0307y5" for c in [*plane, *rest] if not 0xD800 <= c < 0xE000
-    ]
+    texts = [f"x\u0345{character}\u0307y5" for character in CHARACTERS]
     theirs = [
         [word for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text))]
         for text in texts

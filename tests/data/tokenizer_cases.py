@@ -225,6 +225,10 @@ def _cases() -> list[str]:
 
 
 CASES = _cases()
+# Most of Unicode is Chinese, Hangul or private-use: a sample of it is enough.
+CHARACTERS = [*range(0x3400), *range(0xA000, 0xAC00), *range(0xF900, 0x20000)]
+CHARACTERS += range(0x3400, 0x110000, 997)
+CHARACTERS = [chr(c) for c in CHARACTERS if not 0xD800 <= c < 0xE000]
 
 REFERENCES = pathlib.Path(__file__).parent / "references"
 
