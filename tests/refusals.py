@@ -17,3 +17,12 @@ def named_or_left_out(message, read, *arguments, left_out="left out 1 ", **optio
         read(*arguments, **options)
     with pytest.warns(UserWarning, match=left_out):
         return read(*arguments, **options, on_error="skip")
+
+
+def refuses_in_epoch(message, dataset):
+    """Asserts that a `tf.data.Dataset` fails where it reads what is bad."""
+    import tensorflow as tf
+
+    __tracebackhide__ = True
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(dataset)

@@ -1,6 +1,7 @@
 import csv
 import json
 import shutil
+import warnings
 from pathlib import Path
 
 import keras
@@ -128,14 +129,13 @@ def gpt(tmp_path_factory):
 
 
 @pytest.fixture
-def eager_runs(monkeypatch, request):
+def eager_runs(monkeypatch):
     """Fine-tunes step by step: tracing and compiling a few steps takes far longer.
 
     The cost, which needs a graph, is not counted.
     """
-    # The data sets are still graphs.
-    ignored = "ignore:Even though the `tf.config.experimental_run"
-    request.node.add_marker(pytest.mark.filterwarnings(ignored))
+    # The data sets are still graphs. pytest restores the filters after the test.
+    warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run")
     import tensorflow as tf
 
     from keras_attn.cli.finetuning import run

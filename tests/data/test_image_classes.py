@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from data.image_sets import truncate, write_image
-from refusals import refuses
+from refusals import refuses, refuses_in_epoch
 
 from keras_attn.data import RandomMirror, image_class_dataset, read_image_classes
 from keras_attn.layers import ImagePreprocessing
@@ -105,8 +105,7 @@ def test_bad_files(folder):
     batches = image_class_dataset(
         read_image_classes(folder), lambda images: images[:, :5], batch_size=3
     )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="ä 1.png"):
-        list(batches)
+    refuses_in_epoch("ä 1.png", batches)
 
 
 def test_folders_that_are_refused(folder, tmp_path):

@@ -138,10 +138,8 @@ def test_named_pictures(folder, source):
 
 def test_damaged_archives_are_named(folder):
     archive = folder / "pictures.zip"
-    with pytest.raises(
-        ValueError, match=r"pictures\.zip/none\.png must be a whole file"
-    ):
-        read_image(ZippedFile(archive, "none.png"))  # type: ignore
+    message = r"pictures\.zip/none\.png must be a whole file"
+    refuses(message, read_image, ZippedFile(archive, "none.png"))
     with pytest.raises(ValueError, match="red_heart.png must have at most 7 bytes"):
         ZippedFile(archive, "red_heart.png").read_bytes(7)
     # A member whose compressed bytes are damaged.

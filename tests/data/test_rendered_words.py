@@ -256,10 +256,8 @@ def test_a_file_that_is_no_font_is_refused(tmp_path):
     text = tmp_path / "text.ttf"
     text.write_text("A font.")
     for path in (damaged, text):
-        with pytest.raises(
-            ValueError, match="`fonts` must be TrueType.*cannot be read"
-        ):
-            RenderedWords(["ab"], fonts=[path])
+        message = "`fonts` must be TrueType.*cannot be read"
+        refuses(message, RenderedWords, ["ab"], fonts=[path])
 
 
 @pytest.mark.parametrize(
