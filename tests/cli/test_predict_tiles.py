@@ -1,6 +1,6 @@
 """`keras-attn predict --tiles`: images larger than the input of a model."""
 
-import csv
+import contextlib
 import json
 
 import keras
@@ -18,10 +18,6 @@ from keras_attn.cli.prediction.pictures import predict_masks, predict_objects
 from keras_attn.data.images.instance_masks import decode_mask
 
 NAMES = ["dark", "middle", "bright"]
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 
 
 def pixel_model(size):
@@ -59,7 +55,7 @@ def check_masks(command, model, photos, *options):
     masks = photos.parent / "masks"
     given = ["predict", model, photos, "--masks", masks, "--tiles", *options]
     assert command(*given) == 0, command.err
-    rows = list(csv.DictReader(command.out.splitlines()))
+    rows = command.rows()
     assert len(rows) == 4
     for row in rows:
         pixels = np.asarray(Image.open(row["file"]))
@@ -206,17 +202,12 @@ def parts_of(count, size):
 def test_progress_is_that_of_tiles(tmp_path, monkeypatch):
     said = []
 
-    class Counting:
-        def __init__(self, description):
-            said.append(description)
+    @contextlib.contextmanager
+    def counting(description):
+        said.append(description)
+        yield lambda done, total: said.append((done, total))
 
-        def __enter__(self):
-            return lambda done, total: said.append((done, total))
-
-        def __exit__(self, *_):
-            return None
-
-    monkeypatch.setattr(image_inputs, "counting", Counting)
+    monkeypatch.setattr(image_inputs, "counting", counting)
     for name in "ab":
         write_image(tmp_path / f"{name}.png", (16, 40))
 
