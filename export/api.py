@@ -37,7 +37,7 @@ from keras_attn.export.formats import (
 )
 from keras_attn.export.image_bytes import check_format_of_images, with_image_bytes
 from keras_attn.export.inference import about_precision, inference_mode
-from keras_attn.export.integer_kernels import about_integers
+from keras_attn.export.quantized_weights import about_integers
 from keras_attn.export.plan import Plan
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
@@ -78,8 +78,8 @@ def export(
     left out.
 
     The artefact computes in float32 even if the model does not, because the
-    converters do not support half precision; the weights keep their values. Kernels of
-    integers (`model.quantize`) stay integers in a SavedModel and in ONNX; LiteRT gets
+    converters do not support half precision; the weights keep their values. Quantized
+    weights (`model.quantize`) stay integers in a SavedModel and in ONNX; LiteRT gets
     their numbers, to which `quantization` applies. The report's notes say what was
     done.
 
@@ -92,11 +92,11 @@ def export(
         quantization: For LiteRT. None keeps float32; `"float16"` halves the weights;
             `"int8_dynamic"` stores the weights in 8 bits and quantizes activations at
             run time; `"int8"` computes in 8 bits throughout, where LiteRT can, and
-            needs `sample_inputs` to calibrate on. For ONNX, if the model has kernels
-            of integers: `"int8_dynamic"` quantizes activations at run time, and
-            multiplies by the integers themselves, which is several times as fast for
-            a token of a decoder; None computes in float32, and of int8 kernels the
-            runtime makes float32 ones when it loads the file.
+            needs `sample_inputs` to calibrate on. For ONNX, if the model has quantized
+            weights: `"int8_dynamic"` quantizes activations at run time, and multiplies
+            by the integers themselves, which is several times as fast for a token of a
+            decoder; None computes in float32, and of int8 kernels the runtime makes
+            float32 ones when it loads the file.
         batch_size: Fixes axis 0 of every input. None leaves it open. The batch of
             `step` stays open if the format allows it, unless `num_beams` fixes it:
             beam search needs several rows for each row of the prompt.

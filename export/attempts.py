@@ -20,7 +20,7 @@ from keras_attn.export.inference import (
     forms_of_files,
     unrolled,
 )
-from keras_attn.export.integer_kernels import integers_for
+from keras_attn.export.quantized_weights import integers_for
 from keras_attn.export.operators import check_operators
 from keras_attn.export.plan import Plan
 from keras_attn.export.samples import calibration

@@ -26,7 +26,7 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.export.api import export
 from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import FORMATS
-from keras_attn.export.integer_kernels import has_integers
+from keras_attn.export.quantized_weights import has_integers
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.seals import is_sealed, seals_of
 from keras_attn.export.signatures import pair_of
@@ -65,8 +65,8 @@ def decoder(
     with the same weights and `max_length` loads it. Each call reads all weights once,
     to find it.
 
-    With kernels of integers (`model.quantize`) ONNX Runtime multiplies in 8 bits, two
-    to three times as fast as in float32, and single tokens may differ.
+    With quantized weights (`model.quantize`) ONNX Runtime multiplies in 8 bits, two to
+    three times as fast as in float32, and single tokens may differ.
 
     Args:
         model: A generative model (one with `incremental()`), or its `IncrementalPair`.
@@ -217,7 +217,7 @@ def _memory(path: Path) -> Path:
 
 
 def _quantization(pair: IncrementalPair, runtime: str) -> str | None:
-    """The argument of `export`: ONNX Runtime multiplies by kernels of integers."""
+    """The argument of `export`: ONNX Runtime multiplies by quantized weights."""
     is_taken = runtime == "onnx" and has_integers([pair.prefill, pair.step])
     return "int8_dynamic" if is_taken else None
 

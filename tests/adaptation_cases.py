@@ -1,4 +1,4 @@
-"""What takes neither low-rank updates nor integers, and checks of all that does."""
+"""What takes neither LoRA weights nor integers, and checks of all that does."""
 
 import math
 import re
@@ -107,7 +107,7 @@ def refused_in(layer, mode=None, block_size=None, reached=()) -> dict[str, list[
 
 
 def draw_updates(layer, seed=3, scale=0.2):
-    """Gives the low-rank updates of a layer or model random numbers."""
+    """Gives the LoRA weights of a layer or model random numbers."""
     rng = np.random.default_rng(seed)
     for update in layer._flatten_layers():
         if isinstance(update, LowRankUpdate):
@@ -116,7 +116,7 @@ def draw_updates(layer, seed=3, scale=0.2):
 
 
 def assert_only_updates_train(model):
-    """Checks that everything but the low-rank updates is fixed."""
+    """Checks that everything but the LoRA weights is fixed."""
     assert model.trainable_variables
     for weight in model.trainable_variables:
         assert re.fullmatch(r"[ab]_\d+", weight.name), weight.path

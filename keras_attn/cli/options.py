@@ -158,7 +158,7 @@ Quantization = Annotated[
     _OPTIONS.option(
         "For LiteRT. none: float32. float16: half the size. int8_dynamic: 8-bit "
         "weights. int8: 8-bit arithmetic too, where LiteRT can; needs --samples. "
-        "For ONNX int8_dynamic, of a model with kernels of integers."
+        "For ONNX int8_dynamic, of a model with quantized weights."
     ),
 ]
 Samples = Annotated[

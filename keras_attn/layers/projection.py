@@ -155,7 +155,7 @@ class Projection(KernelLayer, BaseLayer):
         return ops.reshape(inputs, (*shape[:-1], self.kernel.shape[0]))
 
     def value(self):
-        """W as one tensor, with its low-rank updates, (D, E)."""
+        """W as one tensor, with its LoRA weights, (D, E)."""
         return kernel_value(self.kernel)
 
     def heads(self, inputs, counts: Sequence[int]) -> Sequence[Any]:
@@ -214,7 +214,7 @@ class Projection(KernelLayer, BaseLayer):
 
         Yields:
             Nothing unless the current `keras.distribution` has a layout for each part,
-            or if the kernel is not a variable (low-rank updates, integers).
+            or if the kernel is not a variable (LoRA weights, integers).
         """
         distribution = keras.distribution.distribution()
         is_plain = isinstance(self.kernel, keras.Variable) and not (

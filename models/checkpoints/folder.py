@@ -55,7 +55,7 @@ OPEN_CLIP_FILES = Files(
     "open_clip_config.json", "open_clip_model.safetensors", can_be_split=False
 )
 CONFIG, WEIGHTS, _ = FILES
-# Of PEFT, whose updates `load_lora` reads.
+# Of PEFT, whose folders `load_lora` reads.
 ADAPTER_FILES = Files(
     "adapter_config.json", "adapter_model.safetensors", can_be_split=False
 )

@@ -1,4 +1,4 @@
-"""Low-rank updates in PEFT's folders, which `peft_references.py` writes."""
+"""LoRA weights in PEFT's folders, which `peft_references.py` writes."""
 
 import json
 from pathlib import Path
@@ -136,7 +136,8 @@ def longer(array, axis):
         (
             "gpt2_causal_lm",
             lambda x: {**x, **{k.replace("h.1", "h.2"): v for k, v in x.items()}},
-            "must be updates of kernels of this model.*transformer.h.2.attn.c_attn",
+            "must be LoRA weights of kernels of this "
+            "model.*transformer.h.2.attn.c_attn",
         ),
         (
             "bert_classifier",

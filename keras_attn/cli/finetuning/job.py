@@ -33,7 +33,7 @@ class Job(abc.ABC):
         source: As given.
         head: The task of a checkpoint that has the head.
         rate: The largest learning rate when all weights of a pre-trained model train.
-        lora_rate: The same for low-rank updates.
+        lora_rate: The same for LoRA weights.
         rows: Rows of a batch per example.
         weighed: What `class_weights` counts.
         weighs_batches: Whether `batches` have the weights, not `fit`.
@@ -143,7 +143,7 @@ class Job(abc.ABC):
         return model
 
     def new_layers(self, model: Any) -> list[str]:
-        """Names of the layers that train as a whole beside low-rank updates."""
+        """Names of the layers that train as a whole beside LoRA weights."""
         names = ("classifier", "classifier_hidden")
         return [layer.name for layer in model.layers if layer.name in names]
 

@@ -224,8 +224,8 @@ class Settings:
     lora: Annotated[
         int | None,
         _SMALL.option(
-            "Train low-rank updates of this rank (LoRA), and the new layers; the rest "
-            "stays fixed. They are merged into the saved weights.",
+            "Train LoRA weights of this rank, and the new layers; the rest stays "
+            "fixed. They are merged into the saved weights.",
             metavar="RANK",
             min=1,
         ),
@@ -233,21 +233,21 @@ class Settings:
     lora_targets: Annotated[
         str | None,
         _SMALL.option(
-            "Kernels that get updates, with commas: query,value,output,expand,…; or "
-            "all. Default: query,value, or all in a model without them.",
+            "Kernels that get LoRA weights, with commas: query,value,output,expand,…; "
+            "or all. Default: query,value, or all in a model without them.",
             metavar="NAMES",
         ),
     ] = None
     quantize: Annotated[
         Literal["int8", "int4"] | None,
         _SMALL.option(
-            "With --lora: keep the fixed kernels as integers, for less memory (QLoRA)."
+            "With --lora: quantize the fixed kernels, for less memory (QLoRA)."
         ),
     ] = None
     save_adapters: Annotated[
         bool,
         _SMALL.option(
-            "With --lora: also save the updates alone, in adapters/ of --run-dir, as "
+            "With --lora: also save the LoRA weights, in adapters/ of --run-dir, as "
             "PEFT reads them.",
             "--save-adapters",
         ),
@@ -274,8 +274,8 @@ class Settings:
             )
         if self.quantize is not None and self.lora is None:
             raise ValueError(
-                "--quantize needs --lora RANK: kernels of integers do not train, "
-                f"low-rank updates of them do. Received: --quantize {self.quantize}"
+                "--quantize needs --lora RANK: quantized weights do not train, LoRA "
+                f"weights do. Received: --quantize {self.quantize}"
             )
         if self.validation_images is not None and self.validation is None:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Weights that an adapter has as a whole, such as a head, beside those of the base."""
+"""Weights that an adapter has as a whole, such as a head, beside the base's."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -50,7 +50,7 @@ class KeptWeights(keras.layers.Layer):
         """Whether the layer's own variables have an adapter's values now."""
         is_on = self.is_on[adapter]
         # In the graph of a plan a variable that is made there has no value but its
-        # first one; TensorFlow's error would be that of any graph.
+        # first one; TensorFlow's own error would not say so.
         if getattr(is_on._value, "_in_graph_mode", False):
             return False
         return bool(ops.convert_to_numpy(is_on))
@@ -120,7 +120,7 @@ class Kept(NamedTuple):
 
 
 def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """The weights of a layer itself that are not integers; no parts of a kernel."""
+    """The weights of a layer itself that are not quantized; no parts of a kernel."""
     if isinstance(layer, (KeptWeights, *_PARTS)):
         return []
     own = (*layer._trainable_variables, *layer._non_trainable_variables)

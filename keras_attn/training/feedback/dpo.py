@@ -37,8 +37,8 @@ class DPO(keras.Model):
     Args:
         network: A language model from inputs to logits (B, T, V).
         reference: The reference model; or a function of the inputs that returns its
-            logits; or `"adapters_off"`, the network without its low-rank updates.
-            Default: a copy of the network as it is now.
+            logits; or `"adapters_off"`, the network without its LoRA weights. Default:
+            a copy of the network as it is now.
         beta: β, above 0.
         kind: See `dpo_loss`.
         label_smoothing: See `dpo_loss`.
@@ -49,7 +49,7 @@ class DPO(keras.Model):
         TypeError: If `network` is not a Keras model, or `reference` cannot be called.
         ValueError: If there is a `reference` despite `reference_free`, or `beta`,
             `kind` or `label_smoothing` is not as in `dpo_loss`; if the network has
-            low-rank updates and there is no `reference`, or none and it is
+            LoRA weights and there is no `reference`, or none and it is
             `"adapters_off"`; in `fit`, if a batch has an odd number of rows.
 
     Example:

@@ -81,7 +81,7 @@ def score_tokens(logits, token_ids, num_tokens, temperature) -> dict[str, Any]:
 
 
 def adapters_of(network: keras.Model) -> list[LowRankUpdate]:
-    """The low-rank updates of a network; none before `enable_lora`."""
+    """The LoRA weights of a network; none before `enable_lora`."""
     return [x for x in network._flatten_layers() if isinstance(x, LowRankUpdate)]
 
 
@@ -93,24 +93,24 @@ def check_reference(network: keras.Model, reference) -> None:
         reference: A model or a function, `"adapters_off"`, or None for a copy.
 
     Raises:
-        ValueError: If the network has low-rank updates and there is no reference, or
-            none and it is `"adapters_off"`.
+        ValueError: If the network has LoRA weights and there is no reference, or none
+            and it is `"adapters_off"`.
     """
     has_adapters = bool(adapters_of(network))
     if isinstance(reference, str) and reference == "adapters_off" and not has_adapters:
         raise ValueError(
             '`reference` may be "adapters_off" after `enable_lora` alone. '
-            f"Received: network={network!r}, which has no low-rank updates"
+            f"Received: network={network!r}, which has no LoRA weights"
         )
     if reference is None and has_adapters:
         raise ValueError(
-            "`reference` must be given for a network with low-rank updates: "
+            "`reference` must be given for a network with LoRA weights: "
             '"adapters_off" for its base, or a model. Received: reference=None'
         )
 
 
 def base_logits(network: keras.Model, inputs):
-    """The logits without low-rank updates, also within a compiled function.
+    """The logits without LoRA weights, also within a compiled function.
 
     Args:
         network: A network after `enable_lora`.

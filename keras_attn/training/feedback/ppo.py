@@ -81,7 +81,7 @@ class PPO(PolicyTrainer):
             texts, which returns a number for each completion.
         sampling: How completions are sampled, and where they end.
         reference: The reference model; or `"adapters_off"`, the network without its
-            low-rank updates. Default: a copy of the network as it is now.
+            LoRA weights. Default: a copy of the network as it is now.
         tokenizer: An object with `decode`, from ids to a text; needed if `reward` is a
             function of texts.
         value_model: A model from `token_ids` and `padding_mask` to values (B, T) or (B,
@@ -117,7 +117,7 @@ class PPO(PolicyTrainer):
     Raises:
         TypeError: If `network`, `reward`, `sampling`, `reference` or `value_model` is
             not as described.
-        ValueError: If a number is out of range; if the network has low-rank updates and
+        ValueError: If a number is out of range; if the network has LoRA weights and
             there is no `reference`, or none and it is `"adapters_off"`; or in a
             `tf.distribute` strategy.
 
