@@ -37,8 +37,8 @@ from keras_attn.export.formats import (
 )
 from keras_attn.export.image_bytes import check_format_of_images, with_image_bytes
 from keras_attn.export.inference import about_precision, inference_mode
-from keras_attn.export.quantized_weights import about_integers
 from keras_attn.export.plan import Plan
+from keras_attn.export.quantized_weights import about_integers
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.shapes import Specs, check_sizes

@@ -20,9 +20,9 @@ from keras_attn.export.inference import (
     forms_of_files,
     unrolled,
 )
-from keras_attn.export.quantized_weights import integers_for
 from keras_attn.export.operators import check_operators
 from keras_attn.export.plan import Plan
+from keras_attn.export.quantized_weights import integers_for
 from keras_attn.export.samples import calibration
 from keras_attn.export.shapes import Specs
 from keras_attn.export.signature_info import PREFILL, STEP

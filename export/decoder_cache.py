@@ -177,7 +177,7 @@ def _digest(pair: IncrementalPair, runtime: str) -> str:
     models = (pair.prefill, pair.step)
     for model in models:
         found.update(_graph(model).encode())
-    # Not the states of dropout, which change in training alone.
+    # Not the states of dropout, which change only in training.
     variables = {id(x): x for model in models for x in model.weights}
     for variable in variables.values():
         found.update(f"{variable.dtype}{tuple(variable.shape)}".encode())
@@ -233,7 +233,7 @@ def _graph(model: keras.Model) -> str:
         names: dict[str, str] = {}
         _number(config, names)
         return json.dumps(_renamed(config, names), sort_keys=True)
-    except Exception as error:  # Whatever a layer's `get_config` raises.
+    except Exception as error:  # Any error of a layer's `get_config`.
         raise ValueError(
             "`model` must consist of layers with a configuration, by which its file "
             "is found again; or export it and pass `load_runner(path)` as `model`. "

@@ -17,7 +17,7 @@ _HALF_PRECISION = ("float16", "bfloat16")
 
 
 class _Float32Compute(keras.DTypePolicy):
-    """Computes in float32, whatever the dtype of the weights."""
+    """Computes in float32, for weights of any dtype."""
 
     def __init__(self, variable_dtype: str):
         super().__init__("float32")
@@ -168,7 +168,7 @@ def _scope(name: str) -> str:
 
 
 def _is_multiple(output_shape, input_shape, factor: int) -> bool:
-    """Whether rows and columns are known, and `factor` times those of the input."""
+    """Whether rows and columns are known, and `factor` times the input's."""
     pairs = zip(output_shape[1:3], input_shape[1:3], strict=True)
     return all(
         isinstance(enlarged, int) and size is not None and enlarged == factor * size

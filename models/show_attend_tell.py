@@ -138,7 +138,7 @@ def build_caption_show_attend_tell(
             image in training.
         inference: What hard attention does after training: "mean" averages, which gives
             the expected context; "most_probable" takes the most probable location.
-            Neither samples, so a caption depends on the weights alone.
+            Neither samples, so a caption depends only on the weights.
         seed: Seed for sampling locations.
         return_attention_scores: Whether the model also returns the attention.
         name: Name of the model.
@@ -265,9 +265,9 @@ class ShowAttendTell(Functional):
     integers, because it learns from their probability.
 
     `fit` logs the coverage term without its weight as `coverage`. `evaluate` reports
-    the loss of the logits alone: only a call with `training=True` returns what the
-    other terms need: a dictionary of `outputs` (the usual return value),
-    `attention_scores` and `places`, both (B, 1, T, P).
+    only the loss of the logits: only a call with `training=True` returns what the other
+    terms need: a dictionary of `outputs` (the usual return value), `attention_scores`
+    and `places`, both (B, 1, T, P).
 
     Reference:
         Xu et al. 2015, sections 4.1 and 4.2.1 (arXiv:1502.03044).

@@ -61,7 +61,7 @@ CARDS = model_cards(
         ),
     },
     family="transformer",
-    title="Transformer {variant}, an encoder-decoder of attention alone",
+    title="Transformer {variant}, an encoder-decoder of only attention",
     paper="Vaswani et al. 2017, arXiv:1706.03762",
     **tasks.TRANSLATION,
 )

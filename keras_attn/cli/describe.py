@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
     """Show a model's card: paper, inputs, outputs, size, how to build it.
 
-    The arguments of a name's builder are those of `models.create` and of `keras-attn
-    finetune --override`. Of a file or a folder it reads the sizes, not the weights.
+    The arguments of a name's builder are what `models.create` and `keras-attn finetune
+    --override` take. Of a file or a folder it reads the sizes, not the weights.
 
     Example: keras-attn describe rnnsearch_50
 

@@ -1,6 +1,6 @@
 """What a folder's `generation_config.json` asks of transformers' `generate`.
 
-Here the options of the command alone choose tokens, so a note says what is not applied.
+Here only the options of the command choose tokens, so a note says what is not applied.
 """
 
 from pathlib import Path

@@ -66,9 +66,9 @@ def plan(
     compiled: Annotated[
         bool | None,
         _TPU.option(
-            "Whether the memory is that of the program that the compiler of TPUs "
-            "makes, which takes minutes and needs no TPU, or that of weights and "
-            "optimizer alone, which any program needs. Default: the compiler's, if "
+            "Whether to read the memory from the program that the compiler of TPUs "
+            "makes, which takes minutes and needs no TPU, or to count weights and "
+            "optimizer only, which any program needs. Default: the compiler's, if "
             "libtpu is installed.",
             "--compile/--no-compile",
         ),
@@ -78,8 +78,8 @@ def plan(
     """Estimate the cost of a model without building it: FLOPs and memory.
 
     The costs are counted in its graph; a model of a hundred layers takes a minute. The
-    memory of training is that of TensorFlow without XLA, where each operation stores
-    its result; --tpu says that of a step that XLA compiles for a TPU.
+    memory of training is counted for TensorFlow without XLA, where each operation
+    stores its result; --tpu reads it from a step that XLA compiles for a TPU.
 
     Example: keras-attn plan gpt3_175b --devices 64 --batch 64 --dtype
     mixed_bfloat16
@@ -160,7 +160,7 @@ def plan(
         f"In {counted.dtype}. Memory is for {each}; FLOPs count matrix products, 2 per "
         "multiply-add. Without XLA, on a CPU or a GPU, each operation stores its "
         "result, and the arrays that it needs while it runs come on top."
-        + (" Weights are those of new models: random." if path is None else ""),
+        + (" Weights are random, as in a new model." if path is None else ""),
         "dim",
     )
 

@@ -56,10 +56,11 @@ class ProcessOptions:
         int | None,
         _PANEL.option(
             "Train with JAX in N processes, each of which computes its part of every "
-            "batch. Alone, it starts them on this machine, one for each GPU if there "
-            "are GPUs; 1 trains on all devices of this machine in one process. For "
-            "several machines, start the command on each with --coordinator and "
-            "--process-id too. The losses are those of one process.",
+            "batch. Without --coordinator it starts them on this machine, one for each "
+            "GPU if there are GPUs; 1 trains on all devices of this machine in one "
+            "process. For several machines, start the command on each with "
+            "--coordinator and --process-id too. The losses are the same as with one "
+            "process.",
             metavar="N",
             min=1,
         ),

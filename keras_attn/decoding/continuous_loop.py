@@ -49,7 +49,7 @@ class ContinuousLoop(keras.Model):
         # An attribute, so that Keras passes its weights to the compiled function.
         self.step = functions.step
         self.step_outputs = functions.step_outputs
-        self.built = True  # It has no weights but those of `step`.
+        self.built = True  # It has no weights but `step`'s.
 
     def call(self, inputs, training=False):
         """See the class; nothing differs in training."""

@@ -1,7 +1,7 @@
 """Read untrusted files: of limited size, with errors that name the file.
 
 Sizes are checked before anything is parsed: a JSON file of `MAX_JSON_ENTRIES` entries
-takes at most about 100 MB of memory, whatever the entries are.
+takes at most about 100 MB of memory, for any entries.
 """
 
 import codecs

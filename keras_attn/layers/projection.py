@@ -40,7 +40,7 @@ class Projection(KernelLayer, BaseLayer):
         parts: Name of each part to its number of columns, or E of a single part.
         use_bias: Whether to add b.
         activation: Of the outputs, a name or a function. Default: none.
-        kernel_initializer: For each part of W, as if it were stored alone.
+        kernel_initializer: For each part of W, as if it were a variable of its own.
         bias_initializer: For b.
         kernel_regularizer: For W.
         bias_regularizer: For b.
@@ -259,7 +259,7 @@ def add_projection(
 ) -> Projection:
     """A new projection inside a layer, which is being built.
 
-    Initializers, regularizers and constraints are those of the layer.
+    Initializers, regularizers and constraints are the layer's.
 
     Args:
         layer: The layer.

@@ -270,13 +270,13 @@ def check_dpo_options(kind: DPOKind, beta: float, label_smoothing: float) -> Non
 def differences_of_pairs(scores, ratings, is_real):
     """Of all pairs, (G, K, K): differences of scores and ratings, and which count.
 
-    Those count whose first answer is the better one, if both exist, and those of a
+    Pairs count whose first answer is the better one, if both exist, and pairs with a
     rating that is not finite.
     """
     ratings = _like("ratings", ratings, scores)
     if is_real is not None:
         is_real = ops.cast(_like("is_real", is_real, scores), "bool")
-        # That of an answer that does not exist may be any number.
+        # The rating of an answer that does not exist may be any number.
         ratings = ops.where(is_real, ratings, 0.0)
     check_finite("ratings", ratings)
     differences = _difference(ratings)

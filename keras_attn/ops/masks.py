@@ -63,7 +63,7 @@ def banded_mask(query_positions, key_positions, window):
 
 
 def document_mask(document_ids):
-    """A token attends to those of its own document.
+    """A token attends to tokens of its own document.
 
     Args:
         document_ids: Which document a token is of, integers (B, T).

@@ -150,7 +150,7 @@ def family_of(model: keras.Model, library: str | None):
 
 
 def _ends_rescaled(model) -> bool:
-    """Whether the outputs are those of a `Rescaling` layer."""
+    """Whether the outputs come from a `Rescaling` layer."""
     layers = getattr(model, "layers", None)
     return bool(layers) and isinstance(layers[-1], keras.layers.Rescaling)
 

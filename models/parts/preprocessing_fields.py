@@ -1,8 +1,8 @@
 """What the fields of a preprocessing ask for, as the library that wrote them reads.
 
-The fields are those of transformers' `preprocessor_config.json`. What a file leaves out
-is a default of its class of processor, and so is the meaning of `"size": 224`: one side
-or both. A field that changes pixels is applied, or refused by name.
+The fields are from transformers' `preprocessor_config.json`. What a file leaves out is
+a default of its class of processor, and so is the meaning of `"size": 224`: one side or
+both. A field that changes pixels is applied, or refused by name.
 """
 
 import math
@@ -54,8 +54,8 @@ def _both(side: int) -> dict[str, int]:
 
 
 _224, _SHORTEST = _both(224), {"shortest_edge": 224}
-# Classes whose steps are those of `ImagePreprocessing`, without "ImageProcessor". Those
-# of LeViT, ConvNeXt and EfficientNet have a rule of their own, in the functions below.
+# Classes whose steps `ImagePreprocessing` has, without "ImageProcessor". LeViT,
+# ConvNeXt and EfficientNet have rules of their own, in the functions below.
 PROCESSORS = {
     "Beit": Processor(_224, _SIGNED),
     "Bit": Processor(_SHORTEST, _CLIP, 224, is_square=False),
@@ -154,7 +154,7 @@ FIELDS: dict[str, Role] = {
     "max_num_patches": "refused",
 }
 # The fields of timm's `pretrained_cfg` and of open_clip's `preprocess_cfg`. The sizes
-# and shares for tests are those of timm's own benchmarks, not of its default.
+# and shares for tests are from timm's own benchmarks, not its defaults.
 TIMM_FIELDS: dict[str, Role] = {
     **dict.fromkeys(("input_size", "mean", "std", "crop_pct"), "applied"),
     **dict.fromkeys(("crop_mode", "interpolation"), "applied"),
@@ -204,11 +204,11 @@ def steps_of(fields: Mapping[str, Any]) -> Steps:
     """What fields ask for.
 
     Args:
-        fields: Those of a `preprocessor_config.json`.
+        fields: The content of a `preprocessor_config.json`.
 
     Raises:
-        ValueError: If one asks for another step than those of `ImagePreprocessing`, or
-            none says what must be known. The message names the field.
+        ValueError: If one asks for a step that `ImagePreprocessing` has not, or none
+            says what must be known. The message names the field.
     """
     for field, value in fields.items():
         is_off = value is None or value is False
@@ -262,7 +262,7 @@ def _processor(fields: Mapping[str, Any]) -> tuple[str, Processor | None]:
     for suffix in ("Fast", "Pil", "ImageProcessor", "FeatureExtractor"):
         kind = kind.removesuffix(suffix)
     if kind not in PROCESSORS:
-        expected = f"that of {', '.join(PROCESSORS)}, or left out"
+        expected = f"one of {', '.join(PROCESSORS)}, or left out"
         raise _unsupported(name, fields, expected)
     return kind, PROCESSORS[kind]
 
@@ -289,7 +289,7 @@ def _geometry(fields: Mapping[str, Any], kind: str, defaults: Processor | None) 
     if not isinstance(size, int):
         raise _unsupported("size", fields, "a number or shortest_edge for ConvNeXt")
     if crop_size not in (None, [size, size]):
-        raise _unsupported("crop_size", fields, "that of `size` for ConvNeXt")
+        raise _unsupported("crop_size", fields, "as `size` for ConvNeXt")
     if size >= _CROPPED_BELOW:
         return [size, size], crop_size
     return int(size / _share(fields)), [size, size]

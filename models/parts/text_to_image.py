@@ -154,7 +154,7 @@ def _check_candidates(count, num_images, scorer):
 
 
 def _decoder(dvae, dalle):
-    """The function from codes to images; its codes must be those of `dalle`."""
+    """The function from codes to images; it must take `dalle`'s codes."""
     is_model = hasattr(dvae, "decode_model")
     decode: Any = dvae.decode_model() if is_model else dvae
     if not callable(decode):

@@ -41,7 +41,7 @@ def layout_map(
     Attention is divided by heads, feed-forward networks by hidden units, tables and
     products of a vocabulary by its tokens, convolutions by channels; norms, vectors,
     positions and recurrent loops stay whole on every device (docs/many_devices.md has
-    the table). Outputs, losses and gradients are those of one device, up to rounding.
+    the table). Outputs, losses and gradients are as on one device, up to rounding.
 
     A variable gets its layout when it is created, so the map is made first, from a
     model that is not allocated, and the model is built or loaded afterwards, under

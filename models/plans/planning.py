@@ -11,7 +11,7 @@ every tensor has a shape and none is allocated. The graph is then read:
     activations   the tensors of the forward pass that the backward pass reads, and the
                   outputs; the scores of long sequences, which are attended to in
                   parts, are computed again, and what they are made of is kept; FLOPs
-                  are those of all scores, once
+                  are of all scores, once
     cache         the state of a generative model between two tokens
 
 With several devices, weights, gradients, optimizer and the rows of the batch are

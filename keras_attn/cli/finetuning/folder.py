@@ -47,7 +47,7 @@ class RunFolder:
         path: `--run-dir`.
         identity: The settings of the run, with what identifies its model and data.
         result: Of the complete run in the folder; None if there is none.
-        epochs: Those of the complete run, if this one goes on with it; 0 otherwise.
+        epochs: Epochs of the complete run, if this one goes on with it; 0 otherwise.
         is_new: Whether no such run was started in the folder.
     """
 
@@ -58,7 +58,7 @@ class RunFolder:
     is_new: bool
 
     def claim(self) -> None:
-        """Makes the folder that of this run, in this process.
+        """Claims the folder for this run, in this process.
 
         Raises:
             ValueError: As `runs.claim`.

@@ -109,8 +109,8 @@ def size_of_images(
 class RandomCrop:
     """Cuts out a part of an image, of at least this share of it, at a random place.
 
-    Its aspect ratio is that of the image times a random factor; what follows resizes
-    it. As in Szegedy et al. 2015 (arXiv:1409.4842), but not as small.
+    Its aspect ratio is the image's, times a random factor; what follows resizes it. As
+    in Szegedy et al. 2015 (arXiv:1409.4842), but not as small.
 
     Args:
         smallest: The smallest share, in (0, 1].

@@ -222,7 +222,7 @@ def hold_out(
 
 
 def balanced_weights(classes: np.ndarray, count: int) -> dict[int, float]:
-    """Weights of classes: the mean number of examples divided by that of the class.
+    """Weights of classes: the mean number of examples divided by the class's number.
 
     Args:
         classes: The class of each example, (N,).
@@ -232,7 +232,7 @@ def balanced_weights(classes: np.ndarray, count: int) -> dict[int, float]:
 
 
 def weights_of(numbers: np.ndarray) -> dict[int, float]:
-    """Weights of classes: the mean of some numbers divided by that of the class.
+    """Weights of classes: the mean of some numbers divided by the class's number.
 
     Args:
         numbers: How often each class occurs, (C,). One that does not has the weight 0.

@@ -52,7 +52,7 @@ class Settings:
             "predict if one of them is not whole. Chosen and rejected completions "
             "train a language model by DPO (preference), any other model to score "
             "texts (reward). A Mask R-CNN learns masks too if COCO's file has them; "
-            "with detection, boxes alone."
+            "with detection, only boxes."
         ),
     ] = None
     run_dir: Annotated[

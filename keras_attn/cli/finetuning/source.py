@@ -146,7 +146,7 @@ class Source:
         return tokenizer
 
     def load(self, head: str, options: dict[str, Any]) -> Any:
-        """The model with its weights; those of a new head are drawn at random.
+        """The model with its weights; a new head's are drawn at random.
 
         Args:
             head: The task of a checkpoint, such as "classifier".

@@ -72,7 +72,7 @@ def tiling_of(
 
     Args:
         network: The model.
-        size: `--tiles`: a size, or "model" for that of the model's input.
+        size: `--tiles`: a size, or "model" for the size of the model's input.
         overlap: `--tile-overlap`; None = a quarter.
         batch_size: `--batch-size`.
 

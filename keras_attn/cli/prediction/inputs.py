@@ -59,7 +59,7 @@ def read_rows(
         sources: Tables, text files with one text per line, or "-" for standard input,
             likewise; several texts of a line have tabs between them.
         columns: Names of the columns. One that is only a guess may have another name.
-        usual: Other names of the first column, if there is one column alone.
+        usual: Other names of the first column, if there is only one column.
         header: Whether the first line of a table names its columns.
 
     Returns:

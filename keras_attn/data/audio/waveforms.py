@@ -48,8 +48,8 @@ def read_wav(
 ) -> tuple[np.ndarray, int]:
     """Reads a WAV file: integers of 8 to 32 bits, floats of 32 or 64, μ-law or A-law.
 
-    Also those of more than 4 GB (RF64, BW64), and those of a pipe, whose header does
-    not know their size. Channels are averaged. `read_audio` reads other files.
+    Also files of more than 4 GB (RF64, BW64), and of a pipe, whose header does not know
+    their size. Channels are averaged. `read_audio` reads other files.
 
     Args:
         path: The file.

@@ -46,7 +46,7 @@ def read_coco(
         annotations: The JSON file, such as `instances_val2017.json`.
         image_folder: The folder with the images that the file names.
         class_names: The classes, in the order of their numbers: categories are found by
-            their names. None takes those of the file.
+            their names. None takes the file's.
         masks: Whether to keep the segmentations, for `detection_dataset(masks=True)`.
             Objects whose segmentation is empty, `[]` or `[[]]`, are then left out, as
             are boxes without width or height in any case; a warning counts them,

@@ -107,9 +107,9 @@ def read_image(
     Args:
         path: The file, also one in a ZIP archive.
         channels: 3 for red, green and blue; 1 for gray. Transparency is ignored.
-        size: Height and width that annotations give the image. Where only the pixels as
-            they are stored have them, not those of the upright image, it is not turned:
-            then boxes and masks refer to what is stored.
+        size: Height and width that annotations give the image. Where only the stored
+            image has this size, and the upright one has not, it is not turned: then
+            boxes and masks refer to what is stored.
 
     Returns:
         uint8 (H, W, channels).
@@ -179,9 +179,9 @@ def _check_transparency(image: Image.Image, colors: np.ndarray, path: Path) -> N
     if np.intersect1d(numbers[is_opaque], numbers[~is_opaque]).size:
         raise ValueError(
             f"{path.name} must say by its colors which class a pixel has; "
-            "transparency is not read. Save it as gray, such as its alpha channel "
-            f"alone. Received: {str(path)!r}, where transparent and opaque pixels have "
-            "the same color"
+            "transparency is not read. Save it as gray, such as only its alpha "
+            f"channel. Received: {str(path)!r}, where transparent and opaque pixels "
+            "have the same color"
         )
 
 

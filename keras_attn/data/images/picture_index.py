@@ -208,7 +208,7 @@ def _name(picture: Path | ZippedFile, root: Path) -> str:
 
 
 def _path(name: str, root: Path) -> str:
-    """The name of a file that is no picture, as those of pictures."""
+    """The name of a file that is not a picture, relative to the root."""
     return Path(name).relative_to(root).as_posix() if root.is_dir() else name
 
 

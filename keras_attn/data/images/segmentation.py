@@ -271,7 +271,7 @@ def segmentation_dataset(
     """Batches of images and labels, for `model.fit`.
 
     The order, and the random numbers of each image, are functions of the seed, the
-    epoch and the number of the image, whatever the number of threads.
+    epoch and the number of the image, for any number of threads.
 
     Args:
         data: From `read_segmentation`.

@@ -98,7 +98,7 @@ def _walk(data: tf.Tensor, start: int, step: Any) -> tf.Tensor:
     Args:
         data: The file.
         start: Where the first part begins.
-        step: From the beginning of a part to that of the next one, -1 if there is none,
+        step: From the beginning of a part to the next beginning, -1 if there is none,
             and where the block begins, -1 if it is not in this part.
     """
 

@@ -213,7 +213,7 @@ def _decoded(content: bytes, path: Path) -> bytes | str:
     declared = _DECLARATION.match(content)
     name = declared[1].decode().lower() if declared else ""
     if content.startswith(codecs.BOM_UTF8):
-        name = "utf-8-sig"  # Whatever it declares.
+        name = "utf-8-sig"  # Also if it declares another encoding.
     if name in ("", "utf-8", "utf-16", "us-ascii", "iso-8859-1"):
         return content
     try:

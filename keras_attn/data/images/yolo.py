@@ -50,8 +50,7 @@ def read_yolo(
             them, and the names of the classes in `classes.txt`.
         split: "train", "val" or "test". None takes "train", or, of a folder without
             splits, all images.
-        class_names: The classes, in the order of their numbers. None = those of the
-            data set.
+        class_names: The classes, in the order of their numbers. None = the data set's.
         on_error: "raise" refuses a bad file or object. "skip" leaves it out: the object
             if its line is bad, otherwise the image. A warning counts them,
             `data.skipped` lists them.
@@ -94,7 +93,7 @@ def read_yolo(
     names = list(layout.class_names if class_names is None else class_names)
     if layout.class_names and names != layout.class_names:
         raise ValueError(
-            "`class_names` must be those of the data set, in its order. Received: "
+            "`class_names` must be the data set's, in its order. Received: "
             f"class_names={shown(names)}, {layout.path.name} has "
             f"{shown(layout.class_names)}"
         )
@@ -180,7 +179,7 @@ def _notes(unlabeled: int, used: set[Path]) -> Iterator[str]:
 
     Args:
         unlabeled: Number of images without a label file.
-        used: The label files; none if their folders are those of other images too.
+        used: The label files; none if their folders have labels of other images too.
     """
     if unlabeled:
         yield f"{unlabeled:,} images without a label file, taken as without objects"

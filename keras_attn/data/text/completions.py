@@ -1,4 +1,4 @@
-"""Prompts and completions, for a language model that learns the completions alone.
+"""Prompts and completions, for a language model that learns only the completions.
 
 Legend: B batch, T tokens of a row.
 """
@@ -29,8 +29,8 @@ def completion_dataset(
 ) -> tf.data.Dataset:
     """Batches for supervised fine-tuning with `model.fit`: the loss of completions.
 
-    A row is a prompt, its completion and the end token. Labels are the next tokens, and
-    those of prompts and padding have weight 0. Compile with `SmoothedCrossEntropy()`,
+    A row is a prompt, its completion and the end token. Labels are the next tokens;
+    tokens of prompts and padding have weight 0. Compile with `SmoothedCrossEntropy()`,
     whose mean is over the tokens that count.
 
     Args:

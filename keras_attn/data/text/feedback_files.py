@@ -159,7 +159,8 @@ def read_rankings(
         ):
             raise ValueError(
                 f"`{answers_column}` must be a list of texts, and `{ratings_column}` a "
-                f"list of numbers. Received: others in {label}"
+                f"list of numbers. Received: {answers_column}={answers!r}, "
+                f"{ratings_column}={ratings!r} in {label}"
             )
         for answer in answers:
             check_text(answer, answers_column, label)

@@ -56,7 +56,7 @@ def with_settings(
         settings: Of `tokenizer_config.json`, and `lower_case_first`: whether text is
             lower-cased before anything else, as a sentence folder may say.
         kind: Of the tokenizer, as `load_text_tokenizer` names it; None for another.
-        is_packed: Whether the content is that of a file, not what plain files say.
+        is_packed: Whether the content comes from a file, not from plain files.
 
     Raises:
         ValueError: If a token to add to each row is not in the vocabulary.
@@ -349,7 +349,7 @@ def _options(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same_pieces(content: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether the vocabulary, with its added tokens, is that of the plain files."""
+    """Whether the vocabulary, with its added tokens, equals the plain files'."""
     theirs = (content.get("model") or {}).get("vocab")
     if isinstance(ours["vocab"], list):
         # The converter of transformers makes some of XLNet's pieces less probable,

@@ -239,7 +239,7 @@ def _find(folder: Path, task: str, split: str) -> Path:
 
 
 def _read_lines(path: Path) -> list[bytes]:
-    """The lines of a file, split at newlines alone.
+    """The lines of a file, split only at newlines.
 
     `str.splitlines` would also split at U+2028 and the like, which occur in texts.
     """

@@ -34,7 +34,7 @@ def check_plain(
     """
     packed_path, packed = read_packed_file(folder)
     if kind == "siglip":
-        packed = None  # The reference reads the model alone.
+        packed = None  # The reference reads only the model.
     added = added_tokens_of(folder, packed, plain, settings, kind)
     content = with_settings(packed or plain, settings, kind, packed is not None)
     check_says_no_more(packed_path or path, content, plain, added)

@@ -139,7 +139,7 @@ OF_TOKENIZER_JSON = {
     "decoder": "applied by the library",
     "model": "applied by the library",
     "normalizer": "applied by the library",
-    "padding": "applied: side, segment and token; the length is that of the batch",
+    "padding": "applied: side, segment and token; the length is the batch's",
     "post_processor": "applied by the library",
     "pre_tokenizer": "applied by the library",
     "truncation": "applied where the folder has no model_max_length",

@@ -38,7 +38,7 @@ _QUOTED_FIELD = re.compile(r'(?:(?<=[\t\n])|\A)"[^"]*(?:""[^"]*)*"(?=[\t\r\n]|\Z
 
 
 def is_table(path: str | os.PathLike) -> bool:
-    """Whether the name of a file ends as that of a table, `.gz` after it or not."""
+    """Whether a file has the suffix of a table, with `.gz` after it or not."""
     return _suffix(Path(path)) in TABLE_SUFFIXES
 
 
@@ -163,7 +163,7 @@ def check_text(value: Any, name: str, label: str, *, may_be_empty=False) -> str:
         value: What was read.
         name: Its column, for the message.
         label: Its file and line.
-        may_be_empty: Whether white space alone is allowed.
+        may_be_empty: Whether only white space is allowed.
 
     Raises:
         ValueError: If it is not a text, or empty.

@@ -210,8 +210,8 @@ class TextTokenizer(TokenDecoder):
     def encode_prompt(self, text: str) -> list[int]:
         """Returns the ids of a text that a language model continues.
 
-        They are those of `encode`, after the tokens that begin a row, such as the start
-        token of a GPT-2 with `add_bos_token`.
+        The ids are as from `encode`, after the tokens that begin a row, such as the
+        start token of a GPT-2 with `add_bos_token`.
 
         Args:
             text: The text.

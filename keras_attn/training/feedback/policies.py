@@ -99,7 +99,7 @@ def check_reference(network: keras.Model, reference) -> None:
     has_adapters = bool(adapters_of(network))
     if isinstance(reference, str) and reference == "adapters_off" and not has_adapters:
         raise ValueError(
-            '`reference` may be "adapters_off" after `enable_lora` alone. '
+            '`reference` may be "adapters_off" only after `enable_lora`. '
             f"Received: network={network!r}, which has no LoRA weights"
         )
     if reference is None and has_adapters:

@@ -28,7 +28,7 @@ from keras_attn.training.feedback.sampling import Completions, CompletionSamplin
 KLWeight = float | FixedKL | AdaptiveKL
 Reference = keras.Model | Literal["adapters_off"] | None
 
-# Seeds of validation are apart from those of training.
+# Seeds of validation are apart from seeds of training.
 _VALIDATION = 1 << 31
 
 
@@ -284,7 +284,7 @@ class PolicyTrainer(keras.Model):
             prompts: `token_ids` and `padding_mask`, (B, P), with padding on either
                 side.
             seed: Seed of the sampling. None = different completions in every call.
-            group_size: G. Default: that of the trainer.
+            group_size: G. Default: the trainer's.
             label: What the batch is called in a message.
 
         Raises:
@@ -321,8 +321,8 @@ class PolicyTrainer(keras.Model):
                 row = int(np.argmin(finite.all(axis=1)))
                 raise ValueError(
                     f"The {what} of the {who} must be finite; the batch was not "
-                    "learned, and the learning rate may be too high. Received: others "
-                    f"in row {row} of {label}"
+                    "learned, and the learning rate may be too high. Received: NaN or "
+                    f"infinity in row {row} of {label}"
                 )
         return Rollout(
             completions,

@@ -143,7 +143,7 @@ class GlimpseMaps(_ImageAndText):
         truths: The true answer of each example.
         images: The images to draw, (B, H, W, 1 or 3). Default: the input of that name.
         predict: Function of the inputs that returns logits (B, A). None calls the
-            model, whose output must be the logits, alone or by the name `logits`.
+            model, whose output must be the logits, or a dictionary with `logits`.
         layer: A regular expression, searched for in the layers' paths. None = all.
         grid_size: h and w, one number or two. None for a square.
         every: Epochs between plots, starting with epoch 0.

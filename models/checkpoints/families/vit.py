@@ -24,7 +24,7 @@ MODULES: tuple[Rename, ...] = (
     (r"(?<=\.)intermediate\.dense\.", "mlp.fc1."),
     (r"(?<=\.)output\.dense\.", "mlp.fc2."),
 )
-# And those of transformers 5 with `save_pretrained(…, save_original_format=False)`.
+# And of transformers 5 with `save_pretrained(…, save_original_format=False)`.
 RENAMES: tuple[Rename, ...] = (
     (r"(^|\.)layers\.(?=\d+\.)", r"\1encoder.layer."),
     (r"(?<=\.)attention\.q_proj\.", "attention.attention.query."),
