@@ -305,13 +305,13 @@ def _signatures(
         for name, value in others.items():
             if value is not None:
                 raise ValueError(
-                    f"`{name}` must be None if `image_bytes` is True: there is no "
-                    f"text. Received: {name}={value!r}"
+                    f"`{name}` must be None if `image_bytes` is True, which takes "
+                    f"images. Received: {name}={value!r}"
                 )
         check_format_of_images(format)
     if tokenizer is not None:
         check_tokenizer(tokenizer, format, model)
-    # Texts and files are no inputs of the model itself.
+    # Texts and files are not inputs of the model itself.
     is_own = tokenizer is None and not image_bytes
     signatures = signatures_of(
         model, sample_inputs if is_own else None, max_length, with_training_outputs

@@ -325,7 +325,7 @@ class ShowAttendTell(Functional):
             A scalar.
 
         Raises:
-            ValueError: If attention is hard and there are no labels (B, T).
+            ValueError: If attention is hard and labels (B, T) are missing.
         """
         outputs, terms = _parts(y_pred)
         loss = super().compute_loss(x, y, outputs, sample_weight, training)

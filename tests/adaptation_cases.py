@@ -23,7 +23,7 @@ REFUSED = {
         "TransposedConv2D",
         "keras.layers.Conv2DTranspose",
     ),
-    "each channel has its own kernel, so there is no matrix to factor": (
+    "each channel has its own kernel, not a matrix to factor": (
         "keras.layers.DepthwiseConv2D",
     ),
     "the kernel is normalized before use": (

@@ -57,7 +57,7 @@ def note_settings(folder: Path, end_token_id: int | None) -> None:
         end_token_id: Where texts end here, by the tokenizer.
 
     Raises:
-        ValueError: If the file is no JSON object.
+        ValueError: If the file is not a JSON object.
     """
     if not (folder / NAME).is_file():
         return

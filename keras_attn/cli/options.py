@@ -95,8 +95,8 @@ def model_with_weights(context: typer.Context, path: Path) -> Path:
         path: As it was given.
 
     Raises:
-        typer.BadParameter: If there is no such file or folder. A name from `keras-attn
-            list`, whose weights are random, is said to be one.
+        typer.BadParameter: If the file or folder does not exist. Of a name from
+            `keras-attn list` the message says that its weights are random.
     """
     if path.exists() or context.resilient_parsing:  # It may be half typed.
         return path

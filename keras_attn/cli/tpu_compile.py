@@ -68,7 +68,7 @@ class Answer:
         seconds: How long the compilation took.
         refused: What the compiler needed, if that is more than a device has; the other
             fields are then 0.
-        error: Why there is no program; None if there is one.
+        error: Why compiling failed; None if it succeeded.
     """
 
     arguments: int = 0

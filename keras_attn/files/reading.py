@@ -111,7 +111,7 @@ def read_gzip(path: Path, max_bytes: int) -> bytes:
 
     Raises:
         FileNotFoundError: If `path` does not exist.
-        ValueError: If it is no complete gzip file, or as in `read_bytes`.
+        ValueError: If it is not a complete gzip file, or as in `read_bytes`.
     """
     check_file(path, max_bytes)
     try:

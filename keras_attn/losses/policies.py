@@ -202,7 +202,7 @@ def rloo_loss(
         clip_range: ε, a number above 0; or two of them, below and above 1.
 
     Returns:
-        A `PolicyLoss`, whose ratios are those of sequences.
+        A `PolicyLoss`, whose ratios are of sequences.
 
     Raises:
         ValueError: If the shapes do not match, or `clip_range` is out of range.

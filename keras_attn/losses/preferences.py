@@ -1,4 +1,4 @@
-"""Learning from preferences: the loss of a reward model, and that of DPO.
+"""Learning from preferences: the losses of a reward model and of DPO.
 
     ranking   mean over the pairs i better than j of -log σ(s_i - s_j - margin)
     DPO       f(β ((log π - log π_ref)(chosen) - (log π - log π_ref)(rejected)))

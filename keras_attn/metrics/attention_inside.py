@@ -31,8 +31,8 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
     Returns:
         The share of attention inside the object, (B, …), and the share of the image
         that the object covers, of the same shape: the score of uniform attention. Where
-        the object is not visible, both are 0; where there is no attention, the first is
-        0. Both are float32.
+        the object is not visible, both are 0; without attention the first is 0. Both
+        are float32.
 
     Raises:
         ValueError: If a shape differs from these; in an eager call, also if attention

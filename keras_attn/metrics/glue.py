@@ -121,7 +121,7 @@ def evaluate_glue(
         The scores, with `metrics` and `tasks` by task and their `average`.
 
     Raises:
-        ValueError: If there are no tasks, a task is unknown, labels are missing or
+        ValueError: If tasks are missing, a task is unknown, labels are missing or
             unknown, predictions have another shape, or one is not finite. The message
             names the task, and the row.
 

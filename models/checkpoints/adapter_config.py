@@ -89,7 +89,7 @@ class AdapterConfig:
         dropout: Probability in [0, 1) of dropping an input of A.
 
     Raises:
-        FileNotFoundError: If there is no file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not of LoRA, or has a field that we lack.
     """
 

@@ -321,7 +321,7 @@ def _share_of(fields: Mapping[str, Any], steps: Steps) -> float:
 
 
 def _sides(size: Any) -> tuple[int, int] | None:
-    """Rows and columns of one number or two; None if they are no sizes."""
+    """Rows and columns of one number or two; None if they are not sizes."""
     size = [size, size] if isinstance(size, int) else size
     if not _is_numbers(size, 2) or not all(0 < x <= MAX_IMAGE_SIZE for x in size):
         return None

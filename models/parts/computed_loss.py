@@ -48,7 +48,7 @@ def adds_compiled_loss(model: keras.Model, y: Any) -> bool:
         y: The labels of a batch, or None.
 
     Raises:
-        ValueError: If `compile` has a loss and there are no labels.
+        ValueError: If `compile` has a loss and labels are missing.
     """
     if y is None and model.loss is not None:
         raise ValueError(

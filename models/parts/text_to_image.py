@@ -66,7 +66,7 @@ def generate_images(
         `GeneratedImages(images, codes, scores)`.
 
     Raises:
-        TypeError: If `dalle` or `dvae` is not such a model, `scorer` is no function,
+        TypeError: If `dalle` or `dvae` is not such a model, `scorer` is not a function,
             or `strategy` does not sample.
         ValueError: If the caption has no token or more than the model has positions;
             there are fewer candidates than images, or more without a `scorer`; the

@@ -339,8 +339,8 @@ def _flops(operation) -> int:
         return _convolution_flops(operation)
     if any(part in kind for part in _UNCOUNTED):
         raise ValueError(
-            f"The model can't be planned: there is no rule to count the products of "
-            f"its operation `{kind}`. Received: operation={operation.name!r}"
+            "The model can't be planned: the rules do not count the products of its "
+            f"operation `{kind}`. Received: operation={operation.name!r}"
         )
     return 0
 

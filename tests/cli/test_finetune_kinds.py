@@ -122,7 +122,7 @@ def test_folders_say_the_task(tmp_path):
     (folder / "b.json").write_bytes(path.read_bytes())
     with pytest.raises(ValueError, match="one of COCO's files.*b.json, instances.json"):
         kind_of(folder)
-    with pytest.raises(FileNotFoundError, match="There is no"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         kind_of(tmp_path / "none")
 
 

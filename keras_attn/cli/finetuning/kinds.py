@@ -98,7 +98,7 @@ def find_kind(settings: Settings, path: Path) -> Kind:
     if settings.task is not None:
         check_choice("--task", settings.task, TASKS)
     if not path.exists():
-        raise FileNotFoundError(f"There is no {path}. Received: {str(path)!r}")
+        raise FileNotFoundError(f"{path} does not exist. Received: {str(path)!r}")
     kind = _of_folder(settings, path) if path.is_dir() else _of_file(settings, path)
     _check_folders(settings, kind, path)
     if settings.task is None:

@@ -15,7 +15,7 @@ from keras_attn.data.images.image_files import list_images, read_label_image
 from keras_attn.files.reading import read_text, shown
 
 _BLACK_AND_WHITE = {0, 255}
-# The name of what is no class, in a file of classes.
+# The name of values without a class, in a file of classes.
 _IGNORED = "ignored"
 # So many numbers up to nearly 255 are shades of gray, not classes.
 _MOST_NUMBERS, _LIGHT = 64, 250
@@ -182,8 +182,8 @@ def _named_classes(path: Path) -> tuple[list[str], Mapping[Any, int] | None]:
     """The classes of a file: `name`, `name value` or `name red green blue`.
 
     CamVid's `label_colors.txt` has the numbers first, Kaggle's `class_dict.csv` has
-    commas and a header. What is called `ignored` is no class. Two values of one name
-    are one class. A line that begins with "# " is a comment.
+    commas and a header. The name `ignored` is for values without a class. Two values of
+    one name are one class. A line that begins with "# " is a comment.
     """
     text = read_text(path).removeprefix("\ufeff")
     lines = [line.strip() for line in text.split("\n")]

@@ -74,8 +74,8 @@ class Settings:
     validation_fraction: Annotated[
         float,
         _OPTIONS.number(
-            "Fraction of DATA to hold out if there is no other validation data, the "
-            "same of each class.",
+            "Fraction of DATA to hold out without other validation data, the same of "
+            "each class.",
             min=0.0001,
             max=0.9,
         ),

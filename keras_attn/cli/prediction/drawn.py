@@ -124,7 +124,7 @@ def save_objects(
         axes.add_patch(
             Rectangle((left - 0.5, top - 0.5), *sides, fill=False, color=color, lw=line)
         )
-        # Inside the box where there is no room above it.
+        # Inside the box if it does not fit above it.
         is_above = top > 1.6 * _FONT_PIXELS * unit
         axes.text(
             left - 0.5,

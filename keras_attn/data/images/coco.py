@@ -273,7 +273,7 @@ def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
 
 
 def _is_empty(segmentation: Any) -> bool:
-    """Whether there are no polygons, or only some without points."""
+    """Whether all polygons are missing or without points."""
     return isinstance(segmentation, list) and not any(x != [] for x in segmentation)
 
 

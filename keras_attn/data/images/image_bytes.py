@@ -111,7 +111,7 @@ def _is_deep_gray(content: tf.Tensor) -> tf.Tensor:
 
 def _deep_gray(content: tf.Tensor) -> tf.Tensor:
     pixels = tf.io.decode_png(content, 3, dtype=tf.uint16)
-    # Half of 257 is no whole number, so nothing lies in the middle.
+    # Half of 257 is not a whole number, so nothing lies in the middle.
     return tf.cast((tf.cast(pixels, tf.int32) + 128) // 257, tf.uint8)
 
 

@@ -38,7 +38,7 @@ class ImageClassData:
         paths: The files.
         classes: The class of each, int32 (N,).
         class_names: Name of each class.
-        skipped: What was left out, with reasons: files that are no images, and images
+        skipped: What was left out, with reasons: files that are not images, and images
             outside the folders of the classes. Corrupt files are added when they are
             first read.
         notes: What is in the folder and not in the data set, counted.
@@ -97,9 +97,9 @@ def read_image_classes(
 
     Files are read later, by `image_class_dataset`. Folders inside the folders of the
     classes are searched, too, but for hidden ones: names that begin with a dot,
-    `__MACOSX`, `@eaDir`. Files that are no images, and images beside the folders, which
-    have no class, are listed as `skipped`. `data.notes` counts the files that are not
-    used.
+    `__MACOSX`, `@eaDir`. Files that are not images, and images beside the folders,
+    which have no class, are listed as `skipped`. `data.notes` counts the files that are
+    not used.
 
     Args:
         folder: The folder, such as one with `cat/1.jpg` and `dog/a.png`.

@@ -115,7 +115,7 @@ def read_image(
         uint8 (H, W, channels).
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not a single complete image of at most 80 million pixels,
             with 8 or 16 bits per channel.
     """
@@ -126,7 +126,7 @@ def read_image(
     if "transparency" in image.info:
         image = image.convert("RGBA")  # Pillow would warn.
     if image.mode in _DEEP:
-        # Half of 257 is no whole number, so nothing lies in the middle.
+        # Half of 257 is not a whole number, so nothing lies in the middle.
         gray = (np.asarray(image).astype(np.int32) + 128) // 257
         pixels = np.repeat(gray.astype(np.uint8)[..., None], channels, axis=-1)
     else:
@@ -145,7 +145,7 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
         int32 (H, W), the numbers in the file; or uint8 (H, W, 3), colors.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not a complete image, or has colors where numbers are
             expected.
     """
@@ -229,7 +229,7 @@ def read_names(path: Path) -> list[str]:
     Lines of VOC's one-class splits, "name 1" and "name -1", also count as names.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not UTF-8, names no image, names one twice, or names a path
             outside the folder.
     """
@@ -365,7 +365,7 @@ def from_windows(path: str) -> str:
 
 
 def no_picture(name: str) -> str:
-    """Why a file is left out that is no picture."""
+    """Why a file that is not a picture is left out."""
     return (
         f"{Path(name).name} must be a picture, {', '.join(IMAGE_SUFFIXES)}. "
         f"Received: the suffix {Path(name).suffix!r}"

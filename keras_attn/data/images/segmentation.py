@@ -349,8 +349,7 @@ def _check_palette(palette, count: int, void):
     if palette is None:
         if not all(isinstance(value, int) for value in void):
             raise ValueError(
-                "`void` must be numbers if there is no `palette`. "
-                f"Received: void={void!r}"
+                f"`void` must be numbers without a `palette`. Received: void={void!r}"
             )
         return None
     if isinstance(palette, np.ndarray):

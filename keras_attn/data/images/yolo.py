@@ -63,7 +63,7 @@ def read_yolo(
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If `source` is no such data set, has no such split or no names of
+        ValueError: If `source` is not such a data set, lacks the split or the names of
             its classes, if anything is bad and `on_error="raise"` (the message names
             file and line), or if no image is left.
 
@@ -218,7 +218,7 @@ def _size_of(path: Path) -> tuple[int, int]:
     """Height and width of the upright image, by the header of its file."""
     if not path.is_file():
         raise FileNotFoundError(
-            f"There is no image {path.name}. Received: {str(path)!r}"
+            f"The image {path.name} does not exist. Received: {str(path)!r}"
         )
     try:
         with Image.open(path) as image:

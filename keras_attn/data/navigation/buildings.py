@@ -47,9 +47,9 @@ class Building:
         neighbors: For each viewpoint the numbers of its neighbors, in rising order.
 
     Raises:
-        ValueError: If there are no viewpoints, a name repeats, `positions` does not
-            have shape (V, 3) or is not finite, or an edge joins a viewpoint to itself
-            or to one that does not exist.
+        ValueError: If `viewpoints` is empty, a name repeats, `positions` does not have
+            shape (V, 3) or is not finite, or an edge joins a viewpoint to itself or to
+            one that does not exist.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Building:
     def distances(self, goal: int) -> np.ndarray:
         """Length of the shortest path to the goal from each viewpoint, (V,), in meters.
 
-        Infinite where there is no path.
+        Infinite without a path.
 
         Args:
             goal: Number of a viewpoint.

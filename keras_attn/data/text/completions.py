@@ -62,7 +62,7 @@ def completion_dataset(
         completions and end tokens.
 
     Raises:
-        ValueError: If there are no pairs, or the numbers of prompts and completions
+        ValueError: If pairs are missing, or the numbers of prompts and completions
             differ; if a row, which is named, is a text instead of ids, has an empty
             completion, or a prompt of more than `max_length` tokens.
 

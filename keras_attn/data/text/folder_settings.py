@@ -260,7 +260,7 @@ def read_by_library(library: Any, content: Mapping[str, Any]) -> Any:
         return library.Tokenizer.from_str(json.dumps(content))
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # The library's panics are no `Exception`.
+    except BaseException as error:  # The library's panics are not `Exception`s.
         raise ValueError(
             "tokenizer.json must be one that the library `tokenizers` reads. "
             f"Received: {shortened(error, 300)}"

@@ -147,7 +147,7 @@ def read_glue(
         questions of QQP are.
 
     Raises:
-        FileNotFoundError: If there is no such file. The message says which names were
+        FileNotFoundError: If the file does not exist. The message says which names were
             looked for, and which splits there are.
         ValueError: If the task is unknown; the file is not complete, is too large, is
             empty or lacks a column; or if a row is not UTF-8, has another number of
@@ -309,7 +309,7 @@ def read_sst2(folder: str | os.PathLike, split: str) -> tuple[list[str], list[in
         The texts, and their labels: 1 = positive.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If a line does not begin with 0 or 1 and a blank.
 
     Reference:

@@ -193,7 +193,7 @@ def _encoded(model: Any, texts: list[str]) -> list[list[int]]:
 
 @contextlib.contextmanager
 def _panics_raise(expected: str) -> Iterator[None]:
-    """Turns an error of the library, whose panics are no `Exception`, into ours."""
+    """Turns an error of the library, whose panics are not `Exception`s, into ours."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError):

@@ -97,7 +97,7 @@ WITHOUT_EFFECT = {
     "chat_template": "makes a text, before it is encoded",
     "device_map": "where a model is",
     "entity_vocab": "of entities, another input",
-    "errors": "decoding: bytes that are no UTF-8 become U+FFFD",
+    "errors": "decoding: bytes that are not UTF-8 become U+FFFD",
     "files_loaded": "a note of the writer",
     "from_slow": "how the writer read it",
     "init_inputs": "a note of the writer",

@@ -68,7 +68,7 @@ def read_columns(
         file, any value of JSON otherwise.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If its name ends otherwise, it is not UTF-8, a column is missing, or
             a line is not as described.
     """
@@ -87,7 +87,7 @@ def column_names(path: str | os.PathLike, *, header: bool = True) -> list[str]:
         header: As of `read_columns`.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: As `read_columns`; or if the file is empty.
     """
     path = Path(path)
@@ -114,7 +114,7 @@ def read_all_columns(
         columns; none for an empty row. A name that is there twice gets a number.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: As `read_columns`.
     """
     path = Path(path)
@@ -327,7 +327,7 @@ def _is_unquoted(text: str) -> bool:
 
 
 def _uneven(text: str) -> str:
-    """Why the lines are no rows without quoting."""
+    """Why the lines are not rows without quoting."""
     counts = [(number, line.count("\t") + 1) for number, line in _lines(text)]
     (_, first), *_ = counts
     for number, count in counts:

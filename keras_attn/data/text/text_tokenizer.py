@@ -439,7 +439,7 @@ def training_corpus(texts: Iterable[str]) -> list[str]:
     """The texts that are not blank.
 
     Raises:
-        TypeError: If one is no text.
+        TypeError: If one is not a text.
         ValueError: If there are none.
     """
     check_texts(texts)

@@ -62,7 +62,7 @@ _KEPT = (
     "trim_offsets",
     "truncation_side",
 )
-# Hugging Face writes 10^30 where there is no maximum.
+# Hugging Face writes 10^30 for no maximum.
 _LONGEST = 10**9
 _FLAGS = (
     CLEAN_UP_BYTE_PAIRS,

@@ -53,9 +53,9 @@ class LoRAReport(NamedTuple):
 
     def __str__(self) -> str:
         total = self.num_trained + self.num_fixed
-        percent = 100 * self.num_trained / max(1, total)
+        share = f"{100 * self.num_trained / max(1, total):.1f} %"
         lines = [
-            f"trainable parameters: {self.num_trained:,} of {total:,} ({percent:.1f} %)",
+            f"trainable parameters: {self.num_trained:,} of {total:,} ({share})",
             f"LoRA weights: {grouped(self.adapted)}",
         ]
         if self.also_trained:

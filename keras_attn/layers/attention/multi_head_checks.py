@@ -39,7 +39,7 @@ def check_output_shape(
 
 
 def check_no_flash_attention(flash_attention) -> None:
-    """Raises if `flash_attention` is asked for, which is no option here."""
+    """Raises if `flash_attention`, an option of Keras' layer, is given."""
     if flash_attention:
         raise ValueError(
             "`flash_attention` must be None: this layer itself picks attention that "

@@ -48,9 +48,9 @@ class DPO(keras.Model):
     Raises:
         TypeError: If `network` is not a Keras model, or `reference` cannot be called.
         ValueError: If there is a `reference` despite `reference_free`, or `beta`,
-            `kind` or `label_smoothing` is not as in `dpo_loss`; if the network has
-            LoRA weights and there is no `reference`, or none and it is
-            `"adapters_off"`; in `fit`, if a batch has an odd number of rows.
+            `kind` or `label_smoothing` is not as in `dpo_loss`; if `reference` is
+            missing and the network has LoRA weights, or is `"adapters_off"` and it has
+            none; in `fit`, if a batch has an odd number of rows.
 
     Example:
         ```python

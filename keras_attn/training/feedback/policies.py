@@ -93,8 +93,8 @@ def check_reference(network: keras.Model, reference) -> None:
         reference: A model or a function, `"adapters_off"`, or None for a copy.
 
     Raises:
-        ValueError: If the network has LoRA weights and there is no reference, or none
-            and it is `"adapters_off"`.
+        ValueError: If `reference` is missing and the network has LoRA weights, or is
+            `"adapters_off"` and it has none.
     """
     has_adapters = bool(adapters_of(network))
     if isinstance(reference, str) and reference == "adapters_off" and not has_adapters:

@@ -117,8 +117,8 @@ class PPO(PolicyTrainer):
     Raises:
         TypeError: If `network`, `reward`, `sampling`, `reference` or `value_model` is
             not as described.
-        ValueError: If a number is out of range; if the network has LoRA weights and
-            there is no `reference`, or none and it is `"adapters_off"`; or in a
+        ValueError: If a number is out of range; if `reference` is missing and the
+            network has LoRA weights, or is `"adapters_off"` and it has none; or in a
             `tf.distribute` strategy.
 
     Example:

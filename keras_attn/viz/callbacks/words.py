@@ -90,7 +90,7 @@ class CaptionAttentionMaps(_ImageAndText):
 
     Raises:
         TypeError: If `inputs` is not a dictionary.
-        ValueError: If the numbers of examples differ, or there are no images; at the
+        ValueError: If the numbers of examples differ, or images are missing; at the
             start of training, if no layer matches, or its locations do not fill the
             grid.
 

@@ -216,9 +216,9 @@ class Detector(OwnLossModel):
             A scalar.
 
         Raises:
-            ValueError: If there are no ground-truth boxes, an array has the wrong
-                shape, `sample_weight` is given, or `x` is missing when `y_pred` is not
-                the maps.
+            ValueError: If ground-truth boxes are missing, an array has the wrong shape,
+                `sample_weight` is given, or `x` is missing when `y_pred` is not the
+                maps.
         """
         check_truth(y, sample_weight, self.has_masks)
         truth: Any = y
