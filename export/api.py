@@ -420,7 +420,7 @@ def _check_generative(signatures: list[Signature], **arguments: int | None) -> N
 
 
 def _inspect(read: Callable[[Path], Any], path: Path) -> Any:
-    """What a format reads from an artefact."""
+    """The description that a format reads from an artefact."""
     try:
         return read(path)
     # For damaged files, the parsers raise errors of every type.

@@ -212,7 +212,7 @@ def _remember(path: Path) -> None:
 
 
 def _memory(path: Path) -> Path:
-    """Where the seals of a file stand once more."""
+    """The path of the second copy of a file's seals."""
     return path.with_suffix(".sha256")
 
 

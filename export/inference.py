@@ -33,7 +33,7 @@ def unique_layers(models: Iterable[keras.Model]) -> list[keras.layers.Layer]:
 
 
 def about_precision(layers: Iterable[keras.layers.Layer]) -> list[str]:
-    """What the report says of layers that compute in float16 or bfloat16."""
+    """The report's notes on layers that compute in float16 or bfloat16."""
     if not any(layer.compute_dtype in _HALF_PRECISION for layer in layers):
         return []
     return ["computes in float32: the converters do not support half precision"]
@@ -97,7 +97,7 @@ def unrolled(models: Iterable[keras.Model]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def forms_of_files() -> Iterator[None]:
-    """Within it, layers compute by the operations that the runtimes of files have."""
+    """Within this block layers compute by operations that the runtimes have."""
     with (
         dilated_in_one_operation(),
         keras_forms(),

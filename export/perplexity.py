@@ -22,7 +22,7 @@ _TOKENS = 64
 
 @dataclass(frozen=True)
 class NextTokens:
-    """What both predict for the tokens of the samples, given those before.
+    """Both predictions for the tokens of the samples, given the tokens before.
 
     Attributes:
         perplexity: By `"keras"` and the `"artefact"`.

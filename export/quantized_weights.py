@@ -1,4 +1,4 @@
-"""What an export does with quantized weights (`model.quantize`)."""
+"""Quantized weights (`model.quantize`) in an export."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from keras_attn.layers.adaptation.quantized import QuantizedKernel
 def about_integers(
     layers: list[keras.layers.Layer], format: Format, quantization: str | None
 ) -> list[str]:
-    """What becomes of quantized weights, for the report; `onnx_integers` says more.
+    """The report's notes on quantized weights; `onnx_integers` adds details.
 
     Raises:
         ValueError: If ONNX would quantize activations of a model whose weights are
@@ -56,7 +56,7 @@ def has_integers(models: list[keras.Model]) -> bool:
 
 @contextlib.contextmanager
 def integers_for(format: Format, models: list) -> Iterator[dict[int, QuantizedKernel]]:
-    """Within this block the models have kernels that the format can write.
+    """Within this block the models have weights that the format can write.
 
     Yields:
         See `TracedModel.integers`.

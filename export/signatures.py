@@ -91,7 +91,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class TracedModel:
-    """What a format writes to disk.
+    """A traced model, which a format writes to disk.
 
     Attributes:
         signatures: `[serve]`, `[serve, serve_pair]` or `[prefill, step]`.

@@ -223,7 +223,7 @@ def build_dalle(
 
 
 def attention_of_block(index: int, num_layers: int) -> ImageAttention:
-    """How a block attends to the image.
+    """The kind of attention of a block to the image.
 
     In the paper's numbers, from 1: the last block is convolutional, blocks 2, 6, 10, …
     attend to columns, and all others to rows.

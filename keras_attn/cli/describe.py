@@ -62,7 +62,7 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
 
 
 def _card_of(name: str) -> dict[str, Any]:
-    """What `--json` prints of a name."""
+    """The output of `--json` for a name."""
     from keras_attn import models
     from keras_attn.models.catalog.registry import builder_arguments
 
@@ -155,7 +155,7 @@ def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str,
 def _described(
     path: Path, found: dict[str, str], model: "keras.Model"
 ) -> dict[str, Any]:
-    """What `--json` prints of a file or a folder, from the rows of the table."""
+    """The output of `--json` for a file or a folder, from the rows of the table."""
     from keras_attn.files.reading import size_of
 
     return {

@@ -1,4 +1,4 @@
-"""What a folder's `generation_config.json` asks of transformers' `generate`.
+"""The settings for transformers' `generate` in a `generation_config.json`.
 
 Here only the options of the command choose tokens, so a note says what is not applied.
 """

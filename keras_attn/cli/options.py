@@ -88,7 +88,7 @@ def _parameter(field: Field) -> inspect.Parameter:
 
 
 def model_with_weights(context: typer.Context, path: Path) -> Path:
-    """A model's path that exists; an error says what else was meant.
+    """Checks that a model's path exists; the error suggests what else was meant.
 
     Args:
         context: Of the command line.

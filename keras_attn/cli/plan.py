@@ -56,10 +56,10 @@ def plan(
     tpu: Annotated[
         str | None,
         _TPU.option(
-            "Answer for a training step on TPUs: does it fit, what bounds it, how fast "
-            "can it be at most. A generation (v5e, v6e, v5p, v4, v3) and the chips "
-            "along each axis, such as v5e:1x1, v5e:2x2, v6e:16x16 or v5p:8x8x16. Every "
-            "device has all weights and its share of --batch.",
+            "Whether a training step fits on TPUs, what bounds it, and its highest "
+            "speed. A generation (v5e, v6e, v5p, v4, v3) and the chips along each "
+            "axis, such as v5e:1x1, v5e:2x2, v6e:16x16 or v5p:8x8x16. Every device has "
+            "all weights and its share of --batch.",
             metavar="TOPOLOGY",
         ),
     ] = None,
@@ -166,7 +166,7 @@ def plan(
 
 
 def _figures(counted: "Plan") -> dict[str, Any]:
-    """What `--json` prints of a plan, in FLOPs and bytes."""
+    """The output of `--json` for a plan, in FLOPs and bytes."""
     derived = (
         *("training_memory", "generation_memory"),
         *("forward_flops_per_token", "training_flops_per_token"),
@@ -192,7 +192,7 @@ def _compile(
         return None, f"{_LOWER_BOUND}. {error}"
     if answer.error is not None and not answer.refused:
         if is_required:
-            raise ValueError(f"--compile: there is no program. {answer.error}")
+            raise ValueError(f"--compile: compiling failed. {answer.error}")
         return None, f"{_LOWER_BOUND}: libtpu made no program: {answer.error}"
     if answer.refused:
         return answer, "of libtpu, which refuses to compile what does not fit"

@@ -1,4 +1,4 @@
-"""`keras-attn predict`: what a fine-tuned model says of files, as CSV or JSON lines.
+"""`keras-attn predict`: predictions of a fine-tuned model as CSV or JSON lines.
 
 Opening a model: `cli/prediction/network.py`; the rows: `cli/prediction/texts.py` and
 `pictures.py`.
@@ -113,9 +113,9 @@ def predict(
         _IMAGES.option(
             "For masks and boxes: cut larger images into overlapping tiles of these "
             "rows and columns, such as 512 or 480x640, instead of shrinking them; "
-            "model: as the model's input. A tile is resized as an image is. Logits are "
-            "averaged where tiles overlap; an object that several tiles have is "
-            "written once.",
+            "model: the size of the model's input. A tile is resized as an image is. "
+            "Logits are averaged where tiles overlap; an object that several tiles "
+            "have is written once.",
             metavar="SIZE",
         ),
     ] = None,

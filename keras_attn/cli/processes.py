@@ -40,7 +40,7 @@ from keras_attn.extras import requires_extra
 _PANEL = Panel("Several devices and processes")
 _POLL_SECONDS = 0.1
 _STDERR = 2
-# After the time that the others have to come, JAX aborts the process without a word.
+# When the time is up before all processes started, JAX aborts without a message.
 _ABORT_SECONDS = 3600
 _SAVING_SECONDS = 3600
 _FAILED = 2
@@ -85,7 +85,7 @@ class ProcessOptions:
     timeout: Annotated[
         int,
         _PANEL.option(
-            "Seconds that each process waits for the others to come.",
+            "Seconds that each process waits for the other ones to start.",
             metavar="N",
             min=1,
         ),
@@ -289,7 +289,7 @@ def _joined(
             ) from error
         if count > 1 and _LOST.search(reason):
             raise ConnectionError(
-                f"Process {number} cannot go on: another one was lost or did not come "
+                f"Process {number} cannot go on: another one was lost or did not start "
                 f"({reason}). Start all processes again, and they resume"
             ) from error
         raise

@@ -136,7 +136,7 @@ class Settings:
         return self.max_length or _MAX_LENGTHS[self.tokenizer]
 
     def identity(self) -> dict[str, Any]:
-        """What the run consists of besides its texts, compared when it is resumed."""
+        """The settings, without texts, that must be equal when the run is resumed."""
         found = {
             each.name: getattr(self, each.name)
             for each in fields(self)

@@ -297,7 +297,7 @@ class CompiledLoop(keras.Model):
     def own_inputs(
         self, inputs: dict, uniform, settings: Settings
     ) -> dict[str, np.ndarray]:
-        """What the compiled loop takes besides the inputs of `prefill`, by name.
+        """The further inputs of the compiled loop besides those of `prefill`, by name.
 
         Args:
             inputs: As in `run`.

@@ -38,7 +38,7 @@ _SHORTEST = 16
 
 
 class Completion(NamedTuple):
-    """What `generate_all` adds to a prompt.
+    """The completion of a prompt by `generate_all`.
 
     Attributes:
         token_ids: int32 (N,), the new tokens with their end token, without padding.
@@ -282,7 +282,7 @@ def _uniform(strategy, index: int, limit: int, length: int) -> np.ndarray | None
 
 
 def _padded_lengths(functions, prompts, is_source: bool, jit: bool) -> list[int]:
-    """To how many tokens each prompt is padded."""
+    """The number of tokens to which each prompt is padded."""
     lengths = [len(prompt) for prompt in prompts]
     if is_source:
         # The state of a source is as long as the source, in all rows alike.

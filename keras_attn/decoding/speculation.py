@@ -73,7 +73,7 @@ class Speculated(NamedTuple):
 
 @dataclass(frozen=True)
 class PromptLookup:
-    """Guesses that the text goes on as it did before.
+    """Guesses that the text continues as after an earlier occurrence.
 
     The last tokens of a row are looked for earlier in its prompt and continuation, the
     longest match of up to `ngram` tokens first, of these the last one. The guesses are

@@ -1,4 +1,4 @@
-"""How the next token is chosen: greedy decoding, sampling, beam search.
+"""Strategies that choose the next token: greedy decoding, sampling, beam search.
 
 A `Strategy` is three pure functions over a dictionary of tensors, the *search*:
 `start` creates it, `advance` adds one token to it, `finish` reads the result. The same
@@ -58,7 +58,7 @@ def compilation_key(strategy):
 
 
 class Strategy:
-    """What all strategies compute: by default with one beam and no random numbers."""
+    """The methods of all strategies, by default with one beam and no random numbers."""
 
     num_beams = 1
     revises = False

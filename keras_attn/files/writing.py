@@ -130,7 +130,7 @@ def remove_leftovers(path: Path) -> None:
 
 
 def _backup(work: Path, path: Path) -> Path:
-    """Where the old folder is kept between two renames."""
+    """The path of the old folder between two renames."""
     return work / f"{path.name}.replaced"
 
 

@@ -314,11 +314,11 @@ class _Call:
         return ops.multiply(queries, ops.cast(self.scale, queries.dtype))
 
     def _queries(self, inputs, i):
-        """Of (B, N, T, ·) the rows of a block of queries."""
+        """The rows of a block of queries in (B, N, T, ·)."""
         return slice_axes(inputs, {2: (i, self.rows)})
 
     def _keys(self, inputs, j):
-        """Of (B, G, S, ·) the rows of a block of keys."""
+        """The rows of a block of keys in (B, G, S, ·)."""
         return slice_axes(inputs, {2: (j, self.columns)})
 
     def _pair_block(self, inputs, i, j):
@@ -331,7 +331,7 @@ class _Call:
         )
 
     def _visible_blocks(self, i):
-        """How many blocks of keys the queries of a block may attend to."""
+        """The number of blocks of keys that the queries of a block may attend to."""
         if not self.is_causal:
             return self.key_blocks
         last = (i + 1) * self.rows

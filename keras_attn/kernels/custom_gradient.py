@@ -83,7 +83,7 @@ def _differentiable(compute, whole):
 
 @contextlib.contextmanager
 def _unrecorded():
-    """Within it, TensorFlow's tapes record nothing.
+    """Within this block TensorFlow's tapes record nothing.
 
     `tf.custom_gradient` has them record the function as a whole, and each of its
     operations besides: in an eager call all scores would stay in memory, and in a graph

@@ -18,7 +18,7 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def divided_rows(mesh: Any, axis: str) -> Iterator[None]:
-    """Within it, the rows of a batch are divided among the devices of a mesh.
+    """Within this block the rows of a batch are divided among the devices of a mesh.
 
     Args:
         mesh: A `jax.sharding.Mesh`.

@@ -1,4 +1,4 @@
-"""What a loss over the batch of all replicas of `tf.distribute` needs from the others.
+"""Sums and rows over all replicas of `tf.distribute`, for losses of the whole batch.
 
 On one device, and on JAX, whose arrays have the rows of all devices already, each
 function returns what it is given.

@@ -256,7 +256,7 @@ def _reported(loss, ratio, is_clipped, counts, difference, mask, kl=None):
 
 
 def check_clip_range(name: str, clip_range) -> list[float]:
-    """How far a number may fall and rise.
+    """Checks a clip range, and returns its lower and upper width.
 
     Args:
         name: Name of the argument, for the message.

@@ -268,7 +268,7 @@ def check_dpo_options(kind: DPOKind, beta: float, label_smoothing: float) -> Non
 
 
 def differences_of_pairs(scores, ratings, is_real):
-    """Of all pairs, (G, K, K): differences of scores and ratings, and which count.
+    """Differences of scores and ratings of all pairs, (G, K, K), and which count.
 
     Pairs count whose first answer is the better one, if both exist, and pairs with a
     rating that is not finite.

@@ -1,4 +1,4 @@
-"""How much attention falls on the object that a word or a question names.
+"""The share of attention on the object that a word or a question names.
 
 Legend: B batch, … further axes such as glimpses or words, h and w rows and columns of
 the grid of locations, H and W pixels, M objects, T words.

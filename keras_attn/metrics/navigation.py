@@ -1,4 +1,4 @@
-"""How well walks reach the goals of their instructions."""
+"""Scores of walks: how well they reach the goals of their instructions."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What layers compute with their kernels.
+"""Products, rows and convolutions with the kernels of layers.
 
 A kernel is a tensor, or an object with a method of the same name for each function of
 this file, and `value_as_tensor` for `kernel_value`: `LowRankKernel` adds LoRA weights,

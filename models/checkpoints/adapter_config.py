@@ -109,7 +109,7 @@ class AdapterConfig:
         return _by_pattern(self._map("rank_pattern"), names, None) is not None
 
     def scale(self, *names: str) -> float:
-        """What the product of A and B of a module is multiplied by."""
+        """The scale of the product of A and B of a module."""
         rank = self.rank(*names)
         alpha = _by_pattern(
             self._map("alpha_pattern"), names, self._fields["lora_alpha"]
@@ -118,7 +118,7 @@ class AdapterConfig:
 
     @functools.cached_property
     def saved(self) -> tuple[str, ...]:
-        """What the names of modules end with that the folder has as a whole."""
+        """The ends of names of modules that the folder has as a whole."""
         task = _HEADS.get(str(self._fields.get("task_type")), ())
         return (*(self._fields.get("modules_to_save") or ()), *task)
 

@@ -316,7 +316,7 @@ def numbered(names: Collection[str], start: str, end: str = "") -> list[str]:
 
 @dataclass(frozen=True)
 class Family:
-    """What it takes to read and write the checkpoints of one model type.
+    """The functions and tables that read and write checkpoints of one model type.
 
     Attributes:
         model_type: The `model_type` in `config.json`.

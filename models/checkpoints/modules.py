@@ -46,7 +46,7 @@ class Module(NamedTuple):
 
     @property
     def suffixes(self) -> tuple[str, str]:
-        """What follows the name in the keys of A and B."""
+        """The suffixes of the name in the keys of A and B."""
         is_table = isinstance(self.layer, keras.layers.Embedding)
         return _EMBEDDING if is_table else _DENSE
 

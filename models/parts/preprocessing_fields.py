@@ -1,4 +1,4 @@
-"""What the fields of a preprocessing ask for, as the library that wrote them reads.
+"""The steps of a preprocessing from its fields, as the library that wrote them.
 
 The fields are from transformers' `preprocessor_config.json`. What a file leaves out is
 a default of its class of processor, and so is the meaning of `"size": 224`: one side or
@@ -187,7 +187,7 @@ class Steps(NamedTuple):
 
     @property
     def share(self) -> float:
-        """How much of the shorter edge the crop keeps, at most 1."""
+        """The share of the shorter edge that the crop keeps, at most 1."""
         if self.size is None or self.crop_size is None:
             return 1.0
         resized = self.size if isinstance(self.size, int) else min(self.size)
@@ -195,13 +195,13 @@ class Steps(NamedTuple):
 
 
 def share_of(side: int, resized: int) -> float:
-    """What share of `resized` a side is, at most 1; `int(side / share)` gives it."""
+    """The share `side / resized`, at most 1, so that `int(side / share)` is `resized`."""
     share = min(1.0, side / resized)
     return math.nextafter(share, 0) if int(side / share) < resized else share
 
 
 def steps_of(fields: Mapping[str, Any]) -> Steps:
-    """What fields ask for.
+    """The steps that fields ask for.
 
     Args:
         fields: The content of a `preprocessor_config.json`.
@@ -268,7 +268,7 @@ def _processor(fields: Mapping[str, Any]) -> tuple[str, Processor | None]:
 
 
 def _geometry(fields: Mapping[str, Any], kind: str, defaults: Processor | None) -> Any:
-    """What an image is resized to, and what part of it is kept."""
+    """The size that an image is resized to, and the part of it that is kept."""
     for field, known in (
         ("crop_mode", ("center", "squash")),
         ("resize_mode", ("shortest", "squash")),

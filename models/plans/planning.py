@@ -296,7 +296,7 @@ def _without_view(tensor):
 
 
 def _entries(tensor):
-    """What a tensor of attention in parts is computed again from; others as they are.
+    """The tensors from which attention in parts is recomputed; others unchanged.
 
     The gradient reads tensors of the forward pass; its own are in the scope too.
     """

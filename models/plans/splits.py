@@ -1,4 +1,4 @@
-"""How the weights of each layer are divided among devices, a table by kind of layer.
+"""A table of how the weights of each kind of layer are divided among devices.
 
 The first product of a pair is divided by columns and the second by rows, so a device
 computes its own columns and rows, and the devices add up once per pair (Shoeybi et al.

@@ -53,9 +53,9 @@ def check_quantizable(model: Any, mode: str) -> None:
     """
     if type(model).quantize is keras.Model.quantize:
         raise ValueError(
-            f"--quantize {mode} is not available for this model: Keras' own "
-            "`quantize` passes over attention, and none of ours is there. "
-            f"Received: a {type(model).__name__}"
+            f"--quantize {mode} is not available for this model: it has no layers of "
+            "this library, and Keras' own `quantize` skips attention. Received: a "
+            f"{type(model).__name__}"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a run costs, counted in the graph of its model, before anything is trained."""
+"""The cost of a run, counted in the graph of its model before training."""
 
 import math
 

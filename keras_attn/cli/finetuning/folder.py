@@ -81,7 +81,7 @@ class RunFolder:
 
 
 def find_run(job: Job) -> RunFolder:
-    """What the folder holds of a run.
+    """Reads the state of a run in a folder.
 
     Args:
         job: What the run learns.

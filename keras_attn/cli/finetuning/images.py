@@ -1,4 +1,4 @@
-"""How images become the inputs of a model, for all tasks of images."""
+"""Preprocessing of images, for all tasks of images."""
 
 import math
 from collections.abc import Callable
@@ -149,7 +149,7 @@ _AUGMENTATIONS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 
 
 def augmentations(settings: Settings, task: str) -> list[Any]:
-    """What changes training images at random.
+    """The random augmentations of training images.
 
     Args:
         settings: The command line.

@@ -1,4 +1,4 @@
-"""What every fine-tuning task has: data, a head, a loss, figures."""
+"""The parts of every fine-tuning task: data, a head, a loss, figures."""
 
 import abc
 import random
@@ -76,7 +76,7 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def lines(self) -> list[str]:
-        """What was read, for the user."""
+        """Describes the data to the user."""
 
     @abc.abstractmethod
     def options(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def result(self) -> Result:
-        """What `keras-attn predict` has to know, without figures."""
+        """The settings that `keras-attn predict` needs, without figures."""
 
     def class_weights(self) -> dict[int, float] | None:
         """The weight of each class in the loss with which all weigh the same.
@@ -152,7 +152,7 @@ class Job(abc.ABC):
         return []
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """What is measured on the validation data at the end."""
+        """The figures on the validation data at the end."""
         batches = whole_batches(validation)
         found: dict = trainer.evaluate(batches, verbose=0, return_dict=True)
         return {name: float(value) for name, value in found.items()}

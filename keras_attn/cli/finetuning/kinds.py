@@ -1,4 +1,4 @@
-"""Which task it is: from the columns of a table, or what a folder has in it."""
+"""Chooses the task by the columns of a table or the content of a folder."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The classes of masks, and what stands for each: in a file, or numbers that occur."""
+"""The classes of masks and their values, from a file or the numbers that occur."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _HEADER = re.compile(r"name[\s,;]+r(ed)?[\s,;]+g(reen)?[\s,;]+b(lue)?$", re.IGNO
 def mask_classes(
     settings: Settings, kind: Kind
 ) -> tuple[list[str], Mapping[Any, int] | None]:
-    """The names of the classes, and what stands for each in a mask.
+    """The names of the classes, and the value of each in a mask.
 
     They are from `--classes`, from `classes.txt` in DATA, or the numbers that occur.
 
@@ -78,7 +78,7 @@ def mask_classes(
 
 
 def _palette(count: int, is_binary: bool, is_gray: bool) -> Mapping[Any, int] | None:
-    """What stands for each class in masks of numbers; None = the number itself.
+    """The value of each class in masks of numbers; None = the number itself.
 
     Args:
         count: Number of classes.
@@ -132,7 +132,7 @@ def classes_file(settings: Settings) -> Path | None:
 
 
 def given_values(settings: Settings) -> list[list[Any]] | None:
-    """What stands for each class, as the file of classes says, for `finetuned.json`.
+    """The value of each class in the file of classes, for `finetuned.json`.
 
     Args:
         settings: The command line.
@@ -153,7 +153,7 @@ def given_values(settings: Settings) -> list[list[Any]] | None:
 def reordered(
     found: Sequence[str], palette: Mapping[Any, int] | None, names: Sequence[str]
 ) -> Mapping[Any, int] | None:
-    """What stands for classes in masks that list them in an order of their own.
+    """The values of classes in masks that list them in another order.
 
     Args:
         found: The classes in that order.

@@ -199,7 +199,7 @@ def _voc_folders(folder: Path) -> tuple[Path, Path]:
 def unused(
     settings: Settings, kind: Kind, parts: Sequence[DetectionData], splits: Splits
 ) -> list[str]:
-    """What is in the folders of images and in no split, counted.
+    """Counts the files in the folders of images that no split has.
 
     Args:
         settings: The command line.

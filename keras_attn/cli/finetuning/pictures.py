@@ -106,7 +106,7 @@ class PictureJob(Job):
         return {"num_classes": len(self.class_names), **size}
 
     def usual_size(self) -> tuple[int, int] | None:
-        """That to which `prepare` resizes them."""
+        """The size to which `prepare` resizes images."""
         return images.DEFAULT_SIZE, images.DEFAULT_SIZE
 
     def files(self) -> Sequence[Any]:
@@ -114,7 +114,7 @@ class PictureJob(Job):
         return self.parts
 
     def prepare(self, model: Any) -> None:
-        """Names the classes, and says how images become inputs."""
+        """Names the classes, and chooses the preprocessing."""
         *_, self.channels = images.image_shape(model)
         shape = getattr(model.output, "shape", ())
         if len(shape) != 2 or shape[-1] != len(self.class_names):
@@ -168,7 +168,7 @@ class PictureJob(Job):
         )
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """With the accuracy of the most frequent class, to compare."""
+        """The figures, and the accuracy of the most frequent class, to compare."""
         found = super().figures(trainer, validation)
         counts = np.bincount(self.parts[1].classes)
         found["most_frequent_class"] = float(counts.max() / counts.sum())

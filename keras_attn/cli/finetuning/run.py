@@ -37,7 +37,7 @@ _JOBS: dict[str, type[Job]] = {
 
 
 def run(settings: Settings, *, only_plan: bool = False) -> Path:
-    """Fine-tunes, or goes on with a run that was interrupted.
+    """Fine-tunes, or resumes an interrupted run.
 
     Args:
         settings: The command line.

@@ -164,7 +164,7 @@ class Settings:
     augment: Annotated[
         bool,
         _IMAGES.option(
-            "Whether left and right of training images are exchanged at random.",
+            "Whether to mirror training images at random.",
             "--augment/--no-augment",
         ),
     ] = True
@@ -333,7 +333,7 @@ class Settings:
         return found
 
     def identity(self) -> dict[str, Any]:
-        """What the run consists of, to be compared when it is resumed."""
+        """The settings that must be equal when the run is resumed."""
         return {
             each.name: value if isinstance(value, int | float | list) else str(value)
             for each in fields(self)

@@ -1,4 +1,4 @@
-"""What is predicted: texts or images in files, folders and standard input."""
+"""Inputs to predict from: texts or images in files, folders and standard input."""
 
 import sys
 from collections.abc import Iterator, Sequence

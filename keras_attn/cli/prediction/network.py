@@ -161,7 +161,7 @@ def _check_problem(path: Path, count: int) -> None:
 
 
 def _guessed(model: Any, path: Path) -> Result:
-    """What a model predicts that was not fine-tuned here.
+    """Guesses the task of a model that was not fine-tuned here.
 
     Raises:
         ValueError: If its outputs are not classes.

@@ -60,7 +60,7 @@ def score_texts(
 def score_rankings(
     network: Network, settings: Settings, kind: Kind, count: int
 ) -> Evaluation:
-    """How often the better completion has the larger score."""
+    """The share of pairs whose better completion has the larger score."""
     data = read_preferences(settings.data, prompt_column=kind.prompt)
     rows = []
     for number, (prompt, *answers) in enumerate(

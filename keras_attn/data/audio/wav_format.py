@@ -56,7 +56,7 @@ class Wav(NamedTuple):
 
     @property
     def kind_of_samples(self) -> str:
-        """What they are, for a message."""
+        """Describes the samples, for a message."""
         return f"samples of kind {self.kind} with {self.bits} bits"
 
 

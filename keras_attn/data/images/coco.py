@@ -165,7 +165,7 @@ def _example(number: int, image: tuple, found: list, masks: bool) -> DetectionEx
 
 
 def _missing(content: dict, folder: Path, path: Path) -> str:
-    """How many of the named images are not there, for a message."""
+    """Counts the named images that are missing, for a message."""
     names = [image.get("file_name") for image in entries_of(content, "images", path)]
     missing = sum(not _is_file(folder / str(name)) for name in names)
     return f"which lacks {missing:,} of {len(names):,} images"

@@ -31,7 +31,7 @@ from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
 
 @dataclass(frozen=True)
 class DetectionExample:
-    """What is known about an image before it is read.
+    """The annotations of an image.
 
     Attributes:
         name: Identifies the image in messages, and in `Skipped`.

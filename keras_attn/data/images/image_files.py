@@ -1,4 +1,4 @@
-"""Which files are pictures, and how they are opened, with errors that name the file.
+"""Finds and opens files of pictures, with errors that name the file.
 
 JPEG (also the MPO of drones and phones), PNG, BMP, TIFF, WebP and GIF, whose first
 image counts. Photos are turned upright as their cameras recorded. One channel of 16
@@ -259,7 +259,7 @@ def check_names(names: Sequence[str], source: object) -> None:
 
 
 class FoundFiles(NamedTuple):
-    """What is in a folder or an archive.
+    """The files of a folder or an archive.
 
     Attributes:
         pictures: The images, sorted.

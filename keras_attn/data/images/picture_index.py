@@ -189,7 +189,7 @@ def index_pictures(
 
 
 def default_index_file(folder: str | os.PathLike) -> Path:
-    """Where commands keep the index of pictures.
+    """The path at which commands keep the index of pictures.
 
     Args:
         folder: The folder, which then has the file in it, or the ZIP archive, which has

@@ -175,7 +175,7 @@ def read_yolo(
 
 
 def _notes(unlabeled: int, used: set[Path]) -> Iterator[str]:
-    """What images and label files lack.
+    """Notes on images without labels and labels without images.
 
     Args:
         unlabeled: Number of images without a label file.

@@ -206,7 +206,7 @@ class Building:
 
 @dataclass(frozen=True)
 class Walk:
-    """Where a walker is, and how it got there.
+    """The position of a walker, and its path so far.
 
     Attributes:
         building: The building.
@@ -290,7 +290,7 @@ class WalkSimulator:
         return self.walks
 
     def observe(self, walks: Sequence[Walk]) -> tuple[np.ndarray, np.ndarray]:
-        """What walkers see, and what they can do.
+        """The observations and possible actions of walkers.
 
         Args:
             walks: B walks.

@@ -352,7 +352,7 @@ class PathRegions:
 
 
 def _headings(walk: Walk) -> list[float]:
-    """Where the walker looks at each viewpoint."""
+    """The walker's heading at each viewpoint."""
     steps = np.diff(walk.building.positions[list(walk.path)], axis=0)
     turned = [math.atan2(x, y) for x, y, _ in steps]
     start = walk.heading if walk.start_heading is None else walk.start_heading

@@ -85,7 +85,7 @@ def read_or_skip(
     skipped: Skipped,
     blank: Sequence[np.ndarray],
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """What was read for a row, and whether it could be read.
+    """The content of a row, and whether it could be read.
 
     Args:
         row: Number of the row, a scalar.

@@ -200,7 +200,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         settings: Mapping[str, Any],
         convention: str | None = None,
     ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-        """The file, what it says as a `tokenizer.json`, and our arguments."""
+        """The file, its content as a `tokenizer.json`, and our arguments."""
         listed, merged, packed = (
             files.find_file(folder, name)
             for name in ("vocab.json", "merges.txt", "tokenizer.json")

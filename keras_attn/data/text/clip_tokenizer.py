@@ -175,7 +175,7 @@ class CLIPTokenizer(GraphTokenizer):
     def _read(
         cls, folder: str | os.PathLike, settings: Mapping[str, Any]
     ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-        """The file, what it says as a `tokenizer.json`, and our arguments."""
+        """The file, its content as a `tokenizer.json`, and our arguments."""
         listed, merged, packed = (
             files.find_file(folder, name)
             for name in ("vocab.json", "merges.txt", "tokenizer.json")
@@ -254,7 +254,7 @@ def clip_convention(tokens: Mapping[str, str]) -> Convention:
 
 @functools.cache
 def _preparation() -> tuple[CharacterMap, CharacterMap, str]:
-    """What changes before and after normal form C; and the pattern of a word then."""
+    """The changes before and after normal form C, and the pattern of a word."""
     pattern = CLIP_WORD.replace(r"\s", " ")
     for known, newer in (
         (r"\p{L}", unicode_ranges.NEWER_LETTERS),

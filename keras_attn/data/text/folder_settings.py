@@ -1,4 +1,4 @@
-"""What the settings of a folder change in its `tokenizer.json`, and what that adds.
+"""Differences between a folder's settings and its `tokenizer.json`.
 
 transformers applies some fields of `tokenizer_config.json` to the components of
 `tokenizer.json`: so do we.
@@ -97,7 +97,7 @@ def with_settings(
 
 
 def class_name(settings: Mapping[str, Any]) -> str:
-    """What a class of transformers is for, such as "bert" for `BertTokenizerFast`."""
+    """The kind of a class of transformers, such as "bert" for `BertTokenizerFast`."""
     name = (settings.get("tokenizer_class") or "").removesuffix("Fast")
     return name.removesuffix("Tokenizer").lower()
 
@@ -160,7 +160,7 @@ def check_says_no_more(
     plain: Mapping[str, Any],
     added: Iterable[AddedToken],
 ) -> None:
-    """Raises if a folder says more than, or something else than, plain files say.
+    """Raises if a folder has settings that its plain files do not have.
 
     Args:
         path: The `tokenizer.json`, or the plain file, for the message.

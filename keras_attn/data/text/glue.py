@@ -33,7 +33,7 @@ _MARK = b"\xef\xbb\xbf"  # Byte-order mark, which MRPC's files may begin with.
 
 @dataclass(frozen=True)
 class GlueTask:
-    """How a task is published.
+    """Files and columns of a task, as published.
 
     Attributes:
         texts: Columns of the texts.
@@ -262,7 +262,7 @@ def _fields(line: bytes, label: str) -> list[str]:
 def _columns(
     header: Sequence[str], layout: GlueTask, split: str, path: Path
 ) -> tuple[list[int], int | None]:
-    """Where a header has the texts, and the label unless a test split lacks it."""
+    """The columns of the texts, and of the label unless a test split lacks it."""
     given = [name for name in layout.label if name in header]
     missing = [name for name in layout.texts if name not in header]
     if not given and not split.startswith("test"):

@@ -207,7 +207,7 @@ def _check_missing(labels: list[str], rows: list[str], column: str) -> None:
 
 
 def _key(label: str) -> Hashable:
-    """What labels of one class have in common."""
+    """A form in which the labels of one class are equal."""
     number = _number(label)
     return same_but_for_case(label) if number is None else number
 

@@ -1,4 +1,4 @@
-"""Whether a folder says no more than what one of our own tokenizers computes."""
+"""Whether one of our own tokenizers computes all that a folder asks for."""
 
 import dataclasses
 import os

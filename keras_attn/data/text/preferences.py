@@ -205,7 +205,7 @@ def ranking_dataset(
 
 
 def check_ranking(ratings: Iterable[float], num_answers: int, label: str) -> None:
-    """Raises unless a ranking says something.
+    """Raises if a ranking is not valid, or has only ties.
 
     Args:
         ratings: One number per answer.

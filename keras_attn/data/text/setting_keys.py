@@ -1,4 +1,4 @@
-"""What becomes of every key of a tokenizer's files.
+"""How every key of a tokenizer's files is used.
 
 A setting that changes ids is applied, or refused by name; a key that is not here gives
 a warning. `tests/data` checks that the keys that transformers writes are all here. The

@@ -146,7 +146,7 @@ def empty_rows(path: str | os.PathLike, *, header: bool = True) -> list[str]:
 
 
 def delimiter_of(path: str | os.PathLike) -> str | None:
-    """What is between the fields of a table; None for lines of JSON.
+    """The delimiter of a table; None for lines of JSON.
 
     Args:
         path: As of `read_columns`.
@@ -177,13 +177,13 @@ def check_text(value: Any, name: str, label: str, *, may_be_empty=False) -> str:
 
 
 def _suffix(path: Path) -> str:
-    """What the name ends in, without `.gz`."""
+    """The suffix of the name, without `.gz`."""
     suffix = path.suffix.lower()
     return Path(path.stem).suffix.lower() if suffix == _GZIP else suffix
 
 
 def _delimiter(path: Path, header: bool) -> str | None:
-    """What separates the fields of a line; None for lines of JSON."""
+    """The delimiter of a line; None for lines of JSON."""
     check_file(path)
     suffix = _suffix(path)
     if suffix not in TABLE_SUFFIXES:

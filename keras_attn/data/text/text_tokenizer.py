@@ -411,7 +411,7 @@ class TextTokenizer(TokenDecoder):
 def truncated_lengths(
     lengths: Mapping[str, Any], room: int, minimum=min, maximum=max
 ) -> dict:
-    """How many tokens of each text to keep; the longer text is truncated first.
+    """The number of tokens of each text to keep; the longer is truncated first.
 
     If both are too long, the longer one keeps the odd token, and the second one if they
     are equally long, as in the `tokenizers` library.

@@ -14,7 +14,7 @@ _PARTS = (LowRankKernel, LowRankUpdate, QuantizedKernel)
 
 
 class KeptWeights(keras.layers.Layer):
-    """For each adapter, the values of weights of a layer that are not in use.
+    """The values of a layer's weights, for each adapter, that are not in use.
 
     An adapter may have weights as a whole, as PEFT's `modules_to_save`. The layer
     computes with its own variables: with the adapter's values while the adapter is on,
@@ -128,7 +128,7 @@ def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
 
 
 def kept_in(layer: keras.layers.Layer) -> list[Kept]:
-    """What adapters have as a whole of a layer or model, and of layers inside it."""
+    """The weights that adapters have as a whole, in a layer or model and inside it."""
     return [
         Kept(each, each.__dict__["kept_weights"])
         for each in layer._flatten_layers()
@@ -172,7 +172,7 @@ def forget_kept(layer: keras.layers.Layer) -> None:
 
 
 def describe_kept(layer: keras.layers.Layer) -> dict[str, list[list[str]]]:
-    """What `restore_kept` needs, for JSON: number of a layer to adapters and names."""
+    """The description for `restore_kept`: number of a layer to adapters and names."""
     found = {}
     for index, each in enumerate(_owners(layer)):
         kept = each.__dict__.get("kept_weights")

@@ -327,7 +327,7 @@ def last_change() -> int:
 
 
 def _describe_kernels(layer) -> dict[str, Any] | None:
-    """What `_restore_kernels` needs, for JSON; None if all kernels are variables."""
+    """The description for `_restore_kernels`; None if all kernels are variables."""
     layers = {}
     for index, each in enumerate(kernel_layers(layer)):
         if not isinstance(each.adapted_kernel, keras.Variable):

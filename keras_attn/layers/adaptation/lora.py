@@ -34,7 +34,7 @@ from keras_attn.layers.adaptation.switching import as_tuple, switch, updates_in
 
 
 class LoRAReport(NamedTuple):
-    """What `enable_lora` reached.
+    """The result of `enable_lora`.
 
     Attributes:
         adapted: Path of each part that has LoRA weights now.

@@ -22,7 +22,7 @@ _BLOCK_SIZE = 128
 
 
 class QuantizationReport(NamedTuple):
-    """What `quantize` reached.
+    """The result of `quantize`.
 
     Attributes:
         mode: "int8" or "int4".
@@ -122,8 +122,8 @@ def quantize(
             as in `config`, or 128.
 
     Returns:
-        What was reached, what not and why, and the bytes of the weights before and now;
-        `print` it.
+        The kernels that are quantized, those that are not and why, and the bytes of the
+        weights before and now; `print` it.
 
     Raises:
         ValueError: If an argument is wrong or contradicts another, the model is not

@@ -54,7 +54,7 @@ class Attended(NamedTuple):
     cache: Any = None
 
     def as_outputs(self, *, scores: bool, cache: bool):
-        """What a call returns: the output, in a tuple with what else was requested."""
+        """The output of a call, in a tuple with what else was requested."""
         results = [self.output]
         if scores:
             results.append(self.scores)

@@ -1,4 +1,4 @@
-"""From scores to rewards of tokens, and from rewards to advantages.
+"""Rewards of tokens from scores, and advantages from rewards.
 
 A mask (B, T) says which tokens count, on either side of a row's padding: True or 1 for
 the tokens of the completion. Results are 0 elsewhere, also where the inputs are NaN,

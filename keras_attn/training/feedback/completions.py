@@ -117,6 +117,6 @@ def penalize_missing_end(
 
 
 def _before(flags):
-    """How many of the flags before a token are True, (B, T)."""
+    """The number of True flags before each token, (B, T)."""
     counts = ops.cast(flags, "int32")
     return ops.cumsum(counts, axis=1) - counts

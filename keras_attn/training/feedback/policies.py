@@ -19,7 +19,7 @@ from keras_attn.ops.token_probabilities import (
 
 
 def of_completions(values, num_tokens: int):
-    """What is predicted at the position before each of the last C tokens.
+    """The predictions at the position before each of the last C tokens.
 
     Args:
         values: (B, T, …).

@@ -1,4 +1,4 @@
-"""What PPO, RLOO and GRPO share: `fit` samples, scores and learns, batch by batch.
+"""The base of PPO, RLOO and GRPO: `fit` samples, scores and learns by batches.
 
     sampling.py     completions, by the compiled loop of `generate`
     rewards.py      their scores
@@ -356,7 +356,7 @@ class PolicyTrainer(keras.Model):
         return self.get_metrics_result()
 
     def _targets(self, rollout: Rollout) -> dict[str, np.ndarray]:
-        """What the loss of each row needs, by name, (N, …)."""
+        """The targets of the loss of each row, by name, (N, …)."""
         raise NotImplementedError
 
     def _compiled_models(self) -> list:
@@ -393,7 +393,7 @@ class PolicyTrainer(keras.Model):
         return {**_mean(found), **described}
 
     def _describe(self, rollout) -> dict[str, float]:
-        """What is logged of a rollout: means over its completions or tokens."""
+        """The logs of a rollout: means over its completions or tokens."""
         learned = rollout.completions.is_learned
         lengths = rollout.completions.is_text.sum(axis=1)
         ratios = rollout.log_probabilities - rollout.reference

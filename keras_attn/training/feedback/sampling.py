@@ -17,7 +17,7 @@ from keras_attn.training.feedback.completions import truncate_completions
 
 @dataclass(frozen=True)
 class CompletionSampling:
-    """How completions are sampled, and which of their tokens are learned.
+    """Settings of sampling completions, and of which tokens are learned.
 
     Args:
         max_new_tokens: C, the tokens sampled for each prompt.

@@ -202,7 +202,7 @@ def _scale_of_growth(growth) -> int | None:
 
 
 def _scale_of_size(sides, size) -> int | None:
-    """How many halvings, each rounded up or down, lead from one size to the other."""
+    """The number of halvings, each rounded up or down, between two sizes."""
     for scale in range(max(sides).bit_length()):
         if _is_halved(sides, size, scale):
             return scale

@@ -176,7 +176,7 @@ def _resnet(layers) -> list[Weight]:
 
 
 def _kind_of(model) -> str | None:
-    """Which of timm's models equals ours: the start of its name."""
+    """The start of the name of timm's model that equals ours."""
     layers, blocks = layers_of(model), numbered(layers_of(model), "block_")
     needed = {"patch_embedding", "position_embedding", "block_0", "final_norm"}
     is_stack = all(isinstance(layers[x], TransformerEncoderBlock) for x in blocks)
