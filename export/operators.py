@@ -148,7 +148,7 @@ def _shrinks_by_cubic(operation: Any) -> bool:
 
 
 def _changing(function: Any) -> list:
-    """The operations that change a variable, but for the states of random numbers."""
+    """The operations that change a variable, except the states of random numbers."""
     seeds = {
         inner.name
         for outer, inner in function.graph.captures

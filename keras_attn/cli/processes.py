@@ -333,7 +333,7 @@ def _waiting(
         last = f" to {count - 1}" if count > 2 else ""
         others = f"1{last}" if number == 0 else f"0{last}"
         complain(
-            f"the other processes have not come within {timeout} s. Start the same "
+            f"the other processes have not started within {timeout} s. Start the same "
             f"command with --process-id {others} too, see that {coordinator} can be "
             "reached from their machines, or wait longer with --timeout. Received: "
             f"--processes {count}, --process-id {number}, --timeout {timeout}"

@@ -120,7 +120,7 @@ def _after_step(changing, outputs, done):
     """The state of each row after its step; a row that has ended keeps its own.
 
     So its position stays within the model, and its slot within the caches, where a new
-    prompt overwrites what it goes on writing.
+    prompt overwrites what it writes.
     """
     after = {}
     for name, old in changing.items():

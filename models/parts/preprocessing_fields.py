@@ -119,7 +119,7 @@ FIELDS: dict[str, Role] = {
     "crop_offset": "applied",
     "passes": "applied",
     "covers": "applied",
-    # Of timm and open_clip: `center`, `squash` and `shortest` are said by `size`.
+    # Of timm and open_clip: `size` says `center`, `squash` and `shortest`.
     "crop_mode": "applied",
     "resize_mode": "applied",
     "do_convert_rgb": "ignored",
@@ -195,7 +195,7 @@ class Steps(NamedTuple):
 
 
 def share_of(side: int, resized: int) -> float:
-    """The share `side / resized`, at most 1, so that `int(side / share)` is `resized`."""
+    """The share `side / resized`, at most 1; `int(side / share)` is `resized`."""
     share = min(1.0, side / resized)
     return math.nextafter(share, 0) if int(side / share) < resized else share
 
@@ -207,8 +207,8 @@ def steps_of(fields: Mapping[str, Any]) -> Steps:
         fields: The content of a `preprocessor_config.json`.
 
     Raises:
-        ValueError: If one asks for a step that `ImagePreprocessing` has not, or none
-            says what must be known. The message names the field.
+        ValueError: If one asks for a step that `ImagePreprocessing` lacks, or none says
+            what must be known. The message names the field.
     """
     for field, value in fields.items():
         is_off = value is None or value is False

@@ -312,7 +312,7 @@ def test_errors_name_a_bad_file(tmp_path):
     settings.write_text("[1]")
     refuses(tmp_path, "must hold a JSON object.*holds a list")
     settings.write_text('{"tokenize_chinese_chars": false}')
-    match = "must say no more than .*normalizer=.*'handle_chinese_chars': False"
+    match = "must have only .*normalizer=.*'handle_chinese_chars': False"
     refuses(tmp_path, match)
     settings.write_text('{"do_basic_tokenize": false}')
     refuses(tmp_path, "`do_basic_tokenize` in tokenizer_config.json must be None or Tr")

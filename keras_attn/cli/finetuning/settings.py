@@ -180,7 +180,7 @@ class Settings:
     epochs: Annotated[
         int,
         _TRAINING.count(
-            "Passes over the data. More than a complete run had: it goes on with its "
+            "Passes over the data. More than a complete run had: it continues with its "
             "weights, and a new warm-up and decay."
         ),
     ] = 3

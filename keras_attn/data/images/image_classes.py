@@ -96,7 +96,7 @@ def read_image_classes(
     """Finds the images in a folder that has a subfolder per class.
 
     Files are read later, by `image_class_dataset`. Folders inside the folders of the
-    classes are searched, too, but for hidden ones: names that begin with a dot,
+    classes are searched, too, except hidden ones: names that begin with a dot,
     `__MACOSX`, `@eaDir`. Files that are not images, and images beside the folders,
     which have no class, are listed as `skipped`. `data.notes` counts the files that are
     not used.

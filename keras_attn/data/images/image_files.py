@@ -107,9 +107,9 @@ def read_image(
     Args:
         path: The file, also one in a ZIP archive.
         channels: 3 for red, green and blue; 1 for gray. Transparency is ignored.
-        size: Height and width that annotations give the image. Where only the stored
-            image has this size, and the upright one has not, it is not turned: then
-            boxes and masks refer to what is stored.
+        size: Height and width that annotations give the image. If only the stored image
+            has this size, not the upright one, it is not turned: then boxes and masks
+            refer to what is stored.
 
     Returns:
         uint8 (H, W, channels).

@@ -280,9 +280,9 @@ def _rows(content, plain):
 
 def _says_more(path: Path, name: str, value: Any) -> FurtherSettingsError:
     return FurtherSettingsError(
-        "This folder must say no more than the files of this kind of tokenizer; "
-        "`load_text_tokenizer` reads all that it says. "
-        f"Received: {str(path)!r}, {name}={shown(value)}"
+        "This folder must have only the settings of this kind of tokenizer; "
+        f"`load_text_tokenizer` reads all that it says. Received: {str(path)!r}, "
+        f"{name}={shown(value)}"
     )
 
 

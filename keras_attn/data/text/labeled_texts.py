@@ -195,7 +195,7 @@ def read_labeled_texts(
 
 
 def _check_missing(labels: list[str], rows: list[str], column: str) -> None:
-    """Raises if all labels are numbers, but for some that say that there is none."""
+    """Raises if all labels are numbers except some that stand for a missing one."""
     others = [place for place, label in enumerate(labels) if _number(label) is None]
     is_missing = all(labels[place].lower() in _MISSING for place in others)
     if others and len(others) < len(labels) and is_missing:

@@ -100,8 +100,8 @@ def quantize(
 
     `model.quantize` of the models of this library and `layer.quantize` of its layers
     call it; for a plain `keras.Model` with such layers inside call it yourself, since
-    Keras' own `quantize` passes over them. It reaches the kernels of attention, dense
-    and convolutional layers and embeddings. Kernels are rounded to the nearest of 255
+    Keras' own `quantize` skips them. It reaches the kernels of attention, dense and
+    convolutional layers and embeddings. Kernels are rounded to the nearest of 255
     (int8) or 15 (int4) multiples of a scale, symmetrical about zero; activations are
     not quantized. Biases, norms and what the report names stay as they are and may
     train; quantized weights don't. LoRA weights stay, and may be added afterwards
