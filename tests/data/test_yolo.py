@@ -119,7 +119,7 @@ def test_a_folder_without_splits(tmp_path):
     assert unused == "not used: 1 label files without an image, such as gone.txt"
     with pytest.raises(ValueError, match="has no splits"):
         read_yolo(tmp_path, "val")
-    with pytest.raises(ValueError, match="those of the data set, in its order"):
+    with pytest.raises(ValueError, match="the data set's, in its order"):
         read_yolo(tmp_path, class_names=["b", "a"])
 
 

@@ -137,7 +137,7 @@ def test_the_report_names_what_was_reached_and_what_was_not():
         ({"mode": "int8", "filters": "(block"}, "`filters` must be regular.*block"),
         (
             {"mode": "int4", "config": keras.quantizers.Int8QuantizationConfig()},
-            "`mode` must be that of `config`",
+            "`mode` must be as in `config`",
         ),
         (
             {
