@@ -283,8 +283,8 @@ class _Matrix:
         """Gradients of x (P, E), of y (P, E), of s, and of b if there is one.
 
         Args:
-            slopes_of: From `_Rows` to the gradients of their logits, (C, B), divided by
-                `factor`.
+            slopes_of: From `_Rows` to the gradients of logits, (C, B), which are
+                divided by `factor`.
             factor: A scalar.
         """
         scale = self._scalars[0]

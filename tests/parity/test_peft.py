@@ -159,7 +159,7 @@ def longer(array, axis):
             lambda x: {
                 k: v for k, v in x.items() if "0.attention.self.query.lora_B" not in k
             },
-            "needs two tensors a module.*no 'bert.encoder.layer.0.attention.self.query.lora_B",
+            "tensors a module.*no 'bert.encoder.layer.0.attention.self.query.lora_B",
         ),
         (
             "vit_classifier",
