@@ -37,8 +37,8 @@ from keras_attn.export.formats import (
 )
 from keras_attn.export.image_bytes import check_format_of_images, with_image_bytes
 from keras_attn.export.inference import about_precision, inference_mode
-from keras_attn.export.integer_kernels import about_integers
 from keras_attn.export.plan import Plan
+from keras_attn.export.quantized_weights import about_integers
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.shapes import Specs, check_sizes
@@ -78,8 +78,8 @@ def export(
     left out.
 
     The artefact computes in float32 even if the model does not, because the
-    converters do not support half precision; the weights keep their values. Kernels of
-    integers (`model.quantize`) stay integers in a SavedModel and in ONNX; LiteRT gets
+    converters do not support half precision; the weights keep their values. Quantized
+    weights (`model.quantize`) stay integers in a SavedModel and in ONNX; LiteRT gets
     their numbers, to which `quantization` applies. The report's notes say what was
     done.
 
@@ -92,11 +92,11 @@ def export(
         quantization: For LiteRT. None keeps float32; `"float16"` halves the weights;
             `"int8_dynamic"` stores the weights in 8 bits and quantizes activations at
             run time; `"int8"` computes in 8 bits throughout, where LiteRT can, and
-            needs `sample_inputs` to calibrate on. For ONNX, if the model has kernels
-            of integers: `"int8_dynamic"` quantizes activations at run time, and
-            multiplies by the integers themselves, which is several times as fast for
-            a token of a decoder; None computes in float32, and of int8 kernels the
-            runtime makes float32 ones when it loads the file.
+            needs `sample_inputs` to calibrate on. For ONNX, if the model has quantized
+            weights: `"int8_dynamic"` quantizes activations at run time, and multiplies
+            by the integers themselves, which is several times as fast for a token of a
+            decoder; None computes in float32, and of int8 kernels the runtime makes
+            float32 ones when it loads the file.
         batch_size: Fixes axis 0 of every input. None leaves it open. The batch of
             `step` stays open if the format allows it, unless `num_beams` fixes it:
             beam search needs several rows for each row of the prompt.
@@ -299,13 +299,13 @@ def _signatures(
         for name, value in others.items():
             if value is not None:
                 raise ValueError(
-                    f"`{name}` must be None if `image_bytes` is True: there is no "
-                    f"text. Received: {name}={value!r}"
+                    f"`{name}` must be None if `image_bytes` is True, which takes "
+                    f"images. Received: {name}={value!r}"
                 )
         check_format_of_images(format)
     if tokenizer is not None:
         check_tokenizer(tokenizer, format, model)
-    # Texts and files are no inputs of the model itself.
+    # Texts and files are not inputs of the model itself.
     is_own = tokenizer is None and not image_bytes
     signatures = signatures_of(model, sample_inputs if is_own else None, max_length)
     if image_bytes:
@@ -412,7 +412,7 @@ def _check_generative(signatures: list[Signature], **arguments: int | None) -> N
 
 
 def _inspect(read: Callable[[Path], Any], path: Path) -> Any:
-    """What a format reads from an artefact."""
+    """The description that a format reads from an artefact."""
     try:
         return read(path)
     # For damaged files, the parsers raise errors of every type.

@@ -26,7 +26,7 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.export.api import export
 from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import FORMATS
-from keras_attn.export.integer_kernels import has_integers
+from keras_attn.export.quantized_weights import has_integers
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.seals import is_sealed, seals_of
 from keras_attn.export.signatures import pair_of
@@ -65,8 +65,8 @@ def decoder(
     with the same weights and `max_length` loads it. Each call reads all weights once,
     to find it.
 
-    With kernels of integers (`model.quantize`) ONNX Runtime multiplies in 8 bits, two
-    to three times as fast as in float32, and single tokens may differ.
+    With quantized weights (`model.quantize`) ONNX Runtime multiplies in 8 bits, two to
+    three times as fast as in float32, and single tokens may differ.
 
     Args:
         model: A generative model (one with `incremental()`), or its `IncrementalPair`.
@@ -177,7 +177,7 @@ def _digest(pair: IncrementalPair, runtime: str) -> str:
     models = (pair.prefill, pair.step)
     for model in models:
         found.update(_graph(model).encode())
-    # Not the states of dropout, which change in training alone.
+    # Not the states of dropout, which change only in training.
     variables = {id(x): x for model in models for x in model.weights}
     for variable in variables.values():
         found.update(f"{variable.dtype}{tuple(variable.shape)}".encode())
@@ -212,12 +212,12 @@ def _remember(path: Path) -> None:
 
 
 def _memory(path: Path) -> Path:
-    """Where the seals of a file stand once more."""
+    """The path of the second copy of a file's seals."""
     return path.with_suffix(".sha256")
 
 
 def _quantization(pair: IncrementalPair, runtime: str) -> str | None:
-    """The argument of `export`: ONNX Runtime multiplies by kernels of integers."""
+    """The argument of `export`: ONNX Runtime multiplies by quantized weights."""
     is_taken = runtime == "onnx" and has_integers([pair.prefill, pair.step])
     return "int8_dynamic" if is_taken else None
 
@@ -233,7 +233,7 @@ def _graph(model: keras.Model) -> str:
         names: dict[str, str] = {}
         _number(config, names)
         return json.dumps(_renamed(config, names), sort_keys=True)
-    except Exception as error:  # Whatever a layer's `get_config` raises.
+    except Exception as error:  # Any error of a layer's `get_config`.
         raise ValueError(
             "`model` must consist of layers with a configuration, by which its file "
             "is found again; or export it and pass `load_runner(path)` as `model`. "

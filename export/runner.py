@@ -254,7 +254,7 @@ def _cast(
             f"`{name}` must be bool, or the integers 0 and 1. "
             f"Received: values from {array.min()} to {array.max()}"
         )
-    # Of which a signed integer may hold the values, as those of a list do.
+    # A signed integer may hold the values, as in a list.
     is_integer = array.dtype.kind in "iu" and np.issubdtype(info.dtype, np.integer)
     is_wider = np.can_cast(array.dtype, info.dtype, "same_kind")
     if not (is_mask or is_integer or is_wider):

@@ -91,7 +91,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class TracedModel:
-    """What a format writes to disk.
+    """A traced model, which a format writes to disk.
 
     Attributes:
         signatures: `[serve]`, `[serve, serve_pair]` or `[prefill, step]`.
@@ -264,7 +264,7 @@ def _declared(name: str, model: keras.Model) -> Signature:
 
 
 def _took_its_batch(model: keras.Model) -> bool:
-    """Whether the batch size of a model may be that of the first batch it was given.
+    """Whether the batch size of a model may come from the first batch it was given.
 
     Keras builds a `Sequential` without `Input` on it, and then takes any other.
     """

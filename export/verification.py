@@ -177,7 +177,7 @@ def compare_cases(
 
 
 def _notes_about(name: str, output: str, differences: list[Difference]) -> list[str]:
-    """What the report says about an output of which not all was compared."""
+    """The report's note on an output that was not compared as a whole."""
     compared = sum(each.num_values for each in differences)
     nans = sum(each.num_nans for each in differences)
     shown = f"output `{output}` of `{name}`"

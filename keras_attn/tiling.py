@@ -137,7 +137,7 @@ class _Exported:
         self._output_shapes: dict[tuple, Any] = {}
 
     def predict_on_batch(self, images: np.ndarray) -> Any:
-        """Its outputs by name; of as many rows at a time as the file takes."""
+        """The outputs by name, with as many rows at a time as the file takes."""
         info = self.inputs[0]
         size = info.shape[0] or len(images)
         parts = []

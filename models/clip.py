@@ -281,7 +281,7 @@ def _check_end_token(end_token_id, vocabulary_size):
 def build_clip_image_encoder(
     clip: str | DualEncoder = "vit_base_patch32", *, name: str = "clip_image_encoder"
 ) -> Functional:
-    """The image tower alone.
+    """The image tower without the text tower.
 
     Args:
         clip: A model from `build_clip` or `build_siglip`, whose layers are shared, or
@@ -298,7 +298,7 @@ def build_clip_image_encoder(
 def build_clip_text_encoder(
     clip: str | DualEncoder = "vit_base_patch32", *, name: str = "clip_text_encoder"
 ) -> Functional:
-    """The text tower alone.
+    """The text tower without the image tower.
 
     Args:
         clip: A model from `build_clip` or `build_siglip`, whose layers are shared, or

@@ -224,7 +224,7 @@ def _encode(layers, images):
 def _decode(layers, codes):
     """Means and log-scales (B, H, W, 2C) from codes (B, h, w) or weights (B, h, w, V).
 
-    They are those of the logit of each sub-pixel.
+    They are the statistics of the logit of each sub-pixel.
     """
     hidden = _run_groups(layers, "decoder", layers["decoder_input"](codes))
     return layers["decoder_output"](ops.relu(hidden))
@@ -319,7 +319,7 @@ class DVAE(Functional):
             A scalar.
 
         Raises:
-            ValueError: If `compile` has a loss and there are no labels.
+            ValueError: If `compile` has a loss and labels are missing.
         """
         # Imported only by a model that is trained, because it imports all of
         # `training`.

@@ -196,7 +196,7 @@ def build_gpt(
     Returns:
         A model from `token_ids` and `padding_mask`, each (B, T), to logits (B, T, V).
         It also takes `document_ids`, (B, T), where a row holds several texts: a token
-        attends to its own text alone, and positions begin again with each text.
+        attends only to its own text, and positions begin again with each text.
 
     Reference:
         Radford et al. 2018, "Improving Language Understanding by Generative
@@ -279,9 +279,9 @@ def _features(
 class GPT(Functional):
     """The functional model of `build_gpt`, with incremental decoding.
 
-    Texts that share a row, as those of `data.completion_dataset(packed=True)`, are
-    told apart by a third input, `document_ids`, integers (B, T), which may be left out:
-    a token attends to those of its own document, whose positions begin at 0.
+    Texts that share a row, as in `data.completion_dataset(packed=True)`, are told apart
+    by a third input, `document_ids`, integers (B, T), which may be left out: a token
+    attends to tokens of its own document, whose positions begin at 0.
     """
 
     takes_documents = True

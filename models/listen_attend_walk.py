@@ -207,7 +207,7 @@ class ListenAttendWalk(Functional):
 
         Both take `world_state` (B, F), the surroundings before the action, and return
         `logits` (B, A); `prefill` also takes the instruction. The environment chooses
-        the next world, so there are no tokens: `decoding.walk` runs the pair.
+        the next world, so `decoding.walk` runs the pair, without tokens.
 
         The state is `decoder_state` and `cell_state` (B, U), which change with each
         step, and `memory` (B, S, E + 2U), `projected_memory` and the input

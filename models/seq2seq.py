@@ -227,7 +227,7 @@ def build_seq2seq_context(
             *embedding_layers,
             recurrent.gru(hidden_dim, "encoder"),
             AttentionRNN(
-                # A softmax over one position is 1, whatever the score.
+                # A softmax over one position is 1 for any score.
                 attention=DotProductAttention("dot", name="attention"),
                 cell=recurrent.gru_cell(hidden_dim, "decoder_cell"),
                 name="decoder",

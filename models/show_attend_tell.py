@@ -139,7 +139,7 @@ def build_caption_show_attend_tell(
             image in training.
         inference: What hard attention does after training: "mean" averages, which gives
             the expected context; "most_probable" takes the most probable location.
-            Neither samples, so a caption depends on the weights alone.
+            Neither samples, so a caption depends only on the weights.
         seed: Seed for sampling locations.
         return_attention_scores: Whether the model also returns the attention.
         name: Name of the model.
@@ -266,7 +266,7 @@ class ShowAttendTell(Functional):
     integers, because it learns from their probability.
 
     `fit` logs the coverage term without its weight as `coverage`. `evaluate` reports
-    the loss of the logits alone: only a call with `training=True` returns what the
+    only the loss of the logits: only a call with `training=True` returns what the
     other terms need: a dictionary of `outputs` (the usual return value),
     `attention_scores` and, of hard attention, `places`, both (B, 1, T, P).
 
@@ -322,7 +322,7 @@ class ShowAttendTell(Functional):
             A scalar.
 
         Raises:
-            ValueError: If attention is hard and there are no labels (B, T).
+            ValueError: If attention is hard and labels (B, T) are missing.
         """
         outputs, terms = _parts(y_pred)
         loss = super().compute_loss(x, y, outputs, sample_weight, training)

@@ -56,7 +56,7 @@ CARDS = model_cards(
             "WMT'14: BLEU En-De 28.4, En-Fr 41.8 (beam of 4, length penalty 0.6)",
         ),
     },
-    title="Transformer {variant}, an encoder-decoder of attention alone",
+    title="Transformer {variant}, an encoder-decoder of only attention",
     paper="Vaswani et al. 2017, arXiv:1706.03762",
     **tasks.TRANSLATION,
 )

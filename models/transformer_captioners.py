@@ -339,7 +339,7 @@ def _encode_patches(layers, images):
 
 
 def _encode(layers, inputs):
-    """What the decoder attends to, (B, S, D), and None: no location is padding."""
+    """The features to attend to, (B, S, D), and None: no location is padding."""
     if "encoder" in layers:
         return _encode_patches(layers, inputs["images"]), None
     return _encode_map(layers, read_grid(layers, inputs)), None

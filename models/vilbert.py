@@ -289,7 +289,7 @@ def build_vilbert_scorer(
     dropout: Probability = 0.1,
     name: str = "vilbert_scorer",
 ) -> Functional:
-    """How well a text and an image fit together, to choose among several pairs.
+    """Builds a model that scores how well a text and an image fit together.
 
     The answers of VCR are such pairs with one image, the images of a caption pairs with
     one text. It learns by `losses.ChoiceCrossEntropy`.

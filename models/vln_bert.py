@@ -220,7 +220,7 @@ def build_vln_bert_scorer(
     dropout: Probability = 0.1,
     name: str = "vln_bert_scorer",
 ) -> Functional:
-    """How well a path fits an instruction, to choose among several paths.
+    """Builds a model that scores how well a path fits an instruction.
 
     It learns by `losses.ChoiceCrossEntropy`.
 

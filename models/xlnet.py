@@ -10,9 +10,9 @@
                       the tokens before it in the order before it in the order
     output            `sequence_output`                 logits of the target tokens
 
-Both streams share their weights. An encoder for fine-tuning is the content stream
-alone, in which every token attends to all others. Positions are relative, so the length
-of a sequence is not limited.
+Both streams share their weights. An encoder for fine-tuning is only the content stream,
+in which every token attends to all others. Positions are relative, so the length of a
+sequence is not limited.
 
 Blocks: `layers/blocks/xlnet_block.py`; attention:
 `layers/attention/relative_attention.py`.
@@ -226,7 +226,7 @@ def build_xlnet_permutation_lm(
     The logits of a target depend on the tokens that its row of `permutation_mask`
     allows and on its position, never on its own token. `PermutationLMMasking` of
     `keras_attn.training` samples both inputs. A target with an empty row is predicted
-    from its position alone; in that case, the published code lets it attend to all
+    only from its position; in that case, the published code lets it attend to all
     tokens, including itself.
 
     With `two_stream=False` the logits come from the content stream. That is not a

@@ -1,4 +1,4 @@
-"""What takes neither low-rank updates nor integers, and checks of all that does."""
+"""What takes neither LoRA weights nor integers, and checks of all that does."""
 
 import math
 import re
@@ -23,7 +23,7 @@ REFUSED = {
         "TransposedConv2D",
         "keras.layers.Conv2DTranspose",
     ),
-    "each channel has its own kernel, so there is no matrix to factor": (
+    "each channel has its own kernel, not a matrix to factor": (
         "keras.layers.DepthwiseConv2D",
     ),
     "the kernel is normalized before use": (
@@ -108,7 +108,7 @@ def refused_in(layer, mode=None, block_size=None, reached=()) -> dict[str, list[
 
 
 def draw_updates(layer, seed=3, scale=0.2):
-    """Gives the low-rank updates of a layer or model random numbers."""
+    """Gives the LoRA weights of a layer or model random numbers."""
     rng = np.random.default_rng(seed)
     for update in layer._flatten_layers():
         if isinstance(update, LowRankUpdate):
@@ -117,7 +117,7 @@ def draw_updates(layer, seed=3, scale=0.2):
 
 
 def assert_only_updates_train(model):
-    """Checks that everything but the low-rank updates is fixed."""
+    """Checks that everything but the LoRA weights is fixed."""
     assert model.trainable_variables
     for weight in model.trainable_variables:
         assert re.fullmatch(r"[ab]_\d+", weight.name), weight.path

@@ -35,7 +35,7 @@ class Format:
         shrinks_by_cubic: Whether its runtime shrinks images by bicubic interpolation,
             or its converter says that it does not.
         keeps_state: Whether it has variables that a call may change.
-        takes_integers: Whether it computes with kernels of integers as Keras does; if
+        takes_integers: Whether it computes with quantized weights as Keras does; if
             not, the traced model has their numbers.
         may_need_fixed_shapes: Whether it supports some operators only at known sizes,
             see `attempts.py`.

@@ -194,7 +194,7 @@ def attribute_of(node, name: str, default):
 
 
 def uses_of(graph) -> Counter[str]:
-    """How often each tensor is used: by nodes, inner graphs, or as an output."""
+    """The number of uses of each tensor: by nodes, inner graphs, or as an output."""
     return Counter([*_inputs(graph), *(value.name for value in graph.output)])
 
 

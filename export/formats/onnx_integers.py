@@ -1,4 +1,4 @@
-"""Kernels of integers as initializers of integers.
+"""Quantized weights as initializers of integers.
 
 The graph is converted with the numbers that the integers stand for. Afterwards the
 float weights are replaced: a product becomes `MatMulNBits`, an operator of ONNX
@@ -123,7 +123,7 @@ def replace(
     if not done.counts:
         return []
     listed = ", ".join(f"{count} as {what}" for what, count in done.counts.items())
-    return [f"kernels of integers in `{model.graph.name}`: {listed}"]
+    return [f"quantized weights in `{model.graph.name}`: {listed}"]
 
 
 def _replace(done, name, kernel, weight) -> None:
@@ -259,7 +259,7 @@ def _take_rows(done, node, name, kernel) -> None:
 
 
 def _compute_floats(done, name, kernel, weight) -> None:
-    """The weight from codes, one byte each, for whatever still uses it.
+    """The weight from codes, one byte each, for nodes that still use it.
 
     A batch norm that was folded into the weight is one more factor, which leaves the
     codes as they are.

@@ -117,7 +117,7 @@ def _example_of_ids(
 def read_image(
     file: Path, shape: tuple[int | None, ...], opened: OpenedModel
 ) -> "tuple[np.ndarray, np.ndarray]":
-    """What the model sees of a file, from 0 to 1, and the input, both (H, W, C).
+    """The image as the model sees it, from 0 to 1, and the input, both (H, W, C).
 
     By the preprocessing of the model; without one, images are resized to its input and
     normalized to [-1, 1].

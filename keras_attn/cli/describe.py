@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
     """Show a model's card: paper, inputs, outputs, size, how to build it.
 
-    The arguments of a name's builder are those of `models.create` and of `keras-attn
-    finetune --override`. Of a file or a folder it reads the sizes, not the weights.
+    The arguments of a name's builder are what `models.create` and `keras-attn finetune
+    --override` take. Of a file or a folder it reads the sizes, not the weights.
 
     Example: keras-attn describe rnnsearch_50
 
@@ -53,7 +53,7 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
 
 
 def _card_of(name: str) -> dict[str, Any]:
-    """What `--json` prints of a name."""
+    """The output of `--json` for a name."""
     from keras_attn import models
     from keras_attn.models.catalog.registry import builder_arguments
 
@@ -146,7 +146,7 @@ def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str,
 def _described(
     path: Path, found: dict[str, str], model: "keras.Model"
 ) -> dict[str, Any]:
-    """What `--json` prints of a file or a folder, from the rows of the table."""
+    """The output of `--json` for a file or a folder, from the rows of the table."""
     from keras_attn.files.reading import size_of
 
     return {

@@ -225,7 +225,7 @@ def noting_warnings() -> Iterator[None]:
 
 
 def _keras_file(path: Path, task: str | None) -> Path:
-    """The file of a model that Keras saved, alone or in a run folder."""
+    """The file of a model that Keras saved, by itself or in a run folder."""
     if task is not None:
         raise ValueError(
             "--task is for a checkpoint folder, with config.json and *.safetensors; a "

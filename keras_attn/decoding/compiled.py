@@ -164,7 +164,7 @@ def rounded_length(length: int, limit: int | None) -> int:
 
     Args:
         length: Number of tokens that key/value caches or a buffer of tokens must hold.
-        limit: Maximum length; None if there is no limit.
+        limit: Maximum length; None without a limit.
     """
     multiple = 1 << max(6, length.bit_length() - 3)
     rounded = -(-length // multiple) * multiple
@@ -249,7 +249,7 @@ class CompiledLoop(keras.Model):
         self.prefill = functions.prefill
         self.step = functions.step
         self.extend = functions.extend
-        # In a tuple, as the draft model is no part of this one.
+        # In a tuple, as the draft model is not a part of this one.
         self._speculation = (speculation, draft)
         if draft is not None:
             self.draft_prefill, self.draft_step = draft.prefill, draft.step
@@ -297,7 +297,7 @@ class CompiledLoop(keras.Model):
     def own_inputs(
         self, inputs: dict, uniform, settings: Settings
     ) -> dict[str, np.ndarray]:
-        """What the compiled loop takes besides the inputs of `prefill`, by name.
+        """The further inputs of the compiled loop besides those of `prefill`, by name.
 
         Args:
             inputs: As in `run`.

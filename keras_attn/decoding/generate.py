@@ -72,7 +72,7 @@ def generate(
     Prompts of different lengths can share a batch if the model takes a padding mask for
     them. Padding may be on the left, on the right or in between: it occupies a slot in
     the caches but no position, and is never attended to, so each row gets the same text
-    as if it were decoded alone.
+    as if it were decoded by itself.
 
     A model with `incremental(max_length=…)` gets caches as long as prompt and
     continuation, rounded up to a multiple of 64 (above 512, in coarser steps of 1/8 to
@@ -110,7 +110,7 @@ def generate(
         speculation: `PromptLookup(...)` or `DraftModel(...)`: several tokens are
             guessed, and checked by one pass of the model, a decoder without an encoder
             such as GPT-2. `Greedy()` gives the same tokens as without, `Sample(...)`
-            tokens of the same distribution, but others for the same seed. A batch
+            tokens of the same distribution, but other tokens for the same seed. A batch
             advances by the fewest guesses that any of its rows keeps.
 
     Returns:

@@ -6,8 +6,8 @@ for about the time of one token where weights are read from memory, and keeps th
 it would have chosen itself. With target p and draft q, guess x is kept with
 probability min(1, p(x) / q(x)); the first that is not is replaced by a token drawn
 from max(p − q, 0), normalized, and after K kept guesses a token is drawn from p. The
-tokens then have distribution p exactly, whatever q is. `Greedy` keeps a guess if it is
-the most probable token.
+tokens then have distribution p exactly, for any q. `Greedy` keeps a guess if it is the
+most probable token.
 
 All rows of a batch advance together, as their caches have one slot for the next token:
 by as many guesses as the row with the fewest kept ones, and one token more. That token
@@ -73,7 +73,7 @@ class Speculated(NamedTuple):
 
 @dataclass(frozen=True)
 class PromptLookup:
-    """Guesses that the text goes on as it did before.
+    """Guesses that the text continues as after an earlier occurrence.
 
     The last tokens of a row are looked for earlier in its prompt and continuation, the
     longest match of up to `ngram` tokens first, of these the last one. The guesses are
@@ -177,7 +177,7 @@ def look_up(text, length, ngram: int, tokens: int):
     """The tokens that followed the last earlier occurrence of the last tokens.
 
     Args:
-        text: int32 (B, W); -1 is no token.
+        text: int32 (B, W); -1 is not a token.
         length: How many of the W are known, at least `ngram`; may be a tensor, as may
             W.
         ngram: Largest number of tokens to look for.

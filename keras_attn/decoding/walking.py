@@ -93,7 +93,7 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
     Raises:
         TypeError: If a model can't decode, or reads tokens at each step, or `strategy`
             is not a strategy.
-        ValueError: If there is no model; `inputs` is invalid as in `generate`; the
+        ValueError: If the model is missing; `inputs` is invalid as in `generate`; the
             number of rows of `inputs` is not the number of states; a model and the
             environment have different numbers of actions; a logit is NaN; an artefact
             was exported for a different number of beams; or `max_steps` is not a

@@ -1,7 +1,7 @@
 """Read untrusted files: of limited size, with errors that name the file.
 
 Sizes are checked before anything is parsed: a JSON file of `MAX_JSON_ENTRIES` entries
-takes at most about 100 MB of memory, whatever the entries are.
+takes at most about 100 MB of memory, for any entries.
 """
 
 import codecs
@@ -137,7 +137,7 @@ def read_gzip(path: Path, max_bytes: int) -> bytes:
 
     Raises:
         FileNotFoundError: If `path` does not exist.
-        ValueError: If it is no complete gzip file, or as in `read_bytes`.
+        ValueError: If it is not a complete gzip file, or as in `read_bytes`.
     """
     check_file(path, max_bytes)
     try:

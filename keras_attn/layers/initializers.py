@@ -71,8 +71,8 @@ def independent_copy(initializer, name: str = ""):
 def independent_parts(initializer, widths: Mapping[str, int]):
     """An initializer for several kernels that are stored as one, side by side.
 
-    Each kernel is initialized as if it were stored alone: the bounds of Glorot and He
-    depend on the shape of a kernel, and would be different for the fused kernel.
+    Each kernel is initialized as if it were a variable of its own: the bounds of Glorot
+    and He depend on the shape of a kernel, and would be different for the fused kernel.
 
     Args:
         initializer: As for `independent_copy`.

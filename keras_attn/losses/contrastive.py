@@ -7,8 +7,8 @@
 The matrix is never in memory as a whole: a device computes the rows of its own images
 in chunks, for the loss and again for the gradients. Under `tf.distribute` the texts of
 all replicas are gathered, the sums of columns are combined, and the gradients of texts
-are added up. So loss and gradients are those of one device with the joined batch, also
-if replicas have different numbers of pairs.
+are added up. So loss and gradients are as on one device with the joined batch, also if
+replicas have different numbers of pairs.
 
 Legend: B pairs of all devices, P of this device, C rows of a chunk, K chunks, E width
 of the embeddings.
@@ -283,8 +283,8 @@ class _Matrix:
         """Gradients of x (P, E), of y (P, E), of s, and of b if there is one.
 
         Args:
-            slopes_of: From `_Rows` to the gradients of their logits, (C, B), divided by
-                `factor`.
+            slopes_of: From `_Rows` to the gradients of logits, (C, B), which are
+                divided by `factor`.
             factor: A scalar.
         """
         scale = self._scalars[0]

@@ -72,8 +72,8 @@ class SmoothedCrossEntropy(WeightedMeanLoss):
 
     `Σ w·loss / Σ w`, where w is the sample weight (1 by default), and 0 on padding. So
     the loss of a batch does not depend on how much padding it has. Keras' default,
-    `reduction="sum_over_batch_size"`, divides by all B·T targets whatever their weight,
-    which lowers the effective learning rate of padded batches; the models of this
+    `reduction="sum_over_batch_size"`, divides by all B·T targets, also those of weight
+    0, which lowers the effective learning rate of padded batches; the models of this
     library scale the weights so that Keras' losses are the same mean. `model.fit` logs
     the mean over batches of these means; `Perplexity` averages over tokens.
 

@@ -1,4 +1,4 @@
-"""Learning from preferences: the loss of a reward model, and that of DPO.
+"""Learning from preferences: the losses of a reward model and of DPO.
 
     ranking   mean over the pairs i better than j of -log σ(s_i - s_j - margin)
     DPO       f(β ((log π - log π_ref)(chosen) - (log π - log π_ref)(rejected)))
@@ -259,15 +259,15 @@ def check_dpo_options(kind: DPOKind, beta: float, label_smoothing: float) -> Non
 
 
 def differences_of_pairs(scores, ratings, is_real):
-    """Of all pairs, (G, K, K): differences of scores and ratings, and which count.
+    """Differences of scores and ratings of all pairs, (G, K, K), and which count.
 
-    Those count whose first answer is the better one, if both exist, and those of a
+    Pairs count whose first answer is the better one, if both exist, and pairs with a
     rating that is not finite.
     """
     ratings = _like("ratings", ratings, scores)
     if is_real is not None:
         is_real = ops.cast(_like("is_real", is_real, scores), "bool")
-        # That of an answer that does not exist may be any number.
+        # The rating of an answer that does not exist may be any number.
         ratings = ops.where(is_real, ratings, 0.0)
     check_finite("ratings", ratings)
     differences = _difference(ratings)

@@ -23,7 +23,7 @@ class SegmentationCrossEntropy(WeightedMeanLoss):
 
     `Σ w·loss / Σ w`, where w is the sample weight (1 by default), and 0 where the label
     is `ignore_label`. A batch without labels has the loss 0. Keras' own loss with
-    `ignore_class` divides by the number of pixels that count, whatever their sample
+    `ignore_class` divides by the number of pixels that count, without their sample
     weights.
 
     Args:

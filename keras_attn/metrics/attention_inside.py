@@ -1,4 +1,4 @@
-"""How much attention falls on the object that a word or a question names.
+"""The share of attention on the object that a word or a question names.
 
 Legend: B batch, … further axes such as glimpses or words, h and w rows and columns of
 the grid of locations, H and W pixels, M objects, T words.
@@ -32,8 +32,8 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
     Returns:
         The share of attention inside the object, (B, …), and the share of the image
         that the object covers, of the same shape: the score of uniform attention. Where
-        the object is not visible, both are 0; where there is no attention, the first is
-        0. Both are float32.
+        the object is not visible, both are 0; without attention the first is 0. Both
+        are float32.
 
     Raises:
         ValueError: If a shape differs from these; in an eager call, also if attention

@@ -16,8 +16,8 @@ class MatthewsCorrelation(Configured, keras.metrics.Metric):
 
     `(TP·TN - FP·FN) / √((TP+FP)(TP+FN)(TN+FP)(TN+FN))` for two classes. For more,
     `(c·s - Σ p·t) / √((s² - Σ p²)(s² - Σ t²))`, where s is the number of examples, c of
-    those that are right, p and t of those of each class, predicted and true. A model
-    that always predicts one class has 0, whatever its accuracy.
+    the right ones, p and t of each class, predicted and true. A model that always
+    predicts one class has 0, with any accuracy.
 
     Args:
         num_classes: C.
@@ -63,7 +63,7 @@ class MatthewsCorrelation(Configured, keras.metrics.Metric):
         counts = ops.convert_to_tensor(self.counts)
         shares = ops.divide_no_nan(counts, ops.sum(counts))
         # Everything is a sum of the other classes, never a total minus a class: so
-        # rare classes are exact, and there is no spread where one class has all.
+        # rare classes are exact, and the spread is 0 where one class has all.
         others = 1 - ops.eye(self.num_classes, dtype=shares.dtype)
         wrong = shares * others
         neither = ops.diagonal(ops.matmul(others, ops.matmul(shares, others)))

@@ -86,7 +86,8 @@ class SpearmanCorrelation(Configured, keras.metrics.Metric):
     for, and `fit` asks in every step. The default holds STS-B's 5,749 examples.
 
     Args:
-        max_samples: Maximum number of examples of an epoch, counting those of weight 0.
+        max_samples: Maximum number of examples of an epoch, counting examples of weight
+            0.
         name: Name of the metric.
         dtype: Dtype of the numbers. Default: float32, under every policy.
 
@@ -191,7 +192,7 @@ def _gathered(y_true, y_pred, sample_weight, dtype):
 def _centred_ranks(values, weights):
     """Ranks minus their mean, 0 if all values are equal.
 
-    A rank is the weight of all smaller values and half of that of the equal ones.
+    A rank is the weight of all smaller values and half the weight of the equal ones.
     """
     order = ops.argsort(values)
     ordered = ops.take(values, order)

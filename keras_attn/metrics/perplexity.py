@@ -21,9 +21,9 @@ class Perplexity(Configured, keras.metrics.Metric):
 
     The mean is taken over the tokens of the epoch: a mean of per-batch perplexities
     would depend on how the tokens are batched. Labels are never smoothed, so that
-    perplexities are comparable whatever loss a model was trained with. Pass it to
-    `compile` in `weighted_metrics` to use sample weights; those in `metrics` do not get
-    them.
+    perplexities are comparable between models that were trained with any loss. Pass it
+    to `compile` in `weighted_metrics` to use sample weights; those in `metrics` do not
+    get them.
 
     Args:
         from_logits: Whether predictions are logits or probabilities.

@@ -133,7 +133,7 @@ def _draw(ax: Axes, image, values, row: int, class_names, colors, aligned) -> No
         text = drawable(class_names[classes[index]])
         if "scores" in values:
             text += f" {values['scores'][row, index]:.2f}"
-        # Inside the box where there is no room above it.
+        # Inside the box if it does not fit above it.
         is_above = top > points * 2 / 72 * size[1] / _PANEL_INCHES
         ax.annotate(
             text,

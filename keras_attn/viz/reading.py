@@ -73,8 +73,8 @@ def plot_reading_attention(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: If an array has a different shape, there are no characters or more
-            characters than maps, or `width` exceeds the image.
+        ValueError: If an array has a different shape, characters are missing or more
+            than maps, or `width` exceeds the image.
     """
     hint = "pass one example of a batch: `images[0]`"
     image = check_pixels("image", image, ("height", "width"), hint)

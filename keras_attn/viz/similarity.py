@@ -108,7 +108,7 @@ def plot_similarity(
 
     Raises:
         ValueError: If a shape differs from these, values are not finite, probabilities
-            are outside [0, 1], there is no matrix, or a pair does not exist.
+            are outside [0, 1], matrices are missing, or a pair does not exist.
 
     Example:
         ```python

@@ -21,7 +21,7 @@ from keras_attn.models.parts.keras_state import undone, without_allocating
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What is published about a model.
+    """The published facts about a model.
 
     Attributes:
         name: Registry name, as in `create(name)`.

@@ -1,4 +1,4 @@
-"""The fields of a `config.json`: read, checked and bounded; and how ours are written.
+"""Reads, checks and bounds the fields of a `config.json`, and writes ours.
 
 A `config.json` may come from anywhere, so nothing is built from a number before the
 weight files are known to have tensors of such a size.
@@ -138,7 +138,7 @@ class Config(dict[str, Any]):
         return float(value)
 
     def get_epsilon(self, name: str, default: float) -> float:
-        """What a normalization adds to the variance: at most 1."""
+        """The number that a normalization adds to the variance, at most 1."""
         return self.get_number(name, default, most=1.0)
 
     def get_probability(self, name: str, default: float) -> float:

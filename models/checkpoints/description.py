@@ -1,4 +1,4 @@
-"""What a folder says about a model besides its sizes: class names and preprocessing.
+"""Class names and preprocessing of a model in a folder.
 
 Libraries store the names of the classes and the preprocessing of images in different
 places. Our models have both as attributes, `class_names` and `preprocessing`; the
@@ -291,7 +291,7 @@ def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _statistics(fields: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Mean and deviation of pixels from 0 to 1; nothing where they are not said."""
+    """Mean and deviation of pixels from 0 to 1; empty if they are missing."""
     try:
         steps = steps_of({**fields, "resample": None})
     except ValueError:
@@ -318,7 +318,7 @@ def _share_of(fields: Mapping[str, Any], steps: Steps) -> float:
 
 
 def _sides(size: Any) -> tuple[int, int] | None:
-    """Rows and columns of one number or two; None if they are no sizes."""
+    """Rows and columns of one number or two; None if they are not sizes."""
     size = [size, size] if isinstance(size, int) else size
     if not _is_numbers(size, 2) or not all(0 < x <= MAX_IMAGE_SIZE for x in size):
         return None

@@ -1,4 +1,4 @@
-"""From a checkpoint folder to one of our models, with or without its weights.
+"""Loads a checkpoint folder as one of our models, with or without its weights.
 
 Everything is checked before the first weight is allocated: no number in `config.json`
 exceeds what the files contain; each key of the files is read by the model, belongs to a
@@ -303,7 +303,7 @@ def _full_keys(
 
 
 def _check_tying(family: Family, task: str, config: Config) -> None:
-    """Raises if the model has an output layer of its own, where ours has a table's."""
+    """Raises if the output layer is not tied to the token table, as ours is."""
     config.require({"tie_word_embeddings": (True, False)})
     is_tied = config.get("tie_word_embeddings", True)
     # Of a captioner, the field of the decoder counts.

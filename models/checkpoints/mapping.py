@@ -84,8 +84,8 @@ class Weight:
 
     Attributes:
         keys: Keys of the tensors, with the prefix that a model with a head gives them.
-        variable: Our variable, or several that are joined; a kernel with low-rank
-            updates or of integers can only be written.
+        variable: Our variable, or several that are joined; a kernel that has LoRA
+            weights or is quantized can only be written.
         read: Maps the tensors, in the order of `keys`, to the variable's value.
         write: Maps the variable's value to the tensors.
         accepts: Whether `read` can also use a single tensor of a given other shape.
@@ -108,7 +108,7 @@ class Weight:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Key to the shape that its tensor must have."""
-        # All strides are zero, so it takes four bytes, whatever its shape.
+        # All strides are zero, so it takes four bytes for any shape.
         placeholder = np.broadcast_to(np.float32(0), self.variable.shape)
         parts = self.write(placeholder)
         return {key: part.shape for key, part in zip(self.keys, parts, strict=True)}
@@ -330,7 +330,7 @@ def has_only(layers: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Family:
-    """What it takes to read and write the checkpoints of one model type.
+    """The functions and tables that read and write checkpoints of one model type.
 
     Attributes:
         model_type: The `model_type` in `config.json`.

@@ -46,22 +46,22 @@ class Module(NamedTuple):
 
     @property
     def suffixes(self) -> tuple[str, str]:
-        """What follows the name in the keys of A and B."""
+        """The suffixes of the name in the keys of A and B."""
         is_table = isinstance(self.layer, keras.layers.Embedding)
         return _EMBEDDING if is_table else _DENSE
 
     def update(self, name: str) -> LowRankUpdate | None:
-        """The kernel's low-rank update of a name."""
+        """The kernel's LoRA weights of a name."""
         return update_of(self.kernel, name)
 
 
 def update_of(kernel, name: str) -> LowRankUpdate | None:
-    """The low-rank update of a name of a kernel."""
+    """The LoRA weights of a name of a kernel."""
     return kernel.updates.get(name) if isinstance(kernel, LowRankKernel) else None
 
 
 def base_of(kernel):
-    """A kernel without its low-rank updates."""
+    """A kernel without its LoRA weights."""
     return kernel.base if isinstance(kernel, LowRankKernel) else kernel
 
 
@@ -110,8 +110,8 @@ class Modules:
                     found[parts[0]] = key
         if "" in found:
             raise ValueError(
-                "Whatever trains as a whole must be in a module in transformers. "
-                f"Received: {found['']!r}, which is a parameter of the model itself"
+                "What trains as a whole must be in a module in transformers. Received: "
+                f"{found['']!r}, which is a parameter of the model itself"
             )
         # PEFT compares the ends of names: "classifier" is "pre_classifier", too.
         alike = [x for x in self.names() if x not in found and x.endswith((*found,))]
@@ -130,7 +130,7 @@ class Modules:
         """Raises if the table of an output layer is among the variables.
 
         Args:
-            changed: `id` of each variable that gets an update or new values.
+            changed: `id` of each variable that gets LoRA weights or new values.
         """
         tables = set(self.family.tied.get(self.task, {}).values())
         for _, weight in self.weights:
@@ -138,8 +138,8 @@ class Modules:
                 raise ValueError(
                     "The table of the token embedding must not be adapted: it is the "
                     "output layer, too, where PEFT keeps its old values. Leave it out "
-                    "of `target_modules` and `modules_to_save`. Received: an update or "
-                    f"new values of {weight.keys[0]!r}"
+                    "of `target_modules` and `modules_to_save`. Received: LoRA weights "
+                    f"or new values of {weight.keys[0]!r}"
                 )
 
 

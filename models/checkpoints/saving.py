@@ -51,8 +51,8 @@ def save_checkpoint(
     `timm.create_model("local-dir:my-folder", pretrained=True)`.
 
     `model.class_names` and `model.preprocessing` are written as well. Kernels with
-    low-rank updates (`training.enable_lora`) are written with what they have learned,
-    kernels of integers as the numbers that they stand for.
+    LoRA weights (`training.enable_lora`) are written with what they have learned,
+    quantized weights as the numbers that they stand for.
 
     Files are written to a temporary folder and renamed once all are complete, so a
     failure leaves everything unchanged. The config and weights of a previous checkpoint
@@ -150,7 +150,7 @@ def family_of(model: keras.Model, library: str | None):
 
 
 def _ends_rescaled(model) -> bool:
-    """Whether the outputs are those of a `Rescaling` layer."""
+    """Whether the outputs come from a `Rescaling` layer."""
     layers = getattr(model, "layers", None)
     return bool(layers) and isinstance(layers[-1], keras.layers.Rescaling)
 

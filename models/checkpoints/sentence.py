@@ -1,4 +1,4 @@
-"""How a folder of sentence-transformers makes one vector of a text.
+"""Pooling and projections of a folder of sentence-transformers.
 
 ```
 modules.json               the modules in their order, and the folder of each
@@ -85,7 +85,7 @@ _ACTIVATIONS = {
 
 
 def read_sentence_modules(folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
-    """What the modules of a sentence folder say; nothing without `modules.json`.
+    """The settings in the modules of a sentence folder; empty without `modules.json`.
 
     Args:
         folder: The folder.

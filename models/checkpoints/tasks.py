@@ -1,4 +1,4 @@
-"""From a task to a model, by our builders; and from a model back to its task.
+"""Builds the model of a task, and finds the task of a model.
 
 Also what families share: text encoders, image models, BERT's field names.
 """

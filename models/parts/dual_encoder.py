@@ -175,8 +175,8 @@ class DualEncoder(OwnLossModel):
     belongs to image i, and all others of the batch do not. `compile` takes no loss.
     CLIP's is the mean of two cross-entropies, of the text of each image and of the
     image of each text; SigLIP's is the sum of a binary cross-entropy for each image
-    and text, divided by B (`losses.clip_loss`, `losses.siglip_loss`). The batch is
-    that of all devices together, so B is the batch size of `fit`.
+    and text, divided by B (`losses.clip_loss`, `losses.siglip_loss`). The batch is of
+    all devices together, so B is the batch size of `fit`.
 
     `fit` and `evaluate` also log the share of images whose most similar text in the
     batch is their own, `image_accuracy`, and the same of texts, `text_accuracy`.
@@ -257,8 +257,8 @@ class DualEncoder(OwnLossModel):
         for argument, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(
-                    f"`{argument}` must be None: the model learns from pairs of images "
-                    f"and texts alone. Received: {argument}={value!r}"
+                    f"`{argument}` must be None: the model learns only from pairs of "
+                    f"images and texts. Received: {argument}={value!r}"
                 )
         # Imported only when a model learns, because it imports all of `training`.
         from keras_attn.losses.contrastive import clip_loss, siglip_loss

@@ -140,7 +140,7 @@ def encoder_blocks(
     dropout,
     attention_dropout,
 ) -> Iterator[TransformerEncoderBlock]:
-    """The blocks, `block_0` first; the arguments are those of `text_encoder`."""
+    """The blocks, `block_0` first; the arguments are as for `text_encoder`."""
     for index in range(num_layers):
         yield TransformerEncoderBlock(
             num_heads,

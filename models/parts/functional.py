@@ -358,7 +358,7 @@ class Functional(keras.Model):
     ):
         """The loss of `compile`, of Keras' own a mean over the positions that count.
 
-        Under `tf.distribute` it is that of the rows of all replicas.
+        Under `tf.distribute` it is the loss of the rows of all replicas.
 
         Args:
             x: As in Keras.

@@ -20,7 +20,7 @@ def image_preprocessing(
 
     Args:
         model: A model with `preprocessing`, such as `load_checkpoint` returns, or the
-            fields themselves: those of transformers' `preprocessor_config.json`, whose
+            fields of transformers' `preprocessor_config.json` themselves, whose
             `image_processor_type` says what is left out, and `crop_offset`, `passes`
             and `covers` of `ImagePreprocessing`.
         name: Name of the layer.

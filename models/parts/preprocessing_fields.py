@@ -1,8 +1,8 @@
-"""What the fields of a preprocessing ask for, as the library that wrote them reads.
+"""The steps of a preprocessing from its fields, as the library that wrote them.
 
-The fields are those of transformers' `preprocessor_config.json`. What a file leaves out
-is a default of its class of processor, and so is the meaning of `"size": 224`: one side
-or both. A field that changes pixels is applied, or refused by name.
+The fields are from transformers' `preprocessor_config.json`. What a file leaves out is
+a default of its class of processor, and so is the meaning of `"size": 224`: one side or
+both. A field that changes pixels is applied, or refused by name.
 """
 
 import math
@@ -54,8 +54,8 @@ def _both(side: int) -> dict[str, int]:
 
 
 _224, _SHORTEST = _both(224), {"shortest_edge": 224}
-# Classes whose steps are those of `ImagePreprocessing`, without "ImageProcessor". Those
-# of LeViT, ConvNeXt and EfficientNet have a rule of their own, in the functions below.
+# Classes whose steps `ImagePreprocessing` has, without "ImageProcessor". LeViT,
+# ConvNeXt and EfficientNet have rules of their own, in the functions below.
 PROCESSORS = {
     "Beit": Processor(_224, _SIGNED),
     "Bit": Processor(_SHORTEST, _CLIP, 224, is_square=False),
@@ -126,7 +126,7 @@ FIELDS: dict[str, Role] = {
     ),
 }
 # The fields of timm's `pretrained_cfg` and of open_clip's `preprocess_cfg`. The sizes
-# and shares for tests are those of timm's own benchmarks, not of its default.
+# and shares for tests are from timm's own benchmarks, not its defaults.
 TIMM_FIELDS: dict[str, Role] = {
     **dict.fromkeys(("input_size", "mean", "std", "crop_pct"), "applied"),
     **dict.fromkeys(("crop_mode", "interpolation"), "applied"),
@@ -159,7 +159,7 @@ class Steps(NamedTuple):
 
     @property
     def share(self) -> float:
-        """How much of the shorter edge the crop keeps, at most 1."""
+        """The share of the shorter edge that the crop keeps, at most 1."""
         if self.size is None or self.crop_size is None:
             return 1.0
         resized = self.size if isinstance(self.size, int) else min(self.size)
@@ -167,20 +167,20 @@ class Steps(NamedTuple):
 
 
 def share_of(side: int, resized: int) -> float:
-    """What share of `resized` a side is, at most 1; `int(side / share)` gives it."""
+    """The share `side / resized`, at most 1; `int(side / share)` is `resized`."""
     share = min(1.0, side / resized)
     return math.nextafter(share, 0) if int(side / share) < resized else share
 
 
 def steps_of(fields: Mapping[str, Any]) -> Steps:
-    """What fields ask for.
+    """The steps that fields ask for.
 
     Args:
-        fields: Those of a `preprocessor_config.json`.
+        fields: The content of a `preprocessor_config.json`.
 
     Raises:
-        ValueError: If one asks for another step than those of `ImagePreprocessing`, or
-            none says what must be known. The message names the field.
+        ValueError: If one asks for a step that `ImagePreprocessing` lacks, or none says
+            what must be known. The message names the field.
     """
     for field, value in fields.items():
         is_off = value is None or value is False
@@ -234,13 +234,13 @@ def _processor(fields: Mapping[str, Any]) -> tuple[str, Processor | None]:
     for suffix in ("Fast", "Pil", "ImageProcessor", "FeatureExtractor"):
         kind = kind.removesuffix(suffix)
     if kind not in PROCESSORS:
-        expected = f"that of {', '.join(PROCESSORS)}, or left out"
+        expected = f"one of {', '.join(PROCESSORS)}, or left out"
         raise _unsupported(name, fields, expected)
     return kind, PROCESSORS[kind]
 
 
 def _geometry(fields: Mapping[str, Any], kind: str, defaults: Processor | None) -> Any:
-    """What an image is resized to, and what part of it is kept."""
+    """The size that an image is resized to, and the part of it that is kept."""
     for field, known in (
         ("crop_mode", ("center", "squash")),
         ("resize_mode", ("shortest", "squash")),
@@ -261,7 +261,7 @@ def _geometry(fields: Mapping[str, Any], kind: str, defaults: Processor | None) 
     if not isinstance(size, int):
         raise _unsupported("size", fields, "a number or shortest_edge for ConvNeXt")
     if crop_size not in (None, [size, size]):
-        raise _unsupported("crop_size", fields, "that of `size` for ConvNeXt")
+        raise _unsupported("crop_size", fields, "as `size` for ConvNeXt")
     if size >= _CROPPED_BELOW:
         return [size, size], crop_size
     return int(size / _share(fields)), [size, size]

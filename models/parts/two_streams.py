@@ -67,7 +67,7 @@ def check_co_layers(
 ) -> None:
     """Checks where co-attention is, before anything is built.
 
-    The arguments are those of `two_streams`.
+    The arguments are as for `two_streams`.
 
     Raises:
         ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or

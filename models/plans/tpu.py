@@ -106,7 +106,7 @@ class TpuProgram:
     def cost(self) -> Mapping[str, float]:
         """`"flops"`, `"bytes accessed"` and more, per device, as XLA estimates them.
 
-        The body of a loop is counted once, whatever the number of its iterations.
+        The body of a loop is counted once, for any number of iterations.
         """
         return self.compiled.cost_analysis()
 
@@ -417,7 +417,7 @@ def _mesh(topology: str):
 
 
 def _library() -> Path:
-    """The file of libtpu: `TPU_LIBRARY_PATH`, or that of the installed package."""
+    """The file of libtpu: `TPU_LIBRARY_PATH`, or the installed package's."""
     given = os.environ.get(_LIBRARY)
     if given:
         if not Path(given).is_file():

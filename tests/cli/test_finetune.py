@@ -61,7 +61,7 @@ def test_texts_are_learned_resumed_and_predicted(
         "text_classification, because reviews.csv has the columns review and label",
         "18 texts to train on, 2 to validate on",
         "2 classes: blame 9, praise 9",
-        "numbers train",
+        "trainable parameters: ",
         "On the validation data: accuracy ",
         f"keras-attn predict {whole} FILE",
     ):

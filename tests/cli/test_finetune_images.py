@@ -174,7 +174,7 @@ def test_masks_of_objects_are_learned(command, tmp_path):
     path.write_text(json.dumps(content))
     line = command.refuses("finetune", model, path, *options, "--plan")
     assert "boxes.json, annotation 1: `segmentation` must be given" in line
-    assert "`--task detection` learns from boxes alone" in line
+    assert "`--task detection` learns only from boxes" in line
     assert command("finetune", model, write_boxes(*files), *options, "--plan") == 0
     assert "detection, because" in command.out
     name, *masks = "mask_rcnn_resnet50", "--task", "instance_segmentation", "--plan"

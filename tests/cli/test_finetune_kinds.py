@@ -113,7 +113,7 @@ def test_folders_say_the_task(tmp_path):
         find_other_kind(settings_for(photos), kind, path)
     (folder / "b.json").write_bytes(path.read_bytes())
     refuses("one of COCO's files.*b.json, instances.json", kind_of, folder)
-    with pytest.raises(FileNotFoundError, match="There is no"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         kind_of(tmp_path / "none")
 
 

@@ -175,7 +175,7 @@ def test_what_the_compiler_of_a_tpu_says(command, monkeypatch):
     answers(Answer(error="a bug"))
     assert command(*TPU) == 0
     assert "libtpu made no program: a bug" in command.out
-    assert "there is no program. a bug" in command.refuses(*TPU, "--compile")
+    assert "compiling failed. a bug" in command.refuses(*TPU, "--compile")
 
 
 def test_bytes_of_all_reduces():

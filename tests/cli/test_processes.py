@@ -157,7 +157,7 @@ def test_others_that_do_not_come_are_named(corpus, tmp_path):
         out, _ = process.communicate(timeout=300)
         assert process.returncode == 2
         (line,) = [line for line in out.splitlines() if line.startswith("error: ")]
-        assert "have not come within 2 s. Start the same command with" in line
+        assert "have not started within 2 s. Start the same command with" in line
         assert f"--process-id {other} too" in line
         assert address in line and "--timeout" in line
     assert not (tmp_path / "run").exists()

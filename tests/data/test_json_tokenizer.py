@@ -314,7 +314,7 @@ def test_a_folder_of_smollm2_has_the_ids_of_its_tokenizer_json(tmp_path):
     ours = load_text_tokenizer(tmp_path)
     compare(ours, library)
     assert ours.end_token_id == ours.pad_token_id == 0
-    with pytest.raises(ValueError, match="must say no more .*pre_tokenizer="):
+    with pytest.raises(ValueError, match="must have only .*pre_tokenizer="):
         ByteLevelBPETokenizer.from_folder(tmp_path)
 
 

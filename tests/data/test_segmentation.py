@@ -296,7 +296,7 @@ def test_folders_that_do_not_match(tmp_path):
         ({"palette": {COLORS[0]: 0, 7: 1}}, "must consist of colors"),
         ({"palette": {(0, 0, 256): 0}}, "must consist of colors"),
         ({"palette": {}}, "must consist of colors"),
-        ({"void": [COLORS[0]]}, "`void` must be numbers if there is no `palette`"),
+        ({"void": [COLORS[0]]}, "`void` must be numbers without a `palette`"),
         ({"channels": 4}, "`channels` must be 1 or 3"),
         ({"on_error": "stop"}, "`on_error` must be one of"),
         ({"class_names": []}, "`class_names` must be a positive integer"),

@@ -197,7 +197,7 @@ def test_errors_name_a_bad_file(tmp_path):
     settings.write_text("[1]")
     refuses("must hold a JSON object.*holds a list", from_folder, tmp_path)
     settings.write_text('{"tokenize_chinese_chars": false}')
-    match = "must say no more than .*normalizer=.*'handle_chinese_chars': False"
+    match = "must have only .*normalizer=.*'handle_chinese_chars': False"
     refuses(match, from_folder, tmp_path)
 
 

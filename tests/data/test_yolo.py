@@ -117,7 +117,7 @@ def test_a_folder_without_splits(tmp_path):
     assert unlabeled.startswith("1 images without a label file")
     assert unused == "not used: 1 label files without an image, such as gone.txt"
     refuses("has no splits", read_yolo, tmp_path, "val")
-    with pytest.raises(ValueError, match="those of the data set, in its order"):
+    with pytest.raises(ValueError, match="the data set's, in its order"):
         read_yolo(tmp_path, class_names=["b", "a"])
 
 

@@ -1,4 +1,4 @@
-"""Layers with low-rank updates and kernels of integers."""
+"""Layers with LoRA weights and quantized weights."""
 
 from pathlib import Path
 

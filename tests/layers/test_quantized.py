@@ -1,4 +1,4 @@
-"""Kernels of integers: their numbers, and everything that is computed with them."""
+"""Quantized weights: their numbers, and everything that is computed with them."""
 
 import keras
 import numpy as np

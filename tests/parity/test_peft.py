@@ -1,4 +1,4 @@
-"""Low-rank updates in PEFT's folders, which `peft_references.py` writes."""
+"""LoRA weights in PEFT's folders, which `peft_references.py` writes."""
 
 import json
 from pathlib import Path
@@ -136,7 +136,8 @@ def longer(array, axis):
         (
             "gpt2_causal_lm",
             lambda x: {**x, **{k.replace("h.1", "h.2"): v for k, v in x.items()}},
-            "must be updates of kernels of this model.*transformer.h.2.attn.c_attn",
+            "must be LoRA weights of kernels of this "
+            "model.*transformer.h.2.attn.c_attn",
         ),
         (
             "bert_classifier",
@@ -158,7 +159,7 @@ def longer(array, axis):
             lambda x: {
                 k: v for k, v in x.items() if "0.attention.self.query.lora_B" not in k
             },
-            "needs two tensors.*no 'bert.encoder.layer.0.attention.self.query.lora_B",
+            "tensors a module.*no 'bert.encoder.layer.0.attention.self.query.lora_B",
         ),
         (
             "vit_classifier",

@@ -1,4 +1,4 @@
-"""Where the images are that a COCO file names: in the folder of its own name."""
+"""Finds the folder of the images of a COCO file, which has the same name."""
 
 import json
 import re

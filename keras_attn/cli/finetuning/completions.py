@@ -29,7 +29,7 @@ _MULTIPLE = 32
 
 
 class CompletionJob(TextJob):
-    """Supervised fine-tuning: the loss of completions alone.
+    """Supervised fine-tuning: the loss of the completions only.
 
     Attributes:
         parts: The training and the validation rows: lists of token ids, prompts first.
@@ -135,7 +135,7 @@ class CompletionJob(TextJob):
             )
 
     def new_layers(self, model: Any) -> list[str]:
-        """None: the logits are those of the embeddings."""
+        """None: the logits are products with the embeddings."""
         return []
 
     def _dataset(self, part, **options: Any) -> Batches:

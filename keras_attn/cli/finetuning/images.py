@@ -1,4 +1,4 @@
-"""How images become the inputs of a model, for all tasks of images."""
+"""Preprocessing of images, for all tasks of images."""
 
 import math
 from collections.abc import Callable
@@ -138,8 +138,8 @@ def size_of_images(
 class RandomCrop:
     """Cuts out a part of an image, of at least this share of it, at a random place.
 
-    Its aspect ratio is that of the image times a random factor; what follows resizes
-    it. As in Szegedy et al. 2015 (arXiv:1409.4842), but not as small.
+    Its aspect ratio is the image's, times a random factor; what follows resizes it. As
+    in Szegedy et al. 2015 (arXiv:1409.4842), but not as small.
 
     Args:
         smallest: The smallest share, in (0, 1].
@@ -178,7 +178,7 @@ _AUGMENTATIONS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 
 
 def augmentations(settings: Settings, task: str) -> list[Any]:
-    """What changes training images at random.
+    """The random augmentations of training images.
 
     Args:
         settings: The command line.

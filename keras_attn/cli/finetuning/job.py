@@ -1,4 +1,4 @@
-"""What every fine-tuning task has: data, a head, a loss, figures."""
+"""The parts of every fine-tuning task: data, a head, a loss, figures."""
 
 import abc
 import random
@@ -37,7 +37,7 @@ class Job(abc.ABC):
         source: As given.
         head: The task of a checkpoint that has the head.
         rate: The largest learning rate when all weights of a pre-trained model train.
-        lora_rate: The same for low-rank updates.
+        lora_rate: The same for LoRA weights.
         rows: Rows of a batch per example.
         weighed: What `class_weights` counts.
         weighs_batches: Whether `batches` have the weights, not `fit`.
@@ -80,7 +80,7 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def lines(self) -> list[str]:
-        """What was read, for the user."""
+        """Describes the data to the user."""
 
     @abc.abstractmethod
     def options(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def result(self) -> Result:
-        """What `keras-attn predict` has to know, without figures."""
+        """The settings that `keras-attn predict` needs, without figures."""
 
     def class_weights(self) -> dict[int, float] | None:
         """The weight of each class in the loss with which all weigh the same.
@@ -159,7 +159,7 @@ class Job(abc.ABC):
         return model
 
     def new_layers(self, model: Any) -> list[str]:
-        """Names of the layers that train as a whole beside low-rank updates."""
+        """Names of the layers that train as a whole beside LoRA weights."""
         names = ("classifier", "classifier_hidden")
         return [layer.name for layer in model.layers if layer.name in names]
 
@@ -168,7 +168,7 @@ class Job(abc.ABC):
         return []
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """What is measured on the validation data at the end."""
+        """The figures on the validation data at the end."""
         batches = whole_batches(validation)
         found: dict = trainer.evaluate(batches, verbose=0, return_dict=True)
         return {name: float(value) for name, value in found.items()}
@@ -283,7 +283,7 @@ def hold_out(
 
 
 def balanced_weights(classes: np.ndarray, count: int) -> dict[int, float]:
-    """Weights of classes: the mean number of examples divided by that of the class.
+    """Weights of classes: the mean number of examples divided by the class's number.
 
     Args:
         classes: The class of each example, (N,).
@@ -293,7 +293,7 @@ def balanced_weights(classes: np.ndarray, count: int) -> dict[int, float]:
 
 
 def weights_of(numbers: np.ndarray) -> dict[int, float]:
-    """Weights of classes: the mean of some numbers divided by that of the class.
+    """Weights of classes: the mean of some numbers divided by the class's number.
 
     Args:
         numbers: How often each class occurs, (C,). One that does not has the weight 0.

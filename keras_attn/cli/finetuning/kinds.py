@@ -1,4 +1,4 @@
-"""Which task it is: from the columns of a table, or what a folder has in it."""
+"""Chooses the task by the columns of a table or the content of a folder."""
 
 import json
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ def find_kind(settings: Settings, path: Path) -> Kind:
     if settings.task is not None:
         check_choice("--task", settings.task, TASKS)
     if not path.exists():
-        raise FileNotFoundError(f"There is no {path}. Received: {str(path)!r}")
+        raise FileNotFoundError(f"{path} does not exist. Received: {str(path)!r}")
     kind = _of_folder(settings, path) if path.is_dir() else _of_file(settings, path)
     _check_folders(settings, kind, path)
     if settings.task is None:

@@ -247,14 +247,14 @@ class LabeledTextJob(EncodedTextJob):
         )
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """With the accuracy of the most frequent class, to compare."""
+        """The figures, and the accuracy of the most frequent class, to compare."""
         found = super().figures(trainer, validation)
         if self.class_names:
             found |= most_frequent_class(self.labels[1])
         return found
 
     def result(self) -> Result:
-        """With the classes, or the scale of the numbers."""
+        """The result, with the classes or the scale of the numbers."""
         found = {**vars(super().result()), "class_names": self.class_names}
         if self.scale is not None:
             found["label_scale"] = vars(self.scale)

@@ -57,13 +57,13 @@ def learns_masks(settings: Settings, kind: Kind, source: Source) -> bool:
 def read_objects(
     path: Path, kind: Kind, split: Split, names: Sequence[str] | None
 ) -> DetectionData:
-    """A data set whose classes are those of the training images.
+    """A data set with the classes of the training images.
 
     Args:
         path: DATA, or the data to validate on.
         kind: Their kind.
         split: One of `find_splits`.
-        names: The classes; None = those of the data set.
+        names: The classes; None = the data set's.
 
     Raises:
         ImportError: If there are polygons, and what fills them is not installed.
@@ -113,7 +113,7 @@ def _read(
         ) from error
     except ValueError as error:
         if has_masks:
-            hint = "`--task detection` learns from boxes alone."
+            hint = "`--task detection` learns only from boxes."
             raise ValueError(f"{error}. {hint}") from error
         raise
     shapes = [each for x in data.examples for each in x.segmentations or ()]
@@ -199,7 +199,7 @@ def _voc_folders(folder: Path) -> tuple[Path, Path]:
 def unused(
     settings: Settings, kind: Kind, parts: Sequence[DetectionData], splits: Splits
 ) -> list[str]:
-    """What is in the folders of images and in no split, counted.
+    """Counts the files in the folders of images that no split has.
 
     Args:
         settings: The command line.

@@ -153,7 +153,7 @@ class ObjectJob(ImageJob):
         return [DetectionScoreLogger(validation, self.class_names, **options)]
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """With mAP, as COCO counts it."""
+        """The figures, with mAP as COCO counts it."""
         found = super().figures(trainer, validation)
         if not self.scores_boxes:
             return found

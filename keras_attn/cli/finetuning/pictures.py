@@ -83,11 +83,11 @@ class PictureJob(ImageJob):
         ]
 
     def usual_size(self) -> tuple[int, int] | None:
-        """That to which `prepare` resizes them."""
+        """The size to which `prepare` resizes images."""
         return images.DEFAULT_SIZE, images.DEFAULT_SIZE
 
     def prepare(self, model: Any) -> None:
-        """Names the classes, and says how images become inputs."""
+        """Names the classes, and chooses the preprocessing."""
         *_, self.channels = images.image_shape(model)
         shape = getattr(model.output, "shape", ())
         if len(shape) != 2 or shape[-1] != len(self.class_names):
@@ -131,7 +131,7 @@ class PictureJob(ImageJob):
         )
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """With the accuracy of the most frequent class, to compare."""
+        """The figures, and the accuracy of the most frequent class, to compare."""
         found = super().figures(trainer, validation)
         return found | most_frequent_class(self.parts[1].classes)
 

@@ -85,7 +85,7 @@ class PixelJob(ImageJob):
         return height, width
 
     def prepare(self, model: Any) -> None:
-        """Checks the outputs, and says how images become inputs."""
+        """Checks the outputs, and chooses the preprocessing."""
         *_, channels = images.image_shape(model)
         count = len(self.class_names)
         shapes = [tuple(tensor.shape) for tensor in _by_name(model.output).values()]
@@ -201,7 +201,7 @@ class PixelJob(ImageJob):
 
 
 def validation_kind(settings: Settings, kind: Kind) -> Kind | None:
-    """Where the images to validate on are: `--validation`, or beside those of DATA.
+    """Finds the images to validate on: by `--validation`, or beside those of DATA.
 
     SegNet's folders are `train`, `trainannot`, `val` and `valannot`; others have
     `train` and `val` in both `images` and `masks`.

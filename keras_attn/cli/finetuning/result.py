@@ -17,7 +17,7 @@ NAME = "finetuned.json"
 
 @dataclass(frozen=True)
 class Result:
-    """What a model was fine-tuned to.
+    """Task and settings of a fine-tuned model.
 
     Attributes:
         task: One of `kinds.TASKS`.

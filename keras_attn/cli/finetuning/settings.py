@@ -52,7 +52,7 @@ class Settings:
             "predict if one of them is not whole. Chosen and rejected completions "
             "train a language model by DPO (preference), any other model to score "
             "texts (reward). A Mask R-CNN learns masks too if COCO's file has them; "
-            "with detection, boxes alone."
+            "with detection, only boxes."
         ),
     ] = None
     run_dir: Annotated[
@@ -74,8 +74,8 @@ class Settings:
     validation_fraction: Annotated[
         float,
         _OPTIONS.number(
-            "Fraction of DATA to hold out if there is no other validation data, the "
-            "same of each class.",
+            "Fraction of DATA to hold out without other validation data, the same of "
+            "each class.",
             min=0.0001,
             max=0.9,
         ),
@@ -156,7 +156,7 @@ class Settings:
     augment: Annotated[
         bool,
         _IMAGES.option(
-            "Whether left and right of training images are exchanged at random.",
+            "Whether to mirror training images at random.",
             "--augment/--no-augment",
         ),
     ] = True
@@ -172,7 +172,7 @@ class Settings:
     epochs: Annotated[
         int,
         _TRAINING.count(
-            "Passes over the data. More than a complete run had: it goes on with its "
+            "Passes over the data. More than a complete run had: it continues with its "
             "weights, and a new warm-up and decay."
         ),
     ] = 3
@@ -216,8 +216,8 @@ class Settings:
     lora: Annotated[
         int | None,
         _SMALL.option(
-            "Train low-rank updates of this rank (LoRA), and the new layers; the rest "
-            "stays fixed. They are merged into the saved weights.",
+            "Train LoRA weights of this rank, and the new layers; the rest stays "
+            "fixed. They are merged into the saved weights.",
             metavar="RANK",
             min=1,
         ),
@@ -225,21 +225,21 @@ class Settings:
     lora_targets: Annotated[
         str | None,
         _SMALL.option(
-            "Kernels that get updates, with commas: query,value,output,expand,…; or "
-            "all. Default: query,value, or all in a model without them.",
+            "Kernels that get LoRA weights, with commas: query,value,output,expand,…; "
+            "or all. Default: query,value, or all in a model without them.",
             metavar="NAMES",
         ),
     ] = None
     quantize: Annotated[
         Literal["int8", "int4"] | None,
         _SMALL.option(
-            "With --lora: keep the fixed kernels as integers, for less memory (QLoRA)."
+            "With --lora: quantize the fixed kernels, for less memory (QLoRA)."
         ),
     ] = None
     save_adapters: Annotated[
         bool,
         _SMALL.option(
-            "With --lora: also save the updates alone, in adapters/ of --run-dir, as "
+            "With --lora: also save the LoRA weights, in adapters/ of --run-dir, as "
             "PEFT reads them.",
             "--save-adapters",
         ),
@@ -266,8 +266,8 @@ class Settings:
             )
         if self.quantize is not None and self.lora is None:
             raise ValueError(
-                "--quantize needs --lora RANK: kernels of integers do not train, "
-                f"low-rank updates of them do. Received: --quantize {self.quantize}"
+                "--quantize needs --lora RANK: quantized weights do not train, LoRA "
+                f"weights do. Received: --quantize {self.quantize}"
             )
         if self.validation_images is not None and self.validation is None:
             raise ValueError(
@@ -325,7 +325,7 @@ class Settings:
         return found
 
     def identity(self) -> dict[str, Any]:
-        """What the run consists of, to be compared when it is resumed."""
+        """The settings that must be equal when the run is resumed."""
         return {
             each.name: value if isinstance(value, int | float | list) else str(value)
             for each in fields(self)

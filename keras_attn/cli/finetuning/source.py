@@ -37,7 +37,7 @@ _WITHOUT_A_CHECKPOINT = {"frozen_norms": False, "num_frozen": 0}
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from.
+    """The source of a model.
 
     Attributes:
         name: MODEL as it was given.
@@ -70,7 +70,7 @@ class Source:
 
     @property
     def class_names(self) -> list[str] | None:
-        """The classes that the checkpoint knows."""
+        """The classes of the checkpoint."""
         if self.path is None or not is_checkpoint(self.path):
             return None
         return class_names_of(Folder(self.path).config)
@@ -113,7 +113,7 @@ class Source:
 
     @property
     def has_masks(self) -> bool:
-        """Whether it is a detector that says which pixels an object has."""
+        """Whether it is a detector that predicts masks."""
         if self.path is None:
             return "masks" in entry(self.name).card.outputs
         if is_checkpoint(self.path):
@@ -146,7 +146,7 @@ class Source:
         return tokenizer
 
     def load(self, head: str, options: dict[str, Any]) -> Any:
-        """The model with its weights; those of a new head are drawn at random.
+        """The model with its weights; a new head's are drawn at random.
 
         Args:
             head: The task of a checkpoint, such as "classifier".

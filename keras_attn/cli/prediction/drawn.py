@@ -49,8 +49,8 @@ def targets_in(folder: Path, files: Sequence[Path], option: str) -> list[Path]:
     double = next((each for each in targets if targets.count(each) > 1), None)
     if double is not None:
         raise ValueError(
-            f"{option} needs images of different names, which are those of the files "
-            f"that it writes. Received: two images named {double.stem!r}"
+            f"{option} needs images of different names, because it writes files of the "
+            f"same names. Received: two images named {double.stem!r}"
         )
     images = {path.resolve() for path in files}
     replaced = next((each for each in targets if each.resolve() in images), None)

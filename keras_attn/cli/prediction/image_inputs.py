@@ -1,4 +1,4 @@
-"""Images as the inputs of a model, whole or in tiles, and what it says of each.
+"""Images as the inputs of a model, whole or in tiles, and its outputs.
 
 Legend: h and w pixels of a file, H and W pixels of an input.
 """
@@ -23,7 +23,7 @@ _OVERLAP = 0.25
 
 @dataclass(frozen=True)
 class Tiling:
-    """How images are cut into tiles.
+    """Sizes of the tiles into which images are cut.
 
     Attributes:
         size: h and w of a tile.
@@ -37,7 +37,7 @@ class Tiling:
 
 
 class Output(NamedTuple):
-    """What a model says of an image or of a tile.
+    """The output of a model for an image or a tile.
 
     Attributes:
         found: Its outputs, without the axis of the batch: an array or arrays by name.
@@ -50,7 +50,7 @@ class Output(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """An image, and what a model says of its tiles.
+    """An image, and the outputs of a model for its tiles.
 
     Attributes:
         path: The file.
@@ -72,7 +72,7 @@ def tiling_of(
 
     Args:
         network: The model.
-        size: `--tiles`: a size, or "model" for that of the model's input.
+        size: `--tiles`: a size, or "model" for the size of the model's input.
         overlap: `--tile-overlap`; None = a quarter.
         batch_size: `--batch-size`.
 
@@ -102,7 +102,7 @@ def tiling_of(
 def predict_images(
     network: Network, files: Sequence[Path], tiling: Tiling | None = None
 ) -> Iterator[Outputs]:
-    """Each image, and what a model says of it, with a progress bar.
+    """Yields each image with the model's outputs, with a progress bar.
 
     The outputs of an image are to be read before the next image.
 
@@ -133,7 +133,7 @@ def predict_images(
 def _predict(
     network: Network, image: np.ndarray, tiles: Sequence[Tile]
 ) -> Iterator[Output]:
-    """What a model says of some tiles, which have one size, in one step."""
+    """The outputs of a model for tiles of one size, in one step."""
     inputs, size = [], None
     for top, left, bottom, right in tiles:
         fitted, size = fitted_image(network.result, image[top:bottom, left:right])

@@ -161,10 +161,10 @@ def _check_problem(path: Path, count: int) -> None:
 
 
 def _guessed(model: Any, path: Path) -> Result:
-    """What a model predicts that was not fine-tuned here.
+    """Guesses the task of a model that was not fine-tuned here.
 
     Raises:
-        ValueError: If its outputs are no classes.
+        ValueError: If its outputs are not classes.
     """
     names = set(model.input) if isinstance(model.input, Mapping) else set()
     shape = tuple(getattr(model.output, "shape", ()))

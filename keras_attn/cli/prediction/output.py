@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 def format_of(given: str | None, output: Path | None) -> str:
-    """The format: the given one, or that of the file's suffix, or CSV.
+    """The format: the given one, or by the file's suffix, or CSV.
 
     Args:
         given: `--format`.

@@ -149,7 +149,7 @@ def label_maps(
 def _stretched(
     logits: np.ndarray, size: tuple[int, int] | None, tile_size: tuple[int, int]
 ) -> np.ndarray:
-    """Logits as large as their tile: each pixel has those of the nearest one."""
+    """Logits as large as their tile: each pixel has the logits of the nearest one."""
     if size in (None, tile_size):
         return logits[: tile_size[0], : tile_size[1]]
     rows, columns = (
@@ -203,7 +203,7 @@ def predict_objects(
 def _objects(
     result: Result, image: Outputs, min_score: float
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The objects of an image, those of several tiles once; and if there are masks.
+    """The objects of an image, each once for several tiles; whether they have masks.
 
     Args:
         result: What the model was fine-tuned to.

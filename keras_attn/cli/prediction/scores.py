@@ -1,4 +1,4 @@
-"""What `keras-attn evaluate` measured, and the scores of classes and numbers.
+"""The results of `keras-attn evaluate`, and the scores of classes and numbers.
 
 Legend: N examples, C classes.
 """
@@ -19,7 +19,7 @@ Picture = Callable[[], Any]  # Draws a figure of Matplotlib.
 
 @dataclass
 class Evaluation:
-    """What was measured.
+    """The results of an evaluation.
 
     Attributes:
         task: One of `kinds.TASKS`.

@@ -31,7 +31,7 @@ def predict_texts(
     max_new_tokens: int | None,
     header: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of the output: those of the input, and what is predicted of each.
+    """The rows of the output: each row of the input with its prediction.
 
     A row without a text has a prediction of nothing. A column of the input that is
     called as one of the predictions becomes `input_…`.

@@ -46,7 +46,7 @@ def read_coco(
         annotations: The JSON file, such as `instances_val2017.json`.
         image_folder: The folder with the images that the file names.
         class_names: The classes, in the order of their numbers: categories are found by
-            their names. None takes those of the file.
+            their names. None takes the file's.
         masks: Whether to keep the segmentations, for `detection_dataset(masks=True)`.
             Objects whose segmentation is empty, `[]` or `[[]]`, are then left out, as
             are boxes without width or height in any case; a warning counts them,
@@ -148,7 +148,7 @@ def read_coco(
 
 
 def _missing(content: dict, folder: Path, path: Path) -> str:
-    """How many of the named images are not there, for a message."""
+    """Counts the named images that are missing, for a message."""
     names = [image.get("file_name") for image in entries_of(content, "images", path)]
     missing = sum(not is_file(folder / str(name)) for name in names)
     return f"which lacks {missing:,} of {len(names):,} images"
@@ -249,7 +249,7 @@ def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
 
 
 def _is_empty(segmentation: Any) -> bool:
-    """Whether there are no polygons, or only some without points."""
+    """Whether all polygons are missing or without points."""
     return isinstance(segmentation, list) and not any(x != [] for x in segmentation)
 
 

@@ -37,7 +37,7 @@ from keras_attn.files.reading import naming
 
 @dataclass(frozen=True)
 class DetectionExample:
-    """What is known about an image before it is read.
+    """The annotations of an image.
 
     Attributes:
         name: Identifies the image in messages, and in `Skipped`.
@@ -155,7 +155,7 @@ def check_boxes(
 def is_line(box: np.ndarray) -> bool:
     """Whether a box has no width or no height, as a few have in COCO's own files.
 
-    Nothing can be learned from it, whatever a reader's `on_error` says.
+    Nothing can be learned from it, so `on_error` of a reader does not matter.
 
     Args:
         box: (4,), which need not be finite.
@@ -183,7 +183,7 @@ def detection_dataset(
     """Batches of images and their objects, for `model.fit`.
 
     The order, and the random numbers of each image, are functions of the seed, the
-    epoch and the number of the image, whatever the number of threads.
+    epoch and the number of the image, for any number of threads.
 
     Args:
         data: From `read_voc`, `read_coco` or `read_yolo`.

@@ -8,8 +8,8 @@ An *example* is a dictionary of one image and what belongs to it:
 - `labels`: int32 (h, w), the class of each pixel.
 
 An *augmentation* is a function `(example, seed) -> example` that draws its random
-numbers from the seed, int64 (2,), alone. The functions here transform all entries
-alike, and drop boxes that are no longer in the image.
+numbers only from the seed, int64 (2,). The functions here transform all entries alike,
+and drop boxes that have left the image.
 """
 
 from collections.abc import Callable, Sequence

@@ -41,7 +41,7 @@ class ImageClassData(FileData):
         paths: The files.
         classes: The class of each, int32 (N,).
         class_names: Name of each class.
-        skipped: What was left out, with reasons: files that are no images, and images
+        skipped: What was left out, with reasons: files that are not images, and images
             outside the folders of the classes. Corrupt files are added when they are
             first read.
         notes: What is in the folder and not in the data set, counted.
@@ -75,15 +75,17 @@ def read_image_classes(
 ) -> ImageClassData:
     """Finds the images in a folder that has a subfolder per class.
 
-    Files are read later, by `image_class_dataset`. Folders inside those of the classes
-    are searched, too, but for hidden ones: names that begin with a dot, `__MACOSX`,
-    `@eaDir`. Files that are no images, and images beside the folders, which have no
-    class, are listed as `skipped`. `data.notes` counts the files that are not used.
+    Files are read later, by `image_class_dataset`. Folders inside the folders of the
+    classes are searched, too, except hidden ones: names that begin with a dot,
+    `__MACOSX`, `@eaDir`. Files that are not images, and images beside the folders,
+    which have no class, are listed as `skipped`. `data.notes` counts the files that are
+    not used.
 
     Args:
         folder: The folder, such as one with `cat/1.jpg` and `dog/a.png`.
         class_names: The classes, in the order of their numbers. None takes the names of
-            the subfolders, sorted: pass those of the training images to read others.
+            the subfolders, sorted: pass the names of the training images to read other
+            images.
         on_error: "raise" refuses a bad file. "skip" leaves it out; a warning counts
             them, `data.skipped` lists them.
 
@@ -155,7 +157,7 @@ def image_class_dataset(
     """Batches of images and classes, for `model.fit`.
 
     The order, and the random numbers of each image, are functions of the seed, the
-    epoch and the number of the image, whatever the number of threads.
+    epoch and the number of the image, for any number of threads.
 
     Args:
         data: From `read_image_classes`.

@@ -168,7 +168,7 @@ def read_image_texts(
         The data set: every image once, in the order of the table.
 
     Raises:
-        FileNotFoundError: If there is no such table, folder or archive.
+        FileNotFoundError: If the table, folder or archive does not exist.
         ValueError: If a column is missing or negative, if a line is too short, has no
             text or names no image, or several, and `on_error="raise"`, or if no line is
             left.
@@ -298,7 +298,7 @@ def image_text_dataset(
         and `token_ids` and `padding_mask` int32 (B, T).
 
     Raises:
-        ValueError: If `data` has no images, or there is no `max_length`.
+        ValueError: If `data` has no images, or `max_length` is missing.
         tf.errors.InvalidArgumentError: If an image is corrupt, unless `data` was read
             with `on_error="skip"`. It is raised while the dataset is read, and names
             the file.

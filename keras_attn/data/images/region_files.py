@@ -65,7 +65,7 @@ class RegionData(FileData):
             float32 (r,), 1 if the file has none.
 
         Raises:
-            FileNotFoundError: If there is no such file.
+            FileNotFoundError: If the file does not exist.
             ValueError: If the file is bad; the message names it.
         """
         path = self.paths[number]
@@ -94,8 +94,8 @@ def read_regions(folder: str | os.PathLike, *, on_error: str = "raise") -> Regio
             lists it in `data.skipped`.
 
     Raises:
-        ValueError: If there is no such folder, or it has no such file, two of one name,
-            or none that can be read.
+        ValueError: If the folder does not exist, or lacks the file, has two of one
+            name, or none that can be read.
     """
     skipped = Skipped(on_error)
     root = check_folder("folder", folder)

@@ -257,7 +257,7 @@ def segmentation_dataset(
     """Batches of images and labels, for `model.fit`.
 
     The order, and the random numbers of each image, are functions of the seed, the
-    epoch and the number of the image, whatever the number of threads.
+    epoch and the number of the image, for any number of threads.
 
     Args:
         data: From `read_segmentation`.
@@ -333,8 +333,7 @@ def _check_palette(palette, count: int, void):
     if palette is None:
         if not all(isinstance(value, int) for value in void):
             raise ValueError(
-                "`void` must be numbers if there is no `palette`. "
-                f"Received: void={void!r}"
+                f"`void` must be numbers without a `palette`. Received: void={void!r}"
             )
         return None
     if isinstance(palette, np.ndarray):

@@ -1,4 +1,4 @@
-"""How the parts of a data set are called in the names of files and folders."""
+"""The names of the parts of a data set in files and folders."""
 
 SPLITS = {
     "train": ("train", "training"),

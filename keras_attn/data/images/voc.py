@@ -183,7 +183,7 @@ def _names(root: Path, annotations: Path, split) -> list[str]:
 
 
 def _decoded(content: bytes, path: Path) -> bytes | str:
-    """A file as expat reads it, which knows no encodings of several bytes but Unicode.
+    """Decodes a file for expat, whose only multi-byte encodings are Unicode's.
 
     Raises:
         ValueError: If the file is not in the encoding that it declares.
@@ -191,7 +191,7 @@ def _decoded(content: bytes, path: Path) -> bytes | str:
     declared = _DECLARATION.match(content)
     name = declared[1].decode().lower() if declared else ""
     if content.startswith(codecs.BOM_UTF8):
-        name = "utf-8-sig"  # Whatever it declares.
+        name = "utf-8-sig"  # Also if it declares another encoding.
     if name in ("", "utf-8", "utf-16", "us-ascii", "iso-8859-1"):
         return content
     try:
@@ -269,7 +269,7 @@ def _number(element: Element, tag: str, label: str) -> float:
 
 
 def _size(tree: Element, path: Path) -> tuple[int, int] | None:
-    """Height and width; None where the file does not say, or says 0."""
+    """Height and width; None if they are missing or 0."""
     element = tree.find("size")
     if element is None:
         return None

@@ -51,8 +51,7 @@ def read_yolo(
             them, and the names of the classes in `classes.txt`.
         split: "train", "val" or "test". None takes "train", or, of a folder without
             splits, all images.
-        class_names: The classes, in the order of their numbers. None = those of the
-            data set.
+        class_names: The classes, in the order of their numbers. None = the data set's.
         on_error: "raise" refuses a bad file or object. "skip" leaves it out: the object
             if its line is bad, otherwise the image. A warning counts them,
             `data.skipped` lists them.
@@ -65,7 +64,7 @@ def read_yolo(
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If `source` is no such data set, has no such split or no names of
+        ValueError: If `source` is not such a data set, lacks the split or the names of
             its classes, if anything is bad and `on_error="raise"` (the message names
             file and line), or if no image is left.
 
@@ -95,7 +94,7 @@ def read_yolo(
     names = list(layout.class_names if class_names is None else class_names)
     if layout.class_names and names != layout.class_names:
         raise ValueError(
-            "`class_names` must be those of the data set, in its order. Received: "
+            "`class_names` must be the data set's, in its order. Received: "
             f"class_names={shown(names)}, {layout.path.name} has "
             f"{shown(layout.class_names)}"
         )
@@ -160,11 +159,11 @@ def read_yolo(
 
 
 def _notes(unlabeled: int, used: set[Path]) -> Iterator[str]:
-    """What images and label files lack.
+    """Notes on images without labels and labels without images.
 
     Args:
         unlabeled: Number of images without a label file.
-        used: The label files; none if their folders are those of other images too.
+        used: The label files; none if their folders have labels of other images too.
     """
     if unlabeled:
         yield f"{unlabeled:,} images without a label file, taken as without objects"
@@ -203,7 +202,7 @@ def _size_of(path: Path) -> tuple[int, int]:
     """Height and width of the upright image, by the header of its file."""
     if not path.is_file():
         raise FileNotFoundError(
-            f"There is no image {path.name}. Received: {str(path)!r}"
+            f"The image {path.name} does not exist. Received: {str(path)!r}"
         )
     try:
         with Image.open(path) as image:

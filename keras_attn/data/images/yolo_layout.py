@@ -1,4 +1,4 @@
-"""Where a YOLO data set has its images, and its classes: `data.yaml` or folders.
+"""Finds images and classes of a YOLO data set: `data.yaml` or folders.
 
 Of YAML what such files consist of is read: keys with text, lists and mappings of text.
 """

@@ -149,7 +149,7 @@ def path_pair_dataset(
 
     Raises:
         ValueError: If a number is out of range, `data` has no examples, a path does not
-            fit `paths`, or there are no class distributions.
+            fit `paths`, or class distributions are missing.
     """
     if not len(data):
         raise ValueError("`data` must have at least one example. Received: none")

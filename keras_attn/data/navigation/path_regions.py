@@ -180,12 +180,12 @@ class PathRegions:
 
     Attributes:
         feature_dim: F.
-        num_classes: K; 0 if there are no class distributions.
+        num_classes: K; 0 without class distributions.
         max_path_length: As above.
 
     Raises:
-        ValueError: If there are no regions, their numbers of features or classes
-            differ, or a number is not a positive integer.
+        ValueError: If regions are missing, their numbers of features or classes differ,
+            or a number is not a positive integer.
 
     Reference:
         Majumdar et al. 2020, section 4.1 (arXiv:2004.14973); the numbers and their
@@ -237,8 +237,8 @@ class PathRegions:
         Raises:
             ValueError: If a walk is in a building without regions or whose number of
                 viewpoints differs, has no viewpoint or more than `max_path_length`, or
-                takes a step that is not a way; or if there are no class distributions
-                to return.
+                takes a step that is not a way; or if class distributions are asked for,
+                but missing.
         """
         if class_distributions and not self.num_classes:
             raise ValueError(
@@ -343,7 +343,7 @@ class PathRegions:
 
 
 def _headings(walk: Walk) -> list[float]:
-    """Where the walker looks at each viewpoint."""
+    """The walker's heading at each viewpoint."""
     steps = np.diff(walk.building.positions[list(walk.path)], axis=0)
     turned = [math.atan2(x, y) for x, y, _ in steps]
     start = walk.heading if walk.start_heading is None else walk.start_heading

@@ -260,7 +260,7 @@ def walk_dataset(
 ) -> tf.data.Dataset:
     """Batches of instructions and the worlds on their paths, for `model.fit`.
 
-    The model sees the worlds on the true path, whatever it would do itself.
+    The model sees the worlds on the true path, not on the path of its own predictions.
 
     Args:
         data: From `read_r2r`.

@@ -63,12 +63,12 @@ class Skipped(dict[str, str]):
             self.add(name, error)
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Notes what is no error but cannot be used, whatever `on_error` is."""
+        """Notes what cannot be used but is not an error, with any `on_error`."""
         with self._lock:
             self[name] = reason
 
     def note(self, name: str, reason: str) -> None:
-        """Notes a file that is left out whatever `on_error` says, as it is no image.
+        """Notes a file that is left out with any `on_error`: it is not an image.
 
         `report` does not count it, because nothing is wrong with it.
         """

@@ -56,8 +56,8 @@ def example_dataset(
         count: Number of rows.
         skipped: Decides whether unreadable examples are left out.
         folder: Where the files are, for the message if all are bad.
-        augmentations: See `geometry`. The seed of a row depends on `seed`, the epoch
-            and the number of the row alone.
+        augmentations: See `geometry`. The seed of a row depends only on `seed`, the
+            epoch and the number of the row.
         batch_size: Number of examples in a batch.
         padding_values: Padding values for examples that differ in length: the entries
             of a dictionary that are not padded with zeros. None means that all have the
@@ -104,7 +104,7 @@ def read_or_skip(
     skipped: Skipped,
     blank: Sequence[np.ndarray],
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """What was read for a row, and whether it could be read.
+    """The content of a row, and whether it could be read.
 
     Args:
         row: Number of the row, a scalar.

@@ -189,7 +189,7 @@ def check_texts(texts: object) -> None:
 
 
 def check_text(name: str, text: object) -> None:
-    """Raises if an argument is no text.
+    """Raises if an argument is not a text.
 
     Args:
         name: Its name, for the message.

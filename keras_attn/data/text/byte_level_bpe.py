@@ -30,7 +30,7 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.reading import naming
 
 CONVENTIONS = {
-    # The text alone; the two texts of a pair concatenated.
+    # Only the text; the two texts of a pair concatenated.
     "gpt2": Convention(
         tokens=dict.fromkeys(("pad", "start", "end"), "<|endoftext|>"),
         single=(("A", 0),),
@@ -69,7 +69,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
     Pieces have one character for each byte; "Ġ" is a blank. `convention` determines the
     rows:
 
-    - `"gpt2"`: the text alone, or the two texts of a pair concatenated. There is no
+    - `"gpt2"`: only the text, or the two texts of a pair concatenated. There is no
       padding token, so "<|endoftext|>" pads, and the mask excludes it.
     - `"roberta"`: `<s> A </s>`, or `<s> A </s></s> B </s>`, all of segment 0.
 

@@ -235,7 +235,7 @@ def clip_convention(tokens: Mapping[str, str]) -> Convention:
 
 @functools.cache
 def _preparation() -> tuple[CharacterMap, CharacterMap, str]:
-    """What changes before and after normal form C; and the pattern of a word then."""
+    """The changes before and after normal form C, and the pattern of a word."""
     pattern = CLIP_WORD.replace(r"\s", " ")
     for known, newer in (
         (r"\p{L}", unicode_ranges.NEWER_LETTERS),

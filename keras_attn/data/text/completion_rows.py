@@ -17,7 +17,7 @@ class Row(NamedTuple):
 
     Attributes:
         tokens: Both, one after another.
-        is_label: Whether a token is learned: those of the completion, except the first
+        is_label: Whether a token is learned: tokens of the completion, except the first
             of the row, which nothing precedes.
         document_ids: Which pair a token is of, from 1.
     """

@@ -1,4 +1,4 @@
-"""Prompts and completions, for a language model that learns the completions alone.
+"""Prompts and completions, for a language model that learns only the completions.
 
 Legend: B batch, T tokens of a row.
 """
@@ -34,8 +34,8 @@ def completion_dataset(
 ) -> tf.data.Dataset:
     """Batches for supervised fine-tuning with `model.fit`: the loss of completions.
 
-    A row is a prompt, its completion and the end token. Labels are the next tokens, and
-    those of prompts and padding have weight 0. Compile with `SmoothedCrossEntropy()`,
+    A row is a prompt, its completion and the end token. Labels are the next tokens;
+    tokens of prompts and padding have weight 0. Compile with `SmoothedCrossEntropy()`,
     whose mean is over the tokens that count.
 
     Args:
@@ -67,7 +67,7 @@ def completion_dataset(
         completions and end tokens.
 
     Raises:
-        ValueError: If there are no pairs, or the numbers of prompts and completions
+        ValueError: If pairs are missing, or the numbers of prompts and completions
             differ; if a row, which is named, is a text instead of ids, has an empty
             completion, or a prompt of more than `max_length` tokens.
 

@@ -1,4 +1,4 @@
-"""What the settings of a folder change in its `tokenizer.json`, and what that adds.
+"""Differences between a folder's settings and its `tokenizer.json`.
 
 transformers applies some fields of `tokenizer_config.json` to the components of
 `tokenizer.json`: so do we.
@@ -56,7 +56,7 @@ def with_settings(
         settings: Of `tokenizer_config.json`, and `lower_case_first`: whether text is
             lower-cased before anything else, as a sentence folder may say.
         kind: Of the tokenizer, as `load_text_tokenizer` names it; None for another.
-        is_packed: Whether the content is that of a file, not what plain files say.
+        is_packed: Whether the content comes from a file, not from plain files.
 
     Raises:
         ValueError: If a token to add to each row is not in the vocabulary.
@@ -97,7 +97,7 @@ def with_settings(
 
 
 def class_name(settings: Mapping[str, Any]) -> str:
-    """What a class of transformers is for, such as "bert" for `BertTokenizerFast`."""
+    """The kind of a class of transformers, such as "bert" for `BertTokenizerFast`."""
     name = (settings.get("tokenizer_class") or "").removesuffix("Fast")
     return name.removesuffix("Tokenizer").lower()
 
@@ -160,7 +160,7 @@ def check_says_no_more(
     plain: Mapping[str, Any],
     added: Iterable[AddedToken],
 ) -> None:
-    """Raises if a folder says more than, or something else than, plain files say.
+    """Raises if a folder has settings that its plain files do not have.
 
     Args:
         path: The `tokenizer.json`, or the plain file, for the message.
@@ -260,7 +260,7 @@ def read_by_library(library: Any, content: Mapping[str, Any]) -> Any:
         return library.Tokenizer.from_str(json.dumps(content))
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # The library's panics are no `Exception`.
+    except BaseException as error:  # The library's panics are not `Exception`s.
         raise ValueError(
             "tokenizer.json must be one that the library `tokenizers` reads. "
             f"Received: {shortened(error, 300)}"
@@ -280,9 +280,9 @@ def _rows(content, plain):
 
 def _says_more(path: Path, name: str, value: Any) -> FurtherSettingsError:
     return FurtherSettingsError(
-        "This folder must say no more than the files of this kind of tokenizer; "
-        "`load_text_tokenizer` reads all that it says. "
-        f"Received: {str(path)!r}, {name}={shown(value)}"
+        "This folder must have only the settings of this kind of tokenizer; "
+        f"`load_text_tokenizer` reads all that it says. Received: {str(path)!r}, "
+        f"{name}={shown(value)}"
     )
 
 
@@ -349,7 +349,7 @@ def _options(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same_pieces(content: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether the vocabulary, with its added tokens, is that of the plain files."""
+    """Whether the vocabulary, with its added tokens, equals the plain files'."""
     theirs = (content.get("model") or {}).get("vocab")
     if isinstance(ours["vocab"], list):
         # The converter of transformers makes some of XLNet's pieces less probable,

@@ -170,7 +170,7 @@ def _kind_of(folder: str | os.PathLike) -> str | None:
     """The name of the kind of a folder's tokenizer; None for another `tokenizer.json`.
 
     Raises:
-        ValueError: If there is no tokenizer.
+        ValueError: If the folder has no tokenizer.
     """
     name = _configured_kind(folder)
     packed = find_file(folder, "tokenizer.json")

@@ -208,7 +208,7 @@ def parallel_dataset(
 
 
 def _read_lines(name: str, path: Path) -> list[str]:
-    """The lines of a text file, split at newlines alone.
+    """The lines of a text file, split only at newlines.
 
     `str.splitlines` would also split at U+2028 and the like, which occur within
     sentences, and so misalign the two files.

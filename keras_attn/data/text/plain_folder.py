@@ -1,4 +1,4 @@
-"""Whether a folder says no more than what one of our own tokenizers computes."""
+"""Whether one of our own tokenizers computes all that a folder asks for."""
 
 import dataclasses
 import os
@@ -37,7 +37,7 @@ def load_plain(
     kind = kind or arguments["convention"].replace("_", "")
     packed_path, packed = read_packed_file(folder)
     if kind == "siglip":
-        packed = None  # The reference reads the model alone.
+        packed = None  # The reference reads only the model.
     added = added_tokens_of(folder, packed, plain, settings, kind)
     content = with_settings(packed or plain, settings, kind, packed is not None)
     check_says_no_more(packed_path or path, content, plain, added)

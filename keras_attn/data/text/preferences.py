@@ -50,7 +50,7 @@ def preference_dataset(
         T), as of `completion_dataset`.
 
     Raises:
-        ValueError: If there are no pairs, or different numbers of prompts and
+        ValueError: If pairs are missing, or different numbers of prompts and
             completions; if a row, which is named, is a text instead of ids, has an
             empty completion, a prompt of more than `max_length` tokens, or two
             completions that are equal as far as they are read.
@@ -141,7 +141,7 @@ def ranking_dataset(
         sample weights are float32 (G·K,).
 
     Raises:
-        ValueError: If there are no rankings, or different numbers of prompts, answers
+        ValueError: If rankings are missing, or different numbers of prompts, answers
             and ratings; if a ranking, which is named, has one answer, more than K,
             another number of ratings, a rating that is not finite, or nothing but ties;
             if an answer is empty, a text instead of ids, or its prompt leaves no room
@@ -205,7 +205,7 @@ def ranking_dataset(
 
 
 def check_ranking(ratings: Iterable[float], num_answers: int, label: str) -> None:
-    """Raises unless a ranking says something.
+    """Raises if a ranking is not valid, or has only ties.
 
     Args:
         ratings: One number per answer.

@@ -43,7 +43,7 @@ def prompt_dataset(
         `padding_mask`, int32 (B, P), 1 = real token.
 
     Raises:
-        ValueError: If there are no prompts; if a row, which is named, is empty, a text
+        ValueError: If prompts are missing; if a row, which is named, is empty, a text
             instead of ids, or longer than `max_length`.
 
     Example:

@@ -257,7 +257,7 @@ class SentencePieceTokenizer(GraphTokenizer):
         convention: str | None = None,
         lower_case: bool | None = None,
     ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-        """The file, what it says as a `tokenizer.json`, and our arguments."""
+        """The file, its content as a `tokenizer.json`, and our arguments."""
         path = files.find_file(folder, *MODEL_FILES)
         if path is None:
             raise files.missing_files(folder, *MODEL_FILES)

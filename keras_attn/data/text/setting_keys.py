@@ -1,4 +1,4 @@
-"""What becomes of every key of a tokenizer's files.
+"""How every key of a tokenizer's files is used.
 
 A setting that changes ids is applied, or refused by name; a key that is not here gives
 a warning. `tests/data` checks that the keys that transformers writes are all here. The
@@ -102,7 +102,7 @@ WITHOUT_EFFECT = {
     "chat_template": "makes a text, before it is encoded",
     "device_map": "where a model is",
     "entity_vocab": "of entities, another input",
-    "errors": "decoding: bytes that are no UTF-8 become U+FFFD",
+    "errors": "decoding: bytes that are not UTF-8 become U+FFFD",
     "files_loaded": "a note of the writer",
     "from_slow": "how the writer read it",
     "init_inputs": "a note of the writer",
@@ -144,7 +144,7 @@ OF_TOKENIZER_JSON = {
     "decoder": "applied by the library",
     "model": "applied by the library",
     "normalizer": "applied by the library",
-    "padding": "applied: side, segment and token; the length is that of the batch",
+    "padding": "applied: side, segment and token; the length is the batch's",
     "post_processor": "applied by the library",
     "pre_tokenizer": "applied by the library",
     "truncation": "applied where the folder has no model_max_length",

@@ -53,14 +53,14 @@ _KEPT = (
     "trim_offsets",
     "truncation_side",
 )
-# Hugging Face writes 10^30 where there is no maximum.
+# Hugging Face writes 10^30 for no maximum.
 _LONGEST = 10**9
 # `added_tokens_decoder` may list a whole vocabulary.
 _MAX_SETTINGS = MAX_VOCABULARY_ENTRIES
 
 
 class FurtherSettingsError(ValueError):
-    """A folder says more than the class that reads it applies."""
+    """A folder has settings that the class that reads it does not apply."""
 
 
 def find_file(folder: str | os.PathLike, *names: str) -> Path | None:
@@ -175,7 +175,7 @@ def check_length(fields: Mapping[str, Any], name: str, path: Path) -> None:
 
 
 def _lengths_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `tokenizer.json` says of longer and shorter texts."""
+    """The settings for truncation and padding in a `tokenizer.json`."""
     content = read_vocabulary_json(path)
     found: dict[str, Any] = {}
     padding = get_object(content, "padding", path)

@@ -165,7 +165,7 @@ class SubwordTokenizer(Tokenizer):
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocabulary_size,
             special_tokens=list(SPECIAL_PIECES),
-            # Otherwise the alphabet alone could exceed the vocabulary.
+            # Otherwise the alphabet could exceed the vocabulary.
             limit_alphabet=vocabulary_size - len(SPECIAL_PIECES),
             show_progress=False,
         )

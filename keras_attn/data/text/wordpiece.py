@@ -203,7 +203,7 @@ class WordPieceTokenizer(GraphTokenizer):
     def _read(
         cls, folder: str | os.PathLike, settings: Mapping[str, Any]
     ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-        """The file, what it says as a `tokenizer.json`, and our arguments."""
+        """The file, its content as a `tokenizer.json`, and our arguments."""
         listed, packed = (
             files.find_file(folder, name) for name in ("vocab.txt", "tokenizer.json")
         )

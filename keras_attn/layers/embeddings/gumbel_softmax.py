@@ -24,7 +24,7 @@ class GumbelSoftmax(BaseLayer):
     The layer counts the updates of training, `advance`, from which two numbers follow:
     the temperature τ, and the weight β of the divergence from the uniform prior in the
     loss of a discrete VAE. Both move along half a cosine. The count is a weight, so a
-    run that is saved and resumed goes on where it stopped.
+    run that is saved and resumed continues where it stopped.
 
     Args:
         temperature: τ before the first update.

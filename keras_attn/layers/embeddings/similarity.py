@@ -34,15 +34,15 @@ class ValueRange(Configured, keras.constraints.Constraint):
 class SimilarityLogits(BaseLayer):
     """`exp(s) · x yᵀ + b` of each embedding x with each y; s, and possibly b, learned.
 
-    Called with x alone, it returns x unchanged: so it is part of the graph of a model
-    of embeddings, which is saved with `logit_scale`, s, and `logit_bias`, b, and whose
+    Called with only x, it returns x unchanged: so it is part of the graph of a model of
+    embeddings, which is saved with `logit_scale`, s, and `logit_bias`, b, and whose
     loss calls it with both.
 
     Args:
         initial_scale: exp(s) at the start, the reciprocal of the temperature.
         max_scale: The optimizer clips s to [0, ln `max_scale`] after each update. None
             = s is not clipped.
-        initial_bias: b at the start. None = there is no b.
+        initial_bias: b at the start. None = without b.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:

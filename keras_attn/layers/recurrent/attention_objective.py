@@ -16,8 +16,8 @@ class AttentionObjective(BaseLayer):
     """The penalty of doubly stochastic attention, and REINFORCE for hard attention.
 
     Returns its input unchanged. It is a layer so that the numbers below and the
-    baseline are saved with a model, whose `compute_loss` calls `losses_of`. For each
-    text, with the words y and the sampled locations s:
+    baseline are saved with a model. The model's `compute_loss` calls `losses_of`.
+    For each text, with the words y and the sampled locations s:
 
         coverage   λ_c Σ_i (1 - Σ_t α_ti)²
         reinforce  -λ_r (log p(y|s) - b) log p(s)     (its gradient, λ_r (…) a constant)

@@ -265,8 +265,8 @@ def penalize_missing_end(
         scores: (B,).
         has_end: Whether a completion ends, (B,).
         penalty: Above 0.
-        how: `"replace"` gives them the score `-penalty`, whatever they had, as OpenAI's
-            code; `"subtract"` subtracts it, as TRL.
+        how: `"replace"` gives them the score `-penalty` instead of their own, as
+            OpenAI's code; `"subtract"` subtracts it, as TRL.
 
     Returns:
         (B,), the dtype of `scores`.

@@ -71,7 +71,7 @@ class RLOO(_GroupTrainer):
 
     The reward of a completion is its score less `β Σ_t (log π - log π_ref)`; its
     advantage is the difference from the mean reward of the other completions of its
-    prompt. `fit`, `evaluate`, the callbacks and the logs are those of `PPO`, without
+    prompt. `fit`, `evaluate`, the callbacks and the logs are as for `PPO`, without
     values.
 
     Args:
@@ -139,13 +139,13 @@ class GRPO(_GroupTrainer):
 
     The advantage of a completion is its score less the mean of its group, the
     completions of its prompt, divided by the group's deviation. The KL is part of the
-    loss, as k3. `fit`, `evaluate`, the callbacks and the logs are those of `PPO`,
-    without values.
+    loss, as k3. `fit`, `evaluate`, the callbacks and the logs are as for `PPO`, without
+    values.
 
-    The gradient of k3 over sampled tokens is that of KL(π_ref ‖ π), not of the KL
-    that is logged, so the optimum is not that of PPO and RLOO, `π_ref exp(r / β)`: of
-    single tokens and without the division it is `π = β π_ref / (λ - r)`,
-    with λ such that the sum is 1.
+    The gradient of k3 over sampled tokens is the gradient of KL(π_ref ‖ π), not of the
+    KL that is logged, so the optimum differs from PPO's and RLOO's, `π_ref exp(r / β)`:
+    of single tokens and without the division it is `π = β π_ref / (λ - r)`, with λ such
+    that the sum is 1.
 
     Args:
         kl_weight: β, a number.

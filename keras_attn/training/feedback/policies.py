@@ -20,7 +20,7 @@ from keras_attn.ops.token_probabilities import (
 
 
 def of_completions(values, num_tokens: int):
-    """What is predicted at the position before each of the last C tokens.
+    """The predictions at the position before each of the last C tokens.
 
     Args:
         values: (B, T, …).
@@ -102,13 +102,13 @@ def check_finite_scores(policy, reference, is_learned, label: str) -> None:
             row = int(np.argmin(finite.all(axis=1)))
             raise ValueError(
                 f"The {what} of the {who} must be finite; the batch was not "
-                "learned, and the learning rate may be too high. Received: others "
-                f"in row {row} of {label}"
+                "learned, and the learning rate may be too high. Received: NaN or "
+                f"infinity in row {row} of {label}"
             )
 
 
 def adapters_of(network: keras.Model) -> list[LowRankUpdate]:
-    """The low-rank updates of a network; none before `enable_lora`."""
+    """The LoRA weights of a network; none before `enable_lora`."""
     return [x for x in network._flatten_layers() if isinstance(x, LowRankUpdate)]
 
 
@@ -120,18 +120,18 @@ def check_reference(network: keras.Model, reference) -> None:
         reference: A model or a function, `"adapters_off"`, or None for a copy.
 
     Raises:
-        ValueError: If the network has low-rank updates and there is no reference, or
-            none and it is `"adapters_off"`.
+        ValueError: If `reference` is missing and the network has LoRA weights, or is
+            `"adapters_off"` and it has none.
     """
     has_adapters = bool(adapters_of(network))
     if isinstance(reference, str) and reference == "adapters_off" and not has_adapters:
         raise ValueError(
-            '`reference` may be "adapters_off" after `enable_lora` alone. '
-            f"Received: network={network!r}, which has no low-rank updates"
+            '`reference` may be "adapters_off" only after `enable_lora`. '
+            f"Received: network={network!r}, which has no LoRA weights"
         )
     if reference is None and has_adapters:
         raise ValueError(
-            "`reference` must be given for a network with low-rank updates: "
+            "`reference` must be given for a network with LoRA weights: "
             '"adapters_off" for its base, or a model. Received: reference=None'
         )
 
@@ -171,7 +171,7 @@ def reference_scorer(
 
 
 def base_logits(network: keras.Model, inputs):
-    """The logits without low-rank updates, also within a compiled function.
+    """The logits without LoRA weights, also within a compiled function.
 
     Args:
         network: A network after `enable_lora`.

@@ -1,4 +1,4 @@
-"""What PPO, RLOO and GRPO share: `fit` samples, scores and learns, batch by batch.
+"""The base of PPO, RLOO and GRPO: `fit` samples, scores and learns by batches.
 
     completions.py   completions, by the compiled loop of `generate`
     rewards.py       their scores
@@ -39,7 +39,7 @@ from keras_attn.training.feedback.rewards import Reward, reward_function
 KLWeight = float | FixedKL | AdaptiveKL
 Reference = keras.Model | Literal["adapters_off"] | None
 
-# Seeds of validation are apart from those of training.
+# Seeds of validation are apart from seeds of training.
 _VALIDATION = 1 << 31
 
 
@@ -328,7 +328,7 @@ class PolicyTrainer(keras.Model):
             prompts: `token_ids` and `padding_mask`, (B, P), with padding on either
                 side.
             seed: Seed of the sampling. None = different completions in every call.
-            group_size: G. Default: that of the trainer.
+            group_size: G. Default: the trainer's.
             label: What the batch is called in a message.
 
         Raises:
@@ -408,7 +408,7 @@ class PolicyTrainer(keras.Model):
         return self.get_metrics_result()
 
     def _targets(self, rollout: Rollout) -> dict[str, np.ndarray]:
-        """What the loss of each row needs, by name, (N, …)."""
+        """The targets of the loss of each row, by name, (N, …)."""
         raise NotImplementedError
 
     def _update_losses(self, rows, predicted) -> list:
@@ -450,7 +450,7 @@ class PolicyTrainer(keras.Model):
         return {**_mean(found), **described}
 
     def _describe(self, rollout) -> dict[str, float]:
-        """What is logged of a rollout: means over its completions or tokens."""
+        """The logs of a rollout: means over its completions or tokens."""
         learned = rollout.completions.is_learned
         lengths = rollout.completions.is_text.sum(axis=1)
         ratios = rollout.log_probabilities - rollout.reference

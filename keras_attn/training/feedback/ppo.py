@@ -46,11 +46,11 @@ class PPO(PolicyTrainer):
 
     For each batch of prompts, `fit` samples completions, scores them, and takes
     `num_passes` passes over them. The reward of a token is `-β (log π - log π_ref)`,
-    and that of the last one in addition the score of the completion. Advantages are
-    generalized advantage estimates, and are whitened. Dropout is off.
+    and the last token also gets the score of the completion. Advantages are generalized
+    advantage estimates, and are whitened. Dropout is off.
 
-    Compile it with an optimizer alone. `fit`, `evaluate` and the callbacks are those of
-    a Keras model; a run with `BackupAndResume` that was killed goes on exactly. Save
+    Compile it with only an optimizer. `fit`, `evaluate` and the callbacks work as in
+    any Keras model; a run with `BackupAndResume` that was killed goes on exactly. Save
     the `network`, not the trainer. `fit` logs, as means over the batches of an epoch:
 
         reward               score - β kl
@@ -88,8 +88,8 @@ class PPO(PolicyTrainer):
     Raises:
         TypeError: If `network`, `reward`, `sampling`, `reference` or `value_model` is
             not as described.
-        ValueError: If a number is out of range; if the network has low-rank updates and
-            there is no `reference`, or none and it is `"adapters_off"`; or in a
+        ValueError: If a number is out of range; if `reference` is missing and the
+            network has LoRA weights, or is `"adapters_off"` and it has none; or in a
             `tf.distribute` strategy.
 
     Example:

@@ -20,7 +20,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 def reward_function(
     reward: Reward, tokenizer: Any, pad_token_id: int
 ) -> Callable[[Completions, str], np.ndarray]:
-    """A function that scores completions, whatever the reward is.
+    """A function that scores completions by any kind of reward.
 
     Args:
         reward: The model or the function.

@@ -1,4 +1,4 @@
-"""What the masking objectives share: their layer, their datasets, random numbers.
+"""Base of the masking objectives: their layer, datasets and random numbers.
 
 Legend: B batch, T length, P predictions per row.
 """

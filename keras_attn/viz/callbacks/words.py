@@ -77,7 +77,7 @@ class CaptionAttentionMaps(_ImageAndText):
 
     Raises:
         TypeError: If `inputs` is not a dictionary.
-        ValueError: If the numbers of examples differ, or there are no images; at the
+        ValueError: If the numbers of examples differ, or images are missing; at the
             start of training, if no layer matches, or its locations do not fill the
             grid.
 
@@ -130,7 +130,7 @@ class GlimpseMaps(_ImageAndText):
         truths: The true answer of each example.
         images: The images to draw, (B, H, W, 1 or 3). Default: the input of that name.
         predict: Function of the inputs that returns logits (B, A). None calls the
-            model, whose output must be the logits, alone or by the name `logits`.
+            model, whose output must be the logits, or a dictionary with `logits`.
         layer: A regular expression, searched for in the layers' paths. None = all.
         grid_size: h and w, one number or two. None for a square.
         every: Epochs between plots, starting with epoch 0.

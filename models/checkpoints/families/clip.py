@@ -128,7 +128,7 @@ def is_clip(model) -> bool:
 
 
 def _tower_fields(layers, start="") -> dict[str, Any]:
-    """What the configurations of both towers have, from the blocks `start + "0"`, …."""
+    """The fields that both towers have, from the blocks `start + "0"`, …."""
     block = layers[f"{start}block_0"]
     return {
         "hidden_size": layers[f"{start}position_embedding"].embeddings.shape[1],

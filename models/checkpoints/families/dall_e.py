@@ -1,9 +1,9 @@
 """DALL·E's discrete VAE in the naming of its authors' package, `dall-e`.
 
 The package has two modules, published as two files that hold code. A folder has the
-tensors of both: the keys of `Encoder` after `encoder.`, those of `Decoder` after
-`decoder.`. The package has no configurations, so `config.json` has a `library`,
-`"dall_e"`, and the arguments of its modules, which count widths and blocks as ours:
+tensors of both: the keys of `Encoder` after `encoder.`, of `Decoder` after `decoder.`.
+The package has no configurations, so `config.json` has a `library`, `"dall_e"`, and the
+arguments of its modules, which count widths and blocks as ours:
 
 ```python
 tensors = {f"encoder.{key}": x for key, x in encoder.state_dict().items()}

@@ -145,7 +145,7 @@ def _vit_arguments(image):
 def _resnet_arguments(image):
     width = image.get_size("width", 64)
     return {
-        # All that belongs to a ResNet; the other sizes are those of the default.
+        # All that belongs to a ResNet; the other sizes are defaults.
         "variant": "rn50",
         "num_blocks": image.get_depths("layers", []),
         "stem_dim": width,

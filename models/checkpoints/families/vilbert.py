@@ -245,7 +245,7 @@ def _co_layers(layers, stream: int, start: str) -> list[int]:
 
 
 def weights_of(model) -> list[Weight]:
-    """Every weight of a ViLBERT, and those of a VLN-BERT that ViLBERT has, too."""
+    """Every weight of a ViLBERT, and of a VLN-BERT every one that ViLBERT has, too."""
     layers = layers_of(model)
     weights = bert.body_weights(model, "bert.")
     regions = "bert.v_embeddings"

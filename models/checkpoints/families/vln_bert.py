@@ -1,6 +1,6 @@
 """VLN-BERT checkpoints, and VLN-BERT from the weights of a ViLBERT.
 
-The keys are ViLBERT's; those of the new terms, the names of the classes and the field
+The keys are ViLBERT's; keys of new terms, names of classes and the field
 `max_path_length` of the configuration are ours.
 """
 

@@ -24,7 +24,7 @@ _PADDING = "same"
 
 
 class Pooled(NamedTuple):
-    """What the decoder needs of a stage.
+    """The results of a stage that the decoder needs.
 
     Attributes:
         reference: The map that was pooled, for its size.

@@ -87,7 +87,7 @@ def scaled_embedding(vocabulary_size: int, hidden_dim: int) -> TokenEmbedding:
 
 
 class Decoded(NamedTuple):
-    """What the decoder returns.
+    """The results of the decoder.
 
     Attributes:
         features: (B, T, D).

@@ -214,9 +214,9 @@ class Detector(OwnLossModel):
             A scalar.
 
         Raises:
-            ValueError: If there are no ground-truth boxes, an array has the wrong
-                shape, `sample_weight` is given, or `x` is missing when `y_pred` is not
-                the maps.
+            ValueError: If ground-truth boxes are missing, an array has the wrong shape,
+                `sample_weight` is given, or `x` is missing when `y_pred` is not the
+                maps.
         """
         check_truth(y, sample_weight, self.has_masks)
         truth: Any = y
@@ -231,7 +231,7 @@ class Detector(OwnLossModel):
             maps = self._maps_of(_checked_images(x), training=training)
         losses = self._all_losses(maps, truth, training)
         count = ops.shape(maps[0])[0]
-        total = sum(self.losses, start=ops.zeros(()))  # Those of layers.
+        total = sum(self.losses, start=ops.zeros(()))  # Losses of layers.
         for metric in self._mean_losses:
             value = losses[metric.name]
             # Weighted by the number of images: the last batch may be smaller.
@@ -316,7 +316,7 @@ class Detector(OwnLossModel):
     def region_features(self, images, num_regions=36, *, source="map"):
         """Features of the best regions, for models of vision and language.
 
-        Each proposal is scored by its best class, whatever the score. Overlapping
+        Each proposal is scored by its best class, also if the score is low. Overlapping
         regions are left out.
 
         Args:

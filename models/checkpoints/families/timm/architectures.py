@@ -224,7 +224,7 @@ def fields_of(
 
 
 def _default_task(config: Config) -> str:
-    """Without classes there is no head, nor in transformers' bare model."""
+    """Without classes the model has no head, nor in transformers' bare model."""
     is_bare = config.get("architectures") == ["TimmWrapperModel"]
     has_head = config.get("num_classes", 1000) and not is_bare
     return "classifier" if has_head else "encoder"

@@ -1,7 +1,7 @@
 """ResNet, and FCN on it, in torchvision's naming.
 
-Keys are as in the FCN, whose ResNet is its `backbone`; a file of the ResNet alone has
-no such prefix. So a classifier's weights can also be read as a segmenter with new
+Keys are as in the FCN, whose ResNet is its `backbone`; a file of only the ResNet does
+not have this prefix. So a classifier's weights can also be read as a segmenter with new
 heads, and a segmenter's weights as an encoder.
 """
 
