@@ -43,11 +43,11 @@ from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.shapes import Specs, check_sizes
 from keras_attn.export.signature_info import STEP, SignatureInfo, TensorInfo
-from keras_attn.export.signatures import Signature, signatures_of
+from keras_attn.export.signatures import Signature, get_signatures
 from keras_attn.export.switches import about_choices
 from keras_attn.export.text import check_tokenizer, with_tokenizer
 from keras_attn.export.verification import Measured, compare
-from keras_attn.files.reading import size_of
+from keras_attn.files.reading import get_file_size
 from keras_attn.files.writing import replacing
 from keras_attn.kernels.runtime import require_tensorflow
 
@@ -256,7 +256,7 @@ def verify(
     runner = load_runner(path)
     file_format = FORMATS[runner.format]
     if quantization is None:
-        quantization = _inspect(file_format.quantization_of, path)
+        quantization = _inspect(file_format.read_quantization, path)
     check_quantization(file_format, quantization, sample_inputs)
     signatures = _signatures(
         model,
@@ -307,7 +307,7 @@ def _signatures(
         check_tokenizer(tokenizer, format, model)
     # Texts and files are not inputs of the model itself.
     is_own = tokenizer is None and not image_bytes
-    signatures = signatures_of(model, sample_inputs if is_own else None, max_length)
+    signatures = get_signatures(model, sample_inputs if is_own else None, max_length)
     if image_bytes:
         return [with_image_bytes(signatures[0], model)]
     if tokenizer is not None:
@@ -329,7 +329,7 @@ def _report(
         path=str(path),
         format=plan.format.name,
         quantization=plan.quantization,
-        bytes=size_of(artefact),
+        bytes=get_file_size(artefact),
         operators=_inspect(plan.format.count_operators, artefact),
         inputs={name: _texts(info.inputs) for name, info in signatures.items()},
         outputs={name: _texts(info.outputs) for name, info in signatures.items()},

@@ -28,8 +28,8 @@ from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import FORMATS
 from keras_attn.export.quantized_weights import has_integers
 from keras_attn.export.runner import Runner, load_runner
-from keras_attn.export.seals import is_sealed, seals_of
-from keras_attn.export.signatures import pair_of
+from keras_attn.export.seals import is_sealed, read_seals
+from keras_attn.export.signatures import get_pair
 from keras_attn.extras import requires_extra
 from keras_attn.files.writing import remove_leftovers, write_atomically
 from keras_attn.kernels.runtime import require_tensorflow
@@ -97,7 +97,7 @@ def decoder(
         ```
     """
     _check_runtime(runtime)
-    pair = pair_of(model, max_length)
+    pair = get_pair(model, max_length)
     if pair is None:
         raise TypeError(
             "`model` must be a generative Keras model, one with `incremental()`, or "
@@ -195,7 +195,7 @@ def _is_unchanged(path: Path) -> bool:
     """Whether a file is the one that was written here, every byte of it."""
     try:
         written = _memory(path).read_bytes()
-        return is_sealed(path) and seals_of(path) == written
+        return is_sealed(path) and read_seals(path) == written
     except OSError:
         return False
 
@@ -203,7 +203,7 @@ def _is_unchanged(path: Path) -> bool:
 def _remember(path: Path) -> None:
     """Writes the seals of a new file beside it."""
     try:
-        write_atomically(_memory(path), seals_of(path))
+        write_atomically(_memory(path), read_seals(path))
     except OSError as error:
         raise ExportError(
             f"`cache_dir` could not be written ({error.strerror or error}). "

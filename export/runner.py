@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.checks.arguments import check_fits, empty_axes_of
+from keras_attn.checks.arguments import check_fits, get_empty_axes
 from keras_attn.checks.indices import IndexRange, check_indices
 from keras_attn.checks.inputs import (
     MASKED_INPUTS,
@@ -239,7 +239,7 @@ def _cast(
     name: str, value: Any, info: TensorInfo, allowed: IndexRange | None
 ) -> np.ndarray:
     """Checks one input and converts it to the artefact's dtype."""
-    empty_axes = empty_axes_of(name)
+    empty_axes = get_empty_axes(name)
     name = f"inputs[{name!r}]"
     array = _strings(name, value) if info.dtype == "string" else _array(name, value)
     check_fits(name, array.shape, info.shape, empty_axes)

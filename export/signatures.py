@@ -125,7 +125,7 @@ class TracedModel:
         }
 
 
-def signatures_of(
+def get_signatures(
     model: Any,
     sample_inputs: Any = None,
     max_length: int | None = None,
@@ -146,7 +146,7 @@ def signatures_of(
         TypeError: If `model` is not a Keras model.
         ValueError: If `model` is a pair with a different `max_length`.
     """
-    pair = pair_of(model, max_length)
+    pair = get_pair(model, max_length)
     if pair is not None:
         prefill = _declared(PREFILL, pair.prefill)
         if pair.prompt != "token_ids":
@@ -188,7 +188,7 @@ def _check_call(model: keras.Model) -> None:
         )
 
 
-def pair_of(model: Any, max_length: int | None) -> IncrementalPair | None:
+def get_pair(model: Any, max_length: int | None) -> IncrementalPair | None:
     """The pair of a generative model, or the pair itself; None for another model.
 
     Args:

@@ -343,7 +343,7 @@ class ShowAttendTell(Functional):
                 "places": terms["places"][:, 0],
                 "log_likelihood": _log_likelihood(_labels(y), logits, word_weights),
             }
-        losses = layers["attention_objective"].losses_of(
+        losses = layers["attention_objective"].compute_losses(
             probabilities, word_weights, **options
         )
         self._coverage.update_state(losses["coverage"])

@@ -60,8 +60,8 @@ from keras_attn.models.parts.two_streams import (
     Fusion,
     as_region_encoder,
     check_co_layers,
+    make_pair,
     masked_region_logits,
-    pair_of,
     pair_scores,
     two_streams,
 )
@@ -230,7 +230,7 @@ def build_vilbert_pretrainer(
     outputs = {
         "masked_lm": words.output,
         "masked_regions": masked_region_logits(encoder, regions, num_region_classes),
-        "alignment": alignment(pair_of(encoder, fusion, dropout)),
+        "alignment": alignment(make_pair(encoder, fusion, dropout)),
     }
     return Functional(encoder.input, outputs, name=name)
 
@@ -272,7 +272,7 @@ def build_vilbert_classifier(
         activation=head,
         kernel_initializer=INITIALIZER,
         name="classifier_hidden",
-    )(pair_of(encoder, fusion, dropout))
+    )(make_pair(encoder, fusion, dropout))
     if head == "gelu":
         hidden = LayerNormalization(epsilon=1e-12, name="classifier_norm")(hidden)
     else:

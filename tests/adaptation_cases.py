@@ -8,8 +8,8 @@ import numpy as np
 
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer, kernel_layers
 from keras_attn.layers.adaptation.low_rank import LowRankKernel, LowRankUpdate
-from keras_attn.layers.adaptation.paths import path_of
-from keras_attn.layers.adaptation.quantized import QuantizedKernel, bytes_of
+from keras_attn.layers.adaptation.paths import get_path
+from keras_attn.layers.adaptation.quantized import QuantizedKernel, count_bytes
 
 # Layers with weights of two axes or more that take neither, or single weights of
 # layers whose kernels do, by the reason. `docs/fine_tune.md` has this table.
@@ -100,10 +100,10 @@ def refused_in(layer, mode=None, block_size=None, reached=()) -> dict[str, list[
             if len(weight.shape) < 2 or id(weight) in known:
                 continue
             names = _NAMES & {kind, f"{kind}.{weight.name}"}
-            is_small = mode and bytes_of(weight.shape, mode, block_size) >= size
-            assert names or is_small, f"{kind}.{weight.name} of {path_of(each)}"
+            is_small = mode and count_bytes(weight.shape, mode, block_size) >= size
+            assert names or is_small, f"{kind}.{weight.name} of {get_path(each)}"
             for name in names:
-                found.setdefault(name, []).append(path_of(each))
+                found.setdefault(name, []).append(get_path(each))
     return found
 
 

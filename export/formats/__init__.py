@@ -80,9 +80,9 @@ class Format:
         """Counts each operator of an artefact."""
         return self._writer.count_operators(path)
 
-    def quantization_of(self, path: Path) -> str | None:
+    def read_quantization(self, path: Path) -> str | None:
         """The quantization that the tensors of an artefact show; None for float32."""
-        return self._writer.quantization_of(path) if self.quantizations else None
+        return self._writer.read_quantization(path) if self.quantizations else None
 
     @property
     def _runtime(self) -> Runtime:

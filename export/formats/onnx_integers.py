@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.export.formats.onnx_folding import attribute_of, uses_of
+from keras_attn.export.formats.onnx_folding import count_uses, get_attribute
 from keras_attn.export.formats.onnx_weights import Weights, bytes_of
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 
@@ -134,7 +134,7 @@ def _replace(done, name, kernel, weight) -> None:
     if is_matrix and is_plain:
         for node in list(graph.node):
             if node.op_type == "Gather" and node.input[0] == name:
-                if kernel.mode == "int8" and attribute_of(node, "axis", 0) == 0:
+                if kernel.mode == "int8" and get_attribute(node, "axis", 0) == 0:
                     _take_rows(done, node, name, kernel)
             elif node.op_type == "MatMul" and node.input[1] == name:
                 if _fits_products(done, kernel):
@@ -146,7 +146,7 @@ def _replace(done, name, kernel, weight) -> None:
             if node.op_type == "MatMul" and node.input[1] == name:
                 _multiply_by_rows(done, node, name, kernel)
     del done.weights[name]
-    if uses_of(graph)[name]:
+    if count_uses(graph)[name]:
         _compute_floats(done, name, kernel, weight)
 
 
@@ -154,7 +154,7 @@ def computes_in_integers(node) -> bool:
     """Whether a node rounds what it multiplies to integers of 8 bits."""
     if node.op_type != "MatMulNBits":
         return False
-    return attribute_of(node, "accuracy_level", 0) == _IN_INTEGERS
+    return get_attribute(node, "accuracy_level", 0) == _IN_INTEGERS
 
 
 def _fits_products(done, kernel):
@@ -215,11 +215,11 @@ def _multiply_by_rows(done, node, name, kernel) -> None:
 
 def _multiply_transposed(done, node, name, kernel) -> None:
     """Products with what a `Transpose` of the weight returns."""
-    perm = attribute_of(node, "perm", (1, 0))
+    perm = get_attribute(node, "perm", (1, 0))
     users = [each for each in done.graph.node if node.output[0] in each.input]
     if kernel.mode != "int8" or list(perm) != [1, 0] or not done.in_integers:
         return
-    if uses_of(done.graph)[node.output[0]] != len(users):
+    if count_uses(done.graph)[node.output[0]] != len(users):
         return
     if not all(x.op_type == "MatMul" and x.input[1] == node.output[0] for x in users):
         return

@@ -27,7 +27,7 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     save(traced, path)
     folder = path / METADATA
     folder.mkdir(exist_ok=True)
-    for name, text in metadata.files_of(traced).items():
+    for name, text in metadata.make_files(traced).items():
         (folder / name).write_text(text, encoding="utf-8")
     return ()
 

@@ -92,7 +92,7 @@ def check_fits(name: str, shape, expected, empty_axes=()) -> None:
         )
 
 
-def empty_axes_of(name: str) -> tuple[int, ...]:
+def get_empty_axes(name: str) -> tuple[int, ...]:
     """Axes of an input that may be empty: the first segment has no memory."""
     return (1,) if name.startswith("memory_") else ()
 
@@ -220,7 +220,7 @@ def check_pair(name: str, value) -> tuple[int, int]:
     Raises:
         ValueError: If `value` is not a positive integer or a pair of positive integers.
     """
-    pair = pair_of(value)
+    pair = as_pair(value)
     if pair is None:
         raise ValueError(
             f"`{name}` must be a positive integer or a pair of them, (rows, columns). "
@@ -229,7 +229,7 @@ def check_pair(name: str, value) -> tuple[int, int]:
     return check_positive(name, pair[0]), check_positive(name, pair[1])
 
 
-def pair_of(value) -> tuple[Any, Any] | None:
+def as_pair(value) -> tuple[Any, Any] | None:
     """The two elements of a pair, or an integer twice; None for anything else.
 
     Integers of any kind, such as a `tf.compat.v1.Dimension`, become Python integers.

@@ -38,7 +38,7 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
     path = find_model(model, task)
     if path is None:
         if json:
-            print_json(_card_of(model))
+            print_json(_describe_card(model))
             return
         title, rows = _card(model)
     else:
@@ -52,7 +52,7 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
     print_rows(title, rows)
 
 
-def _card_of(name: str) -> dict[str, Any]:
+def _describe_card(name: str) -> dict[str, Any]:
     """The output of `--json` for a name."""
     from keras_attn import models
     from keras_attn.models.catalog.registry import builder_arguments
@@ -107,16 +107,16 @@ def _arguments(name: str) -> str:
 
 def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str, str]]:
     """The rows for the model of a file or a folder."""
-    from keras_attn.files.reading import size_of
+    from keras_attn.files.reading import get_file_size
     from keras_attn.models.parts.functional import input_structure, output_structure
 
     place = repr(str(path))
     tasks = ""
     if is_checkpoint(path):
-        from keras_attn.models.checkpoints.families import family_of
+        from keras_attn.models.checkpoints.families import get_family
         from keras_attn.models.checkpoints.folder import Folder
 
-        tasks = ", ".join(family_of(Folder(path).config).tasks)
+        tasks = ", ".join(get_family(Folder(path).config).tasks)
         arguments = place if task is None else f"{place}, {task!r}"
         python = (
             "from keras_attn import models\n"
@@ -138,7 +138,7 @@ def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str,
         ("inputs", _tensors(input_structure(model))),
         ("outputs", _tensors(output_structure(model), "output")),
         ("counted", f"{model.count_params():,} parameters"),
-        ("on disk", f"{size_of(path):,} bytes"),
+        ("on disk", f"{get_file_size(path):,} bytes"),
         ("in Python", python),
     ]
 
@@ -147,7 +147,7 @@ def _described(
     path: Path, found: dict[str, str], model: "keras.Model"
 ) -> dict[str, Any]:
     """The output of `--json` for a file or a folder, from the rows of the table."""
-    from keras_attn.files.reading import size_of
+    from keras_attn.files.reading import get_file_size
 
     return {
         "name": path.resolve().name,
@@ -156,7 +156,7 @@ def _described(
         "inputs": _by_name(found["inputs"]),
         "outputs": _by_name(found["outputs"]),
         "counted_parameters": model.count_params(),
-        "bytes": size_of(path),
+        "bytes": get_file_size(path),
         "python": found["in Python"],
     }
 

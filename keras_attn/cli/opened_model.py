@@ -63,7 +63,7 @@ class OpenedModel:
 
         if self.translator is not None:
             return _translator_inputs(self.translator, texts, length)
-        tokenizer = load_tokenizer_of(self.path)
+        tokenizer = load_folder_tokenizer(self.path)
         names = self.input_names
         if "token_ids" not in names:
             raise ValueError(
@@ -182,7 +182,7 @@ def is_text_tokenizer(tokenizer: Any) -> bool:
     return isinstance(tokenizer, TextTokenizer)
 
 
-def load_tokenizer_of(path: Path) -> Any:
+def load_folder_tokenizer(path: Path) -> Any:
     """The tokenizer in a folder: Hugging Face's, or the `tokenizer.json` of a run."""
     from keras_attn.data import load_text_tokenizer, load_tokenizer
 
@@ -211,7 +211,7 @@ def given_tokenizer(path: Path, tokenizer: Path | None) -> Any:
             "--tokenizer, the folder of a tokenizer, must be given if --model is a "
             f"file. Received: --model {str(path)!r}"
         )
-    return load_tokenizer_of(tokenizer or path)
+    return load_folder_tokenizer(tokenizer or path)
 
 
 @contextlib.contextmanager

@@ -147,9 +147,9 @@ def predict(
     Example: keras-attn predict runs/cells slide.png --tiles model --batch-size 4
     """
     with importing_tensorflow():
-        from keras_attn.cli.prediction.image_inputs import tiling_of
+        from keras_attn.cli.prediction.image_inputs import make_tiling
         from keras_attn.cli.prediction.network import open_network
-        from keras_attn.cli.prediction.output import format_of, writing
+        from keras_attn.cli.prediction.output import choose_format, writing
         from keras_attn.cli.prediction.pictures import (
             predict_classes,
             predict_masks,
@@ -166,7 +166,7 @@ def predict(
             f"Received: --output {output}"
         )
     network = open_network(model, finetuned)
-    task, kind = network.result.task, format_of(format, output)
+    task, kind = network.result.task, choose_format(format, output)
     is_image = task in _OF_IMAGES
     useless = {
         "--masks": None if task == "segmentation" else masks,
@@ -183,7 +183,7 @@ def predict(
                 f"{option} has no meaning for a model of {task}. "
                 f"Received: {option} {value}"
             )
-    tiling = tiling_of(network, tiles, tile_overlap, batch_size)
+    tiling = make_tiling(network, tiles, tile_overlap, batch_size)
     if task == "image_classification":
         rows = predict_classes(
             network, sources, batch_size=batch_size, all_scores=all_scores

@@ -6,7 +6,7 @@ Legend: B batch, T length.
 import importlib.util
 from typing import Any
 
-from keras_attn.cli.opened_model import OpenedModel, load_tokenizer_of
+from keras_attn.cli.opened_model import OpenedModel, load_folder_tokenizer
 from keras_attn.cli.terminal import say
 
 _INPUTS = {"token_ids", "padding_mask", "segment_ids"}
@@ -23,7 +23,7 @@ def tokenizer_to_include(opened: OpenedModel) -> Any:
     reason = _why_not(opened)
     if reason is None:
         try:
-            tokenizer = load_tokenizer_of(opened.path)
+            tokenizer = load_folder_tokenizer(opened.path)
         except (ValueError, ImportError) as error:
             reason = f"it cannot be read ({error})"
         else:

@@ -20,7 +20,7 @@ from keras_attn.decoding.loop import Settings, decode
 from keras_attn.decoding.pair import (
     DecodingFunctions,
     IncrementalPair,
-    functions_of,
+    get_functions,
 )
 from keras_attn.decoding.speculation import PromptLookup, speculate, text_before
 from keras_attn.decoding.strategies import (
@@ -72,12 +72,12 @@ class Compilations:
         if None in made:
             return made[None]
         if not hasattr(model, "incremental"):
-            return made.setdefault(None, functions_of(model))
+            return made.setdefault(None, get_functions(model))
         if "max_length" not in inspect.signature(model.incremental).parameters:
-            return made.setdefault(None, functions_of(model.incremental()))
+            return made.setdefault(None, get_functions(model.incremental()))
         length = rounded_length(length, getattr(model, "max_length", None))
         if length not in made:
-            functions = functions_of(model.incremental(max_length=length, **options))
+            functions = get_functions(model.incremental(max_length=length, **options))
             made[None if functions.max_length is None else length] = functions
             return functions
         return made[length]
@@ -143,7 +143,7 @@ class Compilations:
 _compilations = weakref.WeakKeyDictionary()
 
 
-def compilations_of(model) -> Compilations:
+def get_compilations(model) -> Compilations:
     """The compilations kept for a Keras model or pair; none for anything else."""
     if not isinstance(model, (keras.Model, IncrementalPair)):
         return Compilations()

@@ -18,7 +18,7 @@ from keras import ops
 from keras_attn.cache_names import CACHE_INDEX
 from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding.compiled import (
-    compilations_of,
+    get_compilations,
     padded_ends,
     resolve_jit,
     rounded_length,
@@ -146,7 +146,7 @@ def generate_all(
     limits = _as_limits(max_new_tokens, len(prompts))
     if not prompts:
         return []
-    compilations = compilations_of(model)
+    compilations = get_compilations(model)
     is_source = prompt_name(model) != "token_ids"
     used = [1 if is_source else len(prompt) for prompt in prompts]
     for number, (length, limit) in enumerate(zip(used, limits, strict=True)):

@@ -15,7 +15,7 @@ from keras import ops
 from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding.compiled import (
     CompiledStrategy,
-    compilations_of,
+    get_compilations,
     rounded_length,
 )
 from keras_attn.decoding.inputs import (
@@ -147,7 +147,7 @@ def generate(
     # `model.incremental(max_length)` (for GPT-2: gpt.py), with key/value caches that
     # are long enough, and not compiled. `compilations` keeps them and what is compiled
     # from them for later calls.
-    compilations = compilations_of(model)
+    compilations = get_compilations(model)
     cache_length = required_length(model, inputs, max_new_tokens)
     if speculation is not None:
         # The last pass may write as many slots after the last token.
@@ -213,14 +213,14 @@ def _speculate(
     if isinstance(speculation, DraftModel):
         cache_length = prompt_length + length + speculation.tokens - 1
         check_speculative_length(speculation.model, cache_length, speculation)
-        drafts = compilations_of(speculation.model)
+        drafts = get_compilations(speculation.model)
         # A draft that can extend has the caches and the prompt that the loop needs.
         draft = drafts.decoding_functions(speculation.model, cache_length, extend=True)
         check_draft(functions, draft)
     numbers = settings.strategy.uniform(batch, 3 * length)
     if numbers is not None:
         numbers = np.reshape(numbers, (batch, length, 3))
-    compilations = compilations_of(model)
+    compilations = get_compilations(model)
     loop = compilations.loop(functions, settings, jit_compile, speculation, draft)
     found = loop.run(inputs, numbers, settings)
     counts = {name: int(found[name]) for name in Speculated._fields[2:]}

@@ -118,7 +118,7 @@ def prompt_name(model, input_names=()) -> str:
     return "decoder_token_ids" if "decoder_token_ids" in names else "token_ids"
 
 
-def functions_of(model) -> DecodingFunctions:
+def get_functions(model) -> DecodingFunctions:
     """The decoding functions of a pair, or of an exported pair.
 
     Raises:

@@ -247,8 +247,8 @@ def check_guesses(strategy, logits, guesses, found, draft, uniform) -> Checked:
     vocabulary = logits.shape[-1]
     target = strategy.probabilities(ops.reshape(logits, (-1, vocabulary)))
     target = ops.reshape(target, (-1, count + 1, vocabulary))
-    by_target = _probability_of(target[:, :count], guesses)
-    by_draft = 1.0 if draft is None else _probability_of(draft, guesses)
+    by_target = _get_probability(target[:, :count], guesses)
+    by_draft = 1.0 if draft is None else _get_probability(draft, guesses)
     kept = ops.less(uniform[:, :count, _KEEP] * by_draft, by_target)
     kept = ops.logical_and(kept, found)
 
@@ -329,7 +329,7 @@ def speculate(
         numbers = None
         if uniform is not None:
             numbers = ops.slice(uniform, (0, known, 0), (batch, count + 1, 3))
-        before = counters(mask, known, _length_of(caches))
+        before = counters(mask, known, _get_length(caches))
         probabilities = None
         if draft is None:
             whole = ops.concatenate([text, search["token_ids"]], axis=1)
@@ -370,7 +370,7 @@ def speculate(
             ops.equal(ops.cumsum(ended, axis=1) - ended, 0),
         )
         is_new = ops.logical_and(is_new, ops.logical_not(ops.expand_dims(done, 1)))
-        log_probs = _probability_of(ops.log_softmax(logits, axis=-1), new)
+        log_probs = _get_probability(ops.log_softmax(logits, axis=-1), new)
         new = ops.where(is_new, new, pad)
         search = {
             "token_ids": ops.slice_update(search["token_ids"], (0, known), new),
@@ -423,7 +423,7 @@ def counters(mask, known, length):
 def _guess(draft, strategy, mask, known, token, caches, count, uniform):
     """The guesses of a draft model, their distributions, and its caches."""
     guesses, probabilities = [], []
-    state = {**counters(mask, known, _length_of(caches)), **caches}
+    state = {**counters(mask, known, _get_length(caches)), **caches}
     # One step more than guesses, so that all of them are in the caches.
     for index in range(count + 1):
         outputs = draft.step({**state, "token_ids": token})
@@ -457,7 +457,7 @@ def _caches(outputs: dict) -> dict:
     }
 
 
-def _length_of(caches: dict) -> int:
+def _get_length(caches: dict) -> int:
     return next(iter(caches.values())).shape[2]
 
 
@@ -466,7 +466,7 @@ def _length_of_run(kept):
     return ops.sum(ops.cumprod(ops.cast(kept, "int32"), axis=1), axis=1)
 
 
-def _probability_of(values, tokens):
+def _get_probability(values, tokens):
     """Entries of values (B, K, V) at tokens (B, K)."""
     at = ops.expand_dims(tokens, -1)
     return ops.take_along_axis(values, at, axis=-1)[..., 0]

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.decoding.compiled import compilations_of
+from keras_attn.decoding.compiled import get_compilations
 from keras_attn.decoding.inputs import (
     as_arrays,
     check_beams,
@@ -247,7 +247,7 @@ class _Member:
     """
 
     def __init__(self, model, strategy):
-        functions = compilations_of(model).decoding_functions(model, 1)
+        functions = get_compilations(model).decoding_functions(model, 1)
         if WORLD not in functions.step_inputs:
             raise TypeError(
                 f"`model` must read a `{WORLD}` at each step; use `generate` for one "

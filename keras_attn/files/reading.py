@@ -69,7 +69,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def size_of(path: Path) -> int:
+def get_file_size(path: Path) -> int:
     """Size of a file, or of all files in a folder, in bytes."""
     if path.is_file():
         return path.stat().st_size

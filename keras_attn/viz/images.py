@@ -51,7 +51,7 @@ def image_attention(
     """
     maps = {}
     for path, scores in capture_attention(model, images).items():
-        grid = _grid_of(model, path, scores)
+        grid = _find_grid(model, path, scores)
         if grid is not None:
             maps[path] = _map(model, path, scores, grid, query)
     if not maps:
@@ -87,12 +87,12 @@ def image_rollout(
     scores = capture_attention(model, images)
     grids = {}
     for path in scores:
-        kinds = _layer_of(model, path)
+        kinds = _find_layer(model, path)
         is_map = any(
             isinstance(kind, WindowAttention | SelfAttention2D | AttentionPooling)
             for kind in kinds
         )
-        grids[path] = None if is_map else _grid_of(model, path, scores[path])
+        grids[path] = None if is_map else _find_grid(model, path, scores[path])
     if None in grids.values():
         raise ValueError(
             "`model` must attend over all patches in every layer, as a ViT does, for a "
@@ -267,7 +267,7 @@ def plot_position_similarity(
     return figure
 
 
-def _layer_of(model, path):
+def _find_layer(model, path):
     """The attention layer at a path, and the layer of the model that contains it."""
     names = path.partition(":")[0].split("/")
     if names[0] not in {layer.name for layer in model.layers}:
@@ -278,9 +278,9 @@ def _layer_of(model, path):
     return layer, outer
 
 
-def _grid_of(model, path, scores):
+def _find_grid(model, path, scores):
     """Rows and columns of the map a layer attends over; None if it sees no map."""
-    layer, outer = _layer_of(model, path)
+    layer, outer = _find_layer(model, path)
     if isinstance(layer, WindowAttention | SelfAttention2D):
         return tuple(outer.output.shape[1:3])
     if isinstance(outer, AttentionPooling):
@@ -309,7 +309,7 @@ def _map(model, path, scores, grid, query):
             f"`query` must be the row and column of a position on the map of {path}, "
             f"{grid}. Received: query={query}"
         )
-    layer, _ = _layer_of(model, path)
+    layer, _ = _find_layer(model, path)
     if isinstance(layer, WindowAttention):
         return _unwindow(layer, scores, grid, query)
     prefix = scores.shape[-1] - grid[0] * grid[1]

@@ -95,7 +95,7 @@ class AdapterConfig:
         """The rank of a module's LoRA weights."""
         return _by_pattern(self._map("rank_pattern"), names, self._fields["r"])
 
-    def has_rank_of(self, *names: str) -> bool:
+    def has_own_rank(self, *names: str) -> bool:
         """Whether `rank_pattern` has the rank of a module's LoRA weights."""
         return _by_pattern(self._map("rank_pattern"), names, None) is not None
 

@@ -11,8 +11,8 @@ from keras_attn.layers.adaptation.kernel_layer import kernel_layers
 from keras_attn.layers.adaptation.switching import only_adapter
 from keras_attn.models.checkpoints.adapters import FILES, PREFIX
 from keras_attn.models.checkpoints.folder import preview, write_folder
-from keras_attn.models.checkpoints.modules import Module, Modules, update_of
-from keras_attn.models.checkpoints.saving import array_of
+from keras_attn.models.checkpoints.modules import Module, Modules, get_update
+from keras_attn.models.checkpoints.saving import make_array
 from keras_attn.models.checkpoints.tensors import Tensor
 
 # Task to PEFT's, and what it then expects to find saved as a whole.
@@ -76,7 +76,7 @@ def _save(model, folder, name, base_model):
         if _is_inside(keys[0], whole):
             changed.add(id(weight.variable))
             for index, key in enumerate(keys):
-                tensors[PREFIX + key] = _tensor(array_of(weight, index))
+                tensors[PREFIX + key] = _tensor(make_array(weight, index))
     modules.check_ties(changed)
     config = _config(adapted, others, name)
     kind, heads = _TASK_TYPES.get(modules.task, (None, set()))
@@ -132,7 +132,7 @@ def _check_all_written(model, name, adapted, modules, whole):
         columns.update(range(*module.columns))
     found, lost = False, []
     for layer in kernel_layers(model):
-        update = update_of(layer.adapted_kernel, name)
+        update = get_update(layer.adapted_kernel, name)
         if update is None:
             continue
         found = True

@@ -19,11 +19,11 @@ from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.layers.adaptation.paths import check_adapter_name
 from keras_attn.models.checkpoints.adapter_config import MERGE, AdapterConfig
 from keras_attn.models.checkpoints.folder import ADAPTER_FILES, preview
-from keras_attn.models.checkpoints.mapping import variables_of
+from keras_attn.models.checkpoints.mapping import get_variables
 from keras_attn.models.checkpoints.modules import (
     SUFFIXES,
     Modules,
-    base_of,
+    get_base,
 )
 from keras_attn.models.checkpoints.tensors import TensorFile
 
@@ -262,13 +262,13 @@ def _refuse_table(key, modules, config):
 
 def _update(file, config, parts, name):
     """The parts, their LoRA weights, and A and B of each part."""
-    pairs = [_pair_of(file, module) for module in parts]
+    pairs = [_read_pair(file, module) for module in parts]
     names = [file.names(module.name) for module in parts]
     ranks = tuple(a.shape[-1] for a, _ in pairs)
     for module, rank in zip(names, ranks, strict=True):
         if config.rank(*module) != rank:
             raise config.refuse(
-                "rank_pattern" if config.has_rank_of(*module) else "r",
+                "rank_pattern" if config.has_own_rank(*module) else "r",
                 f"must be the rank of the tensors; {module[0]!r} has {rank} in them",
             )
     layer = parts[0].layer
@@ -296,7 +296,7 @@ def _whole(file, weight, keys):
     return weight.read(*arrays.values())
 
 
-def _pair_of(file, module):
+def _read_pair(file, module):
     """A and B of a module in our layout: (…, D, r) and (r, E)."""
     arrays = []
     for suffix in module.suffixes:
@@ -350,7 +350,7 @@ def _with_variables(model, modules, whole):
     """The weights, once quantized ones have become variables."""
     wanted = {keys[0] for _, keys in whole}
     for weight, _ in whole:
-        for kernel in variables_of(weight):
+        for kernel in get_variables(weight):
             if id(kernel) in modules.owners:
                 modules.owners[id(kernel)].dequantize_kernel()
     return [
@@ -360,7 +360,7 @@ def _with_variables(model, modules, whole):
 
 def _by_owner(model, whole):
     """The layers that own the weights, and their variables."""
-    wanted = {id(base_of(x)) for weight, _ in whole for x in variables_of(weight)}
+    wanted = {id(get_base(x)) for weight, _ in whole for x in get_variables(weight)}
     found = []
     for layer in model._flatten_layers():
         own = [x for x in own_weights(layer) if id(x) in wanted]
@@ -371,8 +371,8 @@ def _by_owner(model, whole):
 
 def _assign(weight, value):
     """Gives a weight a value, below its LoRA weights."""
-    kernels = variables_of(weight)
+    kernels = get_variables(weight)
     ends = np.cumsum([kernel.shape[-1] for kernel in kernels])[:-1]
     parts = np.split(value, ends, axis=-1) if len(kernels) > 1 else [value]
     for kernel, part in zip(kernels, parts, strict=True):
-        base_of(kernel).assign(part)
+        get_base(kernel).assign(part)

@@ -13,13 +13,13 @@ import numpy as np
 from keras_attn.files.reading import read_json
 from keras_attn.models.checkpoints.config import MAX_IMAGE_SIZE, label_fields
 from keras_attn.models.checkpoints.folder import Folder
-from keras_attn.models.checkpoints.mapping import layers_of
+from keras_attn.models.checkpoints.mapping import layers_by_name
 from keras_attn.models.parts.preprocessing_fields import (
     PROCESSOR_OF_MODELS,
     RESAMPLING,
     Steps,
-    fields_of,
-    steps_of,
+    make_fields,
+    read_steps,
 )
 
 PREPROCESSING = "preprocessor_config.json"
@@ -47,7 +47,7 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
         opened: The folder that it was built from.
         overrides: Arguments of its builder that took precedence over the folder's.
     """
-    names, layers = class_names_of(opened.config), layers_of(model)
+    names, layers = get_class_names(opened.config), layers_by_name(model)
     if names and {"classifier", "class_logits"} & set(layers):
         # Another number of classes means other classes.
         if overrides.get("num_classes", len(names)) == len(names):
@@ -69,12 +69,12 @@ def _for_other_size(fields: dict[str, Any], sides: list[int]) -> dict[str, Any]:
         sides: Rows and columns.
     """
     try:
-        steps = steps_of(fields)
+        steps = read_steps(fields)
     except ValueError:
         return fields  # They are refused by name when they are used.
     crop_size, size, covers = None, sides, False
     if steps.crop_size is not None:
-        share = _share_of(fields, steps)
+        share = _get_share(fields, steps)
         crop_size, size = sides, [int(side / share) for side in sides]
         keeps_shape = isinstance(steps.size, int)
         covers = len({*sides}) > 1 and (keeps_shape or bool(fields.get("covers")))
@@ -83,10 +83,10 @@ def _for_other_size(fields: dict[str, Any], sides: list[int]) -> dict[str, Any]:
     kept = ("crop_pct", "crop_mode", "crop_offset", "passes")
     known = {name: fields[name] for name in kept if name in fields}
     steps = steps._replace(size=size, crop_size=crop_size)
-    return known | fields_of(steps) | ({"covers": True} if covers else {})
+    return known | make_fields(steps) | ({"covers": True} if covers else {})
 
 
-def class_names_of(config: Mapping[str, Any]) -> list[str] | None:
+def get_class_names(config: Mapping[str, Any]) -> list[str] | None:
     """The names of the classes; None if they are missing, incomplete or generated."""
     for field in ("id2label", "label_names", "class_names", "_class_names"):
         names: Any = config.get(field)
@@ -199,7 +199,7 @@ def _from_timm(fields: Mapping[str, Any], _) -> dict[str, Any] | None:
     return {
         **_AS_TORCHVISION,
         "size": resized,
-        "resample": _code_of(fields.get("interpolation") or "bicubic"),
+        "resample": _get_code(fields.get("interpolation") or "bicubic"),
         "do_center_crop": True,
         "crop_size": dict(zip(("height", "width"), sides, strict=True)),
         # Fields of timm that transformers does not read.
@@ -230,7 +230,7 @@ def _from_clip(
     mode = fields.get("resize_mode") or "shortest"
     sides = dict(zip(("height", "width"), pair, strict=True))
     is_cropped, covers = mode == "shortest", len({*pair}) > 1 and mode == "shortest"
-    code = _code_of(fields.get("interpolation") or "bicubic")
+    code = _get_code(fields.get("interpolation") or "bicubic")
     return {
         **_AS_TORCHVISION,
         "size": {"shortest_edge": pair[0]} if is_cropped and not covers else sides,
@@ -249,7 +249,7 @@ def _from_clip(
     }
 
 
-def _code_of(interpolation: Any) -> Any:
+def _get_code(interpolation: Any) -> Any:
     """PIL's code; a name that has none as it is, to be refused by name."""
     codes = {name: code for code, name in RESAMPLING.items()}
     # Random in training, and bicubic afterwards, in both libraries.
@@ -272,7 +272,7 @@ def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(code := fields.get("resample"), int) and code in RESAMPLING:
         found["interpolation"] = RESAMPLING[code]
     try:
-        steps = steps_of({**fields, "resample": None, "do_normalize": False})
+        steps = read_steps({**fields, "resample": None, "do_normalize": False})
     except ValueError:
         return found
     found |= _statistics(fields)
@@ -285,7 +285,7 @@ def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **found,
         "input_size": [len(found.get("mean", "rgb")), *target],
-        "crop_pct": _share_of(fields, steps),
+        "crop_pct": _get_share(fields, steps),
         "crop_mode": "center" if keeps_shape else "squash",
     }
 
@@ -293,7 +293,7 @@ def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _statistics(fields: Mapping[str, Any]) -> dict[str, list[float]]:
     """Mean and deviation of pixels from 0 to 1; empty if they are missing."""
     try:
-        steps = steps_of({**fields, "resample": None})
+        steps = read_steps({**fields, "resample": None})
     except ValueError:
         return {}
     both = {"mean": steps.mean, "std": steps.std}
@@ -306,7 +306,7 @@ def _statistics(fields: Mapping[str, Any]) -> dict[str, list[float]]:
     }
 
 
-def _share_of(fields: Mapping[str, Any], steps: Steps) -> float:
+def _get_share(fields: Mapping[str, Any], steps: Steps) -> float:
     """`crop_pct` where it is what is done, otherwise the share that the crop keeps."""
     share: Any = fields.get("crop_pct")
     if steps.crop_size is not None and steps.size is not None:

@@ -72,7 +72,7 @@ class Joined:
             variable.assign(part)
 
 
-def variables_of(weight: "Weight") -> tuple:
+def get_variables(weight: "Weight") -> tuple:
     """The variables of a weight: one, or those that are joined."""
     variable = weight.variable
     return variable.variables if isinstance(variable, Joined) else (variable,)
@@ -120,10 +120,10 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
     Raises:
         ValueError: If variables have no key; the message names them.
     """
-    mapped = [id(each) for weight in weights for each in variables_of(weight)]
+    mapped = [id(each) for weight in weights for each in get_variables(weight)]
     known = set(mapped)
     for weight in weights:
-        for kernel in variables_of(weight):
+        for kernel in get_variables(weight):
             if isinstance(kernel, LowRankKernel | QuantizedKernel):
                 known.update(id(variable) for variable in kernel.all_weights)
     known.update(id(x) for kept in kept_in(model) for x in kept.weights.weights)
@@ -219,7 +219,7 @@ def batch_norm(name: str, layer) -> list[Weight]:
 
 def patch_embedding(model, convolution_key: str, norm_key: str) -> list[Weight]:
     """The convolution that embeds patches, and the norm after it."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     return [
         *convolution(convolution_key, layers["patch_embedding"].projection),
         *norm(norm_key, layers["embeddings_norm"]),
@@ -302,7 +302,7 @@ def head_weights(model: keras.Model, named: Mapping[str, str]) -> list[Weight]:
     return weights
 
 
-def layers_of(model) -> dict[str, Any]:
+def layers_by_name(model) -> dict[str, Any]:
     """The layers of a model by name; none for an object that is not a model."""
     return {layer.name: layer for layer in getattr(model, "layers", ())}
 
@@ -336,7 +336,7 @@ class Family:
         model_type: The `model_type` in `config.json`.
         tasks: Every task that `build` accepts.
         build: `(config, task, overrides) -> model`.
-        task_of: The task of a model of this family; None for any other model.
+        find_task: The task of a model of this family; None for any other model.
         config: A model's fields of `config.json`, except `architectures`.
         weights: Every weight of a model.
         architectures: Class in `config.json` to the task it is read as.
@@ -367,7 +367,7 @@ class Family:
     model_type: str
     tasks: tuple[str, ...]
     build: Callable[[Config, str, dict], keras.Model]
-    task_of: Callable[[keras.Model], str | None]
+    find_task: Callable[[keras.Model], str | None]
     config: Callable[[keras.Model], dict]
     weights: Callable[[keras.Model], list[Weight]]
     architectures: Mapping[str, str] = field(default_factory=dict)

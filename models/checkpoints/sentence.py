@@ -26,7 +26,7 @@ from keras_attn.files.reading import (
     shown,
 )
 from keras_attn.layers import TokenPooling
-from keras_attn.models.checkpoints.mapping import layers_of
+from keras_attn.models.checkpoints.mapping import layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.parts.heads import Projection
 
@@ -225,7 +225,7 @@ def sentence_files(model: keras.Model) -> dict[str, Any]:
     Raises:
         ValueError: If a dense layer has an activation without a name there.
     """
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     pooling = layers.get("sentence_pooling")
     if pooling is None:
         return {}

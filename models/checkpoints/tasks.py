@@ -18,7 +18,7 @@ from keras_attn.models.checkpoints.config import (
     label_fields,
     one_or_two,
 )
-from keras_attn.models.checkpoints.mapping import Family, layers_of
+from keras_attn.models.checkpoints.mapping import Family, layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 
 # An image model without its top, or with it.
@@ -83,12 +83,12 @@ def top_arguments(
 
 def image_task(model: keras.Model) -> str:
     """The task of an image model."""
-    return "classifier" if "classifier" in layers_of(model) else "encoder"
+    return "classifier" if "classifier" in layers_by_name(model) else "encoder"
 
 
 def head_task(model: keras.Model) -> str | None:
     """The task of an encoder with a head, by the head's layers; None without one."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     for task, layer in (
         ("masked_lm", "masked_lm_logits"),
         ("next_sentence", "next_sentence"),
@@ -235,7 +235,7 @@ def block_arguments(config: Config) -> dict[str, Any]:
 
 def block_fields(model: keras.Model) -> dict[str, Any]:
     """The fields of `config.json` that `block_arguments` reads, and their dropout."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block = layers["block_0"]
     return {
         "hidden_size": block.attention_norm.gamma.shape[0],

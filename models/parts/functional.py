@@ -17,7 +17,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.checks.arguments import check_fits, empty_axes_of, fits
+from keras_attn.checks.arguments import check_fits, fits, get_empty_axes
 from keras_attn.checks.indices import (
     IndexRange,
     check_indices,
@@ -60,7 +60,7 @@ from keras_attn.layers.adaptation.quantization import (
 )
 from keras_attn.models.parts.known_sizes import with_known_sizes
 from keras_attn.models.parts.label_ranges import check_class_weight, check_labels
-from keras_attn.models.parts.preprocessing_fields import steps_of
+from keras_attn.models.parts.preprocessing_fields import read_steps
 from keras_attn.models.parts.random_states import (
     load_random_states,
     save_random_states,
@@ -385,7 +385,7 @@ class Functional(keras.Model):
     def _takes_bytes(self) -> bool:
         """Whether the model's preprocessing leaves pixels as large as in files."""
         try:
-            steps = steps_of(self.preprocessing or {"do_resize": False})
+            steps = read_steps(self.preprocessing or {"do_resize": False})
         except ValueError:  # Nothing is known.
             return False
         return 255 * steps.scale / max(keras.tree.flatten(steps.std)) > 16
@@ -420,7 +420,7 @@ class Functional(keras.Model):
         }
         for name, value in given.items():
             shape, declared = _shape(value), tuple(expected[name].shape)
-            empty_axes = empty_axes_of(name)
+            empty_axes = get_empty_axes(name)
             if not fits(_squeezed(shape, declared), declared, empty_axes):
                 check_fits(name, shape, declared, empty_axes)
         for name in sorted(given, key=_by_importance):

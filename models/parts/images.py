@@ -6,7 +6,7 @@ Legend: B batch, H and W pixels, D width, C classes.
 import keras
 
 from keras_attn.checks.argument_types import Initializer
-from keras_attn.checks.arguments import check_pair, check_positive, pair_of
+from keras_attn.checks.arguments import as_pair, check_pair, check_positive
 from keras_attn.layers import Conv2D
 from keras_attn.layers.convolution.minimum_image_size import (
     MinimumImageSize,
@@ -83,7 +83,7 @@ def check_large_enough(image_size, shrinks_by):
 
 def image_sides(image_size):
     """Rows and columns of pixels; None for any number."""
-    sides = (None, None) if image_size is None else pair_of(image_size)
+    sides = (None, None) if image_size is None else as_pair(image_size)
     if sides is None or None not in sides:
         return check_pair("image_size", image_size)
     return tuple(

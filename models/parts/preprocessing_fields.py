@@ -163,16 +163,16 @@ class Steps(NamedTuple):
         if self.size is None or self.crop_size is None:
             return 1.0
         resized = self.size if isinstance(self.size, int) else min(self.size)
-        return share_of(min(self.crop_size), resized)
+        return compute_share(min(self.crop_size), resized)
 
 
-def share_of(side: int, resized: int) -> float:
+def compute_share(side: int, resized: int) -> float:
     """The share `side / resized`, at most 1; `int(side / share)` is `resized`."""
     share = min(1.0, side / resized)
     return math.nextafter(share, 0) if int(side / share) < resized else share
 
 
-def steps_of(fields: Mapping[str, Any]) -> Steps:
+def read_steps(fields: Mapping[str, Any]) -> Steps:
     """The steps that fields ask for.
 
     Args:
@@ -197,7 +197,7 @@ def steps_of(fields: Mapping[str, Any]) -> Steps:
     return Steps(size, crop_size, RESAMPLING.get(code, "bicubic"), scale, mean, std)
 
 
-def fields_of(steps: Steps) -> dict[str, Any]:
+def make_fields(steps: Steps) -> dict[str, Any]:
     """Fields that ask for these steps, and leave nothing to the defaults of a class."""
     size: Any = steps.size
     if isinstance(size, int):

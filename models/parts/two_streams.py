@@ -231,7 +231,7 @@ def as_region_encoder(encoder, build):
     return encoder
 
 
-def pair_of(encoder, fusion, dropout):
+def make_pair(encoder, fusion, dropout):
     """The features of text and image together, (B, P), for the heads of a pair.
 
     Args:
@@ -250,9 +250,9 @@ def pair_of(encoder, fusion, dropout):
 
 
 def pair_scores(encoder, fusion, dropout):
-    """How well text and image fit together, (B, 1); the arguments of `pair_of`."""
+    """How well text and image fit together, (B, 1); the arguments of `make_pair`."""
     layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
-    return layer(pair_of(encoder, fusion, dropout))
+    return layer(make_pair(encoder, fusion, dropout))
 
 
 def masked_region_logits(encoder, regions, num_region_classes):

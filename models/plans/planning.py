@@ -204,7 +204,7 @@ def plan_model(
         name=name,
         batch=batch,
         sequence=length,
-        dtype=dtype or _policy_of(model),
+        dtype=dtype or _get_policy(model),
         optimizer=optimizer,
         devices=devices,
         parameters=model.count_params(),
@@ -238,7 +238,7 @@ def _check_arguments(batch, sequence, dtype, optimizer, devices):
         check_positive("sequence", sequence)
 
 
-def _policy_of(model) -> str:
+def _get_policy(model) -> str:
     """The most frequent policy of the layers with weights."""
     names = Counter(
         layer.dtype_policy.name

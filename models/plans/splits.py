@@ -81,7 +81,7 @@ def find_groups(model: keras.Model) -> Iterator[Found]:
             return
         seen.add(id(layer))
         in_loop = in_loop or isinstance(layer, _LOOPS)
-        groups = () if in_loop else given or _groups_of(layer)
+        groups = () if in_loop else given or _layer_groups(layer)
         yield Found(layer, groups)
         pair = {}
         if isinstance(layer, layers.FeedForward):
@@ -116,7 +116,7 @@ def key_value_heads(layer: keras.layers.Layer) -> int:
     return getattr(layer, "num_key_value_heads", None) or layer.num_heads
 
 
-def _groups_of(layer) -> tuple[Group, ...]:
+def _layer_groups(layer) -> tuple[Group, ...]:
     for kind, groups in _TABLE.items():
         if isinstance(layer, kind):
             return groups(layer)

@@ -36,7 +36,7 @@ from typing import Any
 import keras
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.decoding.compiled import CompiledLoop, compilations_of
+from keras_attn.decoding.compiled import CompiledLoop, get_compilations
 from keras_attn.decoding.inputs import (
     as_arrays,
     check_beams,
@@ -444,7 +444,7 @@ def _require_jax():
 def _decoding_functions(model, length):
     _require_jax()
     with without_allocating():
-        return compilations_of(model).decoding_functions(model, length)
+        return get_compilations(model).decoding_functions(model, length)
 
 
 def _weights(model):

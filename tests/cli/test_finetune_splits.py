@@ -19,7 +19,7 @@ from data.test_yolo import write_yaml, write_yolo
 from parity.folders import CHECKPOINTS
 from variations import in_turn
 
-from keras_attn.cli.finetuning.coco_images import image_folder_of
+from keras_attn.cli.finetuning.coco_images import find_image_folder
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.splits import check_apart
 
@@ -112,19 +112,19 @@ def test_images_that_no_file_names_are_counted(planned, tmp_path):
 def test_the_folder_of_a_file_is_found_by_its_content(tmp_path):
     """Where several folders may be meant."""
     path = write_boxes(tmp_path / "boxes.json", tmp_path / "train", ["a.png"])
-    assert image_folder_of(path) == tmp_path / "train"
+    assert find_image_folder(path) == tmp_path / "train"
     # Names with a folder in them.
     path = write_boxes(tmp_path / "val.json", tmp_path, ["val/a.png"])
-    assert image_folder_of(path) == tmp_path
+    assert find_image_folder(path) == tmp_path
     path = write_boxes(tmp_path / "test.json", tmp_path / "images", ["b.png"])
     (tmp_path / "test").mkdir()
-    assert image_folder_of(path) == tmp_path / "images"
+    assert find_image_folder(path) == tmp_path / "images"
     (tmp_path / "images" / "b.png").unlink()
-    assert image_folder_of(path) == tmp_path / "test"
+    assert find_image_folder(path) == tmp_path / "test"
     text = json.dumps({"images": [{"file_name": "x" * 3000}] * 700})
     path.write_text(text + '{"file_name": "\\u00e9.png"}')
     write_image(tmp_path / "image" / "é.png", (3, 3))
-    assert image_folder_of(path) == tmp_path / "image"
+    assert find_image_folder(path) == tmp_path / "image"
 
 
 def test_voc_lists_are_the_splits(command, planned, tmp_path):

@@ -13,7 +13,7 @@ from refusals import refuses
 
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.generation_settings import note_settings
-from keras_attn.cli.opened_model import load_tokenizer_of
+from keras_attn.cli.opened_model import load_folder_tokenizer
 from keras_attn.cli.prediction.network import Network, open_network
 from keras_attn.cli.prediction.output import writing
 from keras_attn.cli.prediction.texts import predict_texts
@@ -159,6 +159,6 @@ def test_settings_of_a_tokenizer_that_are_not_known_are_noted(tmp_path, capsys):
     folder = tmp_path / "gpt2"
     shutil.copytree(Path(__file__).parents[1] / "data/references/gpt2", folder)
     (folder / "tokenizer_config.json").write_text('{"later_setting": "x"}')
-    load_tokenizer_of(folder)
+    load_folder_tokenizer(folder)
     out, err = capsys.readouterr()
     assert not out and "not known, and not applied: ['later_setting']" in err

@@ -12,7 +12,7 @@ from PIL import Image
 from keras_attn import export
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.prediction import image_inputs
-from keras_attn.cli.prediction.image_inputs import Tiling, tiling_of
+from keras_attn.cli.prediction.image_inputs import Tiling, make_tiling
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.pictures import predict_masks, predict_objects
 from keras_attn.data.images.instance_masks import decode_mask
@@ -117,7 +117,7 @@ def test_a_model_of_images_of_any_size(tmp_path):
     sky = (128 - pixels[..., 1].astype(int) > pixels[..., 0]).mean()
     assert row["share_sky"] == pytest.approx(sky, abs=1e-6)
     with pytest.raises(ValueError, match="--tiles must be rows and columns, such as"):
-        tiling_of(network, "model", None, 1)
+        make_tiling(network, "model", None, 1)
 
 
 def test_tiles_of_another_size_are_resized_as_images_are(tmp_path):
@@ -175,7 +175,7 @@ def test_an_object_over_a_seam_is_written_once(tmp_path, batch_size):
 
     given = {"task": "instance_segmentation", "normalize": "unit"}
     network = network_of(detect, (40, 48), (None, 40, 48, 3), **given)
-    tiling = tiling_of(network, "model", 0.6, batch_size)
+    tiling = make_tiling(network, "model", 0.6, batch_size)
     options = {"min_score": 0.5, "as_lists": False, "tiling": tiling}
     drawn = tmp_path / "drawn"
     rows = list(predict_objects(network, [str(tmp_path)], **options, drawn=drawn))

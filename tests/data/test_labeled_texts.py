@@ -13,8 +13,8 @@ from refusals import refuses
 from keras_attn.data import read_labeled_texts
 from keras_attn.data.text.tables import (
     column_names,
-    delimiter_of,
     empty_rows,
+    get_delimiter,
     read_all_columns,
     read_columns,
 )
@@ -215,7 +215,7 @@ DELIMITERS = {
 def test_what_is_between_fields(tmp_path, kind):
     text, delimiter = DELIMITERS[kind]
     path = write(tmp_path, "a.csv", "\ufeff" + text)
-    assert delimiter_of(path) == delimiter
+    assert get_delimiter(path) == delimiter
     if kind == "one column":
         # Commas in a text need quotation marks.
         refuses("must have 1 fields.*line 3 with 2", list, read_columns(path, ["text"]))
@@ -223,8 +223,8 @@ def test_what_is_between_fields(tmp_path, kind):
     names = column_names(path)
     data = read_labeled_texts(path, text_column=names[0], label_column=names[-1])
     assert data.labels == ["x", "y"] and data.texts[1][:1] in "sn"
-    assert delimiter_of(write(tmp_path, "a.jsonl", "{}")) is None
-    assert delimiter_of(write(tmp_path, "a.tsv", "a;b\n1;2\n")) == "\t"
+    assert get_delimiter(write(tmp_path, "a.jsonl", "{}")) is None
+    assert get_delimiter(write(tmp_path, "a.tsv", "a;b\n1;2\n")) == "\t"
 
 
 def test_semicolons_of_texts_are_no_columns(tmp_path):

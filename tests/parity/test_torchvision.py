@@ -296,7 +296,7 @@ def test_published_sizes_have_the_keys_of_torchvision(name, tmp_path):
     }
     with undone(), without_allocating():
         model = models.create(name)
-        (family,) = [each for each in TORCHVISION if each.task_of(model)]
+        (family,) = [each for each in TORCHVISION if each.find_task(model)]
         found = {}
         for weight in family.weights(model):
             found.update(weight.shapes())

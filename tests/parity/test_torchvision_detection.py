@@ -130,7 +130,7 @@ def test_published_sizes_have_the_keys_of_torchvision(name):
         own = name.replace("rcnn_resnet50_fpn", "_rcnn_resnet50")
         like_theirs = {"aligned_masks": False} if own.startswith("mask") else {}
         model = models.create(own, **like_theirs)
-        (family,) = [each for each in TORCHVISION if each.task_of(model)]
+        (family,) = [each for each in TORCHVISION if each.find_task(model)]
         found = {}
         for weight in family.weights(model):
             found.update(weight.shapes())

@@ -97,7 +97,7 @@ def test_every_task_is_recognized_and_written(task, tmp_path):
     encoder, inputs, _ = read("xlm_encoder")
     build = getattr(models, f"build_xlm_{task}")
     model = build(encoder, **TASKS.get(task, {}))
-    assert XLM.task_of(model) == task
+    assert XLM.find_task(model) == task
     if task == "next_sentence":
         with pytest.raises(ValueError, match="no counterpart.*next_sentence"):
             save_checkpoint(model, tmp_path)

@@ -146,7 +146,7 @@ def test_every_task_is_recognized_and_written(task, tmp_path):
     encoder = load_checkpoint(CHECKPOINTS / "xlnet_encoder")
     builder, arguments = HEADS[task]
     model = builder(encoder, **arguments)
-    assert XLNET.task_of(model) == task
+    assert XLNET.find_task(model) == task
     if task == "next_sentence":
         with pytest.raises(ValueError, match="no counterpart.*next_sentence"):
             save_checkpoint(model, tmp_path)
@@ -159,11 +159,11 @@ def test_every_task_is_recognized_and_written(task, tmp_path):
 
 
 def test_only_xlnets_are_recognized():
-    assert XLNET.task_of(keras.Sequential([keras.Input((3,))])) is None
+    assert XLNET.find_task(keras.Sequential([keras.Input((3,))])) is None
     encoder = load_checkpoint(CHECKPOINTS / "xlnet_encoder", memory_length=7)
-    assert XLNET.task_of(encoder) == "encoder"
+    assert XLNET.find_task(encoder) == "encoder"
     block = encoder.get_layer("block_1").output
-    assert XLNET.task_of(keras.Model(encoder.input, block)) is None
+    assert XLNET.find_task(keras.Model(encoder.input, block)) is None
     assert XLNET.config(encoder)["mem_len"] == 7
 
 

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_attn.cli.finetuning.job import Batches, TextJob, names_of
+from keras_attn.cli.finetuning.job import Batches, TextJob, get_input_names
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.finetuning.splits import left_out_rows, repeated_rows
-from keras_attn.cli.finetuning.token_batches import longest_of
+from keras_attn.cli.finetuning.token_batches import get_max_length
 from keras_attn.cli.terminal import working
 from keras_attn.data import (
     completion_dataset,
@@ -46,7 +46,7 @@ class CompletionJob(TextJob):
                 f"MODEL must continue a text, as GPT-2 does, to learn {self._what}. "
                 f"Received: {source.name!r}"
             )
-        positions = longest_of(source, self.head, self.options())
+        positions = get_max_length(source, self.head, self.options())
         self.max_length = min(settings.max_length, positions or settings.max_length)
         train = self._read(settings.data, kind)
         if settings.validation is not None:
@@ -128,7 +128,9 @@ class CompletionJob(TextJob):
 
     def prepare(self, model: Any) -> None:
         """Checks that the model continues a text."""
-        if not hasattr(model, "incremental") or "decoder_token_ids" in names_of(model):
+        if not hasattr(model, "incremental") or "decoder_token_ids" in get_input_names(
+            model
+        ):
             raise ValueError(
                 f"MODEL must continue a text, as GPT-2 does, to learn {self._what}. "
                 f"Received: {self.source.name!r}"

@@ -15,7 +15,7 @@ from keras_attn.models.catalog.registry import entry
 DEFAULT_SIZE = 224
 
 
-def pixels_of(source: Source, given: str | None) -> str:
+def choose_pixels(source: Source, given: str | None) -> str:
     """The value range of images.
 
     Args:
@@ -53,7 +53,7 @@ def normalization_of(source: Source, given: str | None, what: str) -> str | None
     Raises:
         ValueError: If it is another value range.
     """
-    pixels = pixels_of(source, given)
+    pixels = choose_pixels(source, given)
     if pixels not in ("imagenet", "unit", "bytes"):
         raise ValueError(
             f"--pixels must be imagenet, unit or bytes for {what}. "

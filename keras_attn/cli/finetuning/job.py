@@ -289,10 +289,10 @@ def balanced_weights(classes: np.ndarray, count: int) -> dict[int, float]:
         classes: The class of each example, (N,).
         count: Number of classes.
     """
-    return weights_of(np.bincount(classes, minlength=count))
+    return inverse_weights(np.bincount(classes, minlength=count))
 
 
-def weights_of(numbers: np.ndarray) -> dict[int, float]:
+def inverse_weights(numbers: np.ndarray) -> dict[int, float]:
     """Weights of classes: the mean of some numbers divided by the class's number.
 
     Args:
@@ -336,7 +336,7 @@ def is_compiled() -> bool:
     return bool(tf.config.list_logical_devices("GPU"))
 
 
-def names_of(model: Any) -> set[str]:
+def get_input_names(model: Any) -> set[str]:
     """The names of a model's inputs; empty for a single tensor."""
     return set(model.input) if isinstance(model.input, dict) else set()
 

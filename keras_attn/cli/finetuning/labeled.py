@@ -12,9 +12,9 @@ from keras_attn.cli.finetuning.job import (
     balanced_weights,
     class_metrics,
     counted_classes,
+    get_input_names,
     is_compiled,
     most_frequent_class,
-    names_of,
 )
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.label_scale import LabelScale, holds_scale
@@ -26,7 +26,7 @@ from keras_attn.cli.finetuning.splits import (
     repeated_rows,
     without_examples,
 )
-from keras_attn.cli.finetuning.token_batches import longest_of, token_batches
+from keras_attn.cli.finetuning.token_batches import get_max_length, token_batches
 from keras_attn.cli.terminal import working
 from keras_attn.data import LabeledTexts, read_labeled_texts, read_preferences
 from keras_attn.distribution.processes import device_count
@@ -53,7 +53,7 @@ class EncodedTextJob(TextJob):
             ValueError: If `--max-length` leaves no room for a text.
         """
         limits = (self.settings.max_length, self.tokenizer.max_length)
-        positions = longest_of(self.source, self.head, self.options())
+        positions = get_max_length(self.source, self.head, self.options())
         self.max_length = min(each for each in (*limits, positions) if each)
         self.labels = labels
         self.inputs = []
@@ -91,7 +91,7 @@ class EncodedTextJob(TextJob):
 
     def prepare(self, model: Any) -> None:
         """Keeps the inputs that the model takes."""
-        names = names_of(model)
+        names = get_input_names(model)
         known = {"token_ids", "padding_mask", "segment_ids"}
         if "padding_mask" not in names or not names <= known:
             raise ValueError(

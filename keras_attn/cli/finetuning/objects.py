@@ -14,7 +14,7 @@ from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.object_data import (
     MASKS,
     find_splits,
-    folder_of,
+    get_common_folder,
     is_one_folder,
     learns_masks,
     read_objects,
@@ -86,8 +86,8 @@ class ObjectJob(ImageJob):
         return [
             f"{len(train):,} images with {boxes:,} {what} to train on, "
             f"{len(validation):,} images to validate on",
-            f"images to train on in {folder_of(train)}, to validate on in "
-            f"{folder_of(validation)}",
+            f"images to train on in {get_common_folder(train)}, to validate on in "
+            f"{get_common_folder(validation)}",
             f"{len(self.class_names)} classes: {shortened_names(self.class_names)}",
         ]
 

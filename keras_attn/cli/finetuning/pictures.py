@@ -99,7 +99,7 @@ class PictureJob(ImageJob):
         size = images.size_of_images(model, self.settings.sides)
         fields = getattr(model, "preprocessing", None)
         if fields is None or self.settings.pixels is not None:
-            pixels = images.pixels_of(self.source, self.settings.pixels)
+            pixels = images.choose_pixels(self.source, self.settings.pixels)
             fields = images.preprocessing_fields(pixels, size or (0, 0), self.channels)
         self.fields = fields
         model.preprocessing = fields

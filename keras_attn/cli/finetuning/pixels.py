@@ -11,8 +11,8 @@ from keras_attn.cli.finetuning import images
 from keras_attn.cli.finetuning.job import (
     Batches,
     ImageJob,
+    inverse_weights,
     shortened_names,
-    weights_of,
 )
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.mask_classes import (
@@ -28,7 +28,7 @@ from keras_attn.cli.finetuning.splits import check_apart
 from keras_attn.cli.terminal import working
 from keras_attn.data import SegmentationData, read_segmentation, segmentation_dataset
 from keras_attn.data.images.geometry import IGNORED_LABEL
-from keras_attn.data.images.split_names import SPLITS, split_of
+from keras_attn.data.images.split_names import SPLITS, get_split
 from keras_attn.losses import SegmentationCrossEntropy
 from keras_attn.metrics import SegmentationScores
 
@@ -155,7 +155,7 @@ class PixelJob(ImageJob):
         """The weights with which all classes weigh the same, by their pixels."""
         if self._weights is None:
             with working("Counting the pixels of each class"):
-                self._weights = weights_of(self.parts[0].count_pixels())
+                self._weights = inverse_weights(self.parts[0].count_pixels())
         return self._weights
 
     def _have_one_size(self) -> bool:
@@ -213,7 +213,7 @@ def validation_kind(settings: Settings, kind: Kind) -> Kind | None:
     if settings.validation is not None:
         return find_other_kind(settings, kind, settings.validation)
     ours = kind.images.name
-    if split_of(ours) != "train" or ours not in kind.masks.name:
+    if get_split(ours) != "train" or ours not in kind.masks.name:
         return None
     for name in SPLITS["val"]:
         images = kind.images.with_name(name)

@@ -304,7 +304,7 @@ class Settings:
         """
         if self.image_size is None:
             return None
-        return sides_of("--image-size", self.image_size)
+        return parse_sides("--image-size", self.image_size)
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -334,7 +334,7 @@ class Settings:
         }
 
 
-def sides_of(option: str, text: str) -> tuple[int, int]:
+def parse_sides(option: str, text: str) -> tuple[int, int]:
     """Rows and columns of an option, which is "224" or "144x192".
 
     Args:

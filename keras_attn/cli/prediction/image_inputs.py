@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_attn.cli.finetuning.result import Result
-from keras_attn.cli.finetuning.settings import sides_of
+from keras_attn.cli.finetuning.settings import parse_sides
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.terminal import counting
 from keras_attn.data.images.geometry import fit_into, fitting_scale, normalization
@@ -65,7 +65,7 @@ class Outputs(NamedTuple):
     outputs: Iterator[Output]
 
 
-def tiling_of(
+def make_tiling(
     network: Network, size: str | None, overlap: float | None, batch_size: int
 ) -> Tiling | None:
     """The tiles that the options ask for.
@@ -95,7 +95,7 @@ def tiling_of(
             )
         sides = rows, columns
     else:
-        sides = sides_of("--tiles", size)
+        sides = parse_sides("--tiles", size)
     return Tiling(sides, _OVERLAP if overlap is None else overlap, batch_size)
 
 
@@ -120,7 +120,7 @@ def predict_images(
             rows = 1
             if tiling is not None:
                 tiles = cut_into_tiles((height, width), tiling.size, tiling.overlap)
-                rows = network.rows_of(tiling.batch_size)
+                rows = network.choose_batch_size(tiling.batch_size)
 
             def outputs(number=number, image=image, tiles=tiles, rows=rows):
                 for first in range(0, len(tiles), rows):

@@ -15,7 +15,7 @@ from keras_attn.cli.finetuning.mask_classes import (
 )
 from keras_attn.cli.finetuning.object_data import (
     find_splits,
-    folder_of,
+    get_common_folder,
     read_objects,
 )
 from keras_attn.cli.finetuning.objects import figures_of, object_scores
@@ -26,7 +26,7 @@ from keras_attn.cli.prediction.pictures import class_outputs, label_maps
 from keras_attn.cli.prediction.scores import (
     Evaluation,
     Row,
-    confusion_of,
+    count_confusion,
     score_classes,
 )
 from keras_attn.cli.terminal import note
@@ -108,7 +108,7 @@ def score_pixels(
     for index, (_, _, predicted) in enumerate(label_maps(network, files)):
         _, labels = data.read(index)
         known = labels < len(names)
-        part = confusion_of(labels[known], predicted[known], len(names))
+        part = count_confusion(labels[known], predicted[known], len(names))
         confusion += part
         shares.append(float(np.trace(part) / max(part.sum(), 1)))
     hits = np.diag(confusion)
@@ -159,7 +159,7 @@ def score_objects(
         note(line)
     scores = object_scores(result.class_names, has_masks, result.aligned_masks)
     sides = result.image_size or [0, 0]
-    rows = network.rows_of(1)
+    rows = network.choose_batch_size(1)
 
     def batches() -> Iterator[tuple[Any, Any]]:
         for pictures, truth in detection_dataset(
@@ -211,7 +211,7 @@ def score_objects(
     }
     what = f"{len(files):,} images with {'masks' if has_masks else 'boxes'}"
     what += f" of {split}.txt" if kind.layout == "voc" and split == "val" else ""
-    what += f" in {folder_of(data)}"
+    what += f" in {get_common_folder(data)}"
     return Evaluation(
         result.task, what, figures, list(result.class_names), None, worst, drawn
     )

@@ -61,7 +61,7 @@ def class_outputs(
     result = network.result
     takes_bytes = network.image_input == IMAGE_BYTES
     layer = None if takes_bytes else image_preprocessing(result.preprocessing or {})
-    for part in in_parts(files, network.rows_of(batch_size), "Predicting"):
+    for part in in_parts(files, network.choose_batch_size(batch_size), "Predicting"):
         if layer is None:
             images = np.array([path.read_bytes() for path in part], object)
         else:

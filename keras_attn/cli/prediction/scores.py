@@ -102,11 +102,13 @@ def score_classes(
         }
         for row in wrong[:count]
     ]
-    confusion = confusion_of(labels, best, len(names))
+    confusion = count_confusion(labels, best, len(names))
     return Evaluation(task, what, figures, list(names), confusion, worst)
 
 
-def confusion_of(labels: np.ndarray, predicted: np.ndarray, count: int) -> np.ndarray:
+def count_confusion(
+    labels: np.ndarray, predicted: np.ndarray, count: int
+) -> np.ndarray:
     """Numbers by true and predicted class, (C, C)."""
     places = labels.astype(np.int64) * count + predicted
     return np.bincount(places.reshape(-1), minlength=count**2).reshape(count, count)

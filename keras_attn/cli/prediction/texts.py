@@ -87,7 +87,7 @@ def text_outputs(
         batch_size: B.
     """
     tokenizer = None if network.takes_strings else network.tokenizer()
-    for part in in_parts(rows, network.rows_of(batch_size), "Predicting"):
+    for part in in_parts(rows, network.choose_batch_size(batch_size), "Predicting"):
         outputs = network(_encoded(network, tokenizer, part))
         yield from zip(part, outputs, strict=True)
 
@@ -205,7 +205,7 @@ def _continued(
         note_settings(network.folder, tokenizer.end_token_id)
     limit = getattr(network.model, "max_length", None)
     count = max_new_tokens or _MAX_NEW_TOKENS
-    for part in in_parts(rows, network.rows_of(batch_size), "Generating"):
+    for part in in_parts(rows, network.choose_batch_size(batch_size), "Generating"):
         prompts = []
         for row in part:
             (prompt,) = row.texts.values()

@@ -85,7 +85,7 @@ def read_coco(
         }
     images = {}
     files: dict[str, int] = {}
-    for index, image in enumerate(entries_of(content, "images", path)):
+    for index, image in enumerate(get_entries(content, "images", path)):
         label = f"{path.name}, image {index}"
         try:
             number, checked = check_image(image, folder, label)
@@ -105,9 +105,11 @@ def read_coco(
         else:
             images[number] = checked
     objects: dict[int, list] = {number: [] for number in images}
-    numbers = (_whole(image.get("id")) for image in entries_of(content, "images", path))
+    numbers = (
+        _whole(image.get("id")) for image in get_entries(content, "images", path)
+    )
     known = {number for number in numbers if type(number) is int}
-    for index, entry in enumerate(entries_of(content, "annotations", path)):
+    for index, entry in enumerate(get_entries(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"
         number: Any = _whole(entry.get("image_id"))
         is_number = type(number) is int
@@ -149,12 +151,12 @@ def read_coco(
 
 def _missing(content: dict, folder: Path, path: Path) -> str:
     """Counts the named images that are missing, for a message."""
-    names = [image.get("file_name") for image in entries_of(content, "images", path)]
+    names = [image.get("file_name") for image in get_entries(content, "images", path)]
     missing = sum(not is_file(folder / str(name)) for name in names)
     return f"which lacks {missing:,} of {len(names):,} images"
 
 
-def entries_of(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
+def get_entries(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
     """A list of objects in the file."""
     found = content.get(name)
     if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
@@ -172,7 +174,7 @@ def _whole(value: Any) -> Any:
 
 def _categories(content: dict, path: Path) -> Iterator[tuple[int, str]]:
     found = set()
-    for category in entries_of(content, "categories", path):
+    for category in get_entries(content, "categories", path):
         number, name = _whole(category.get("id")), category.get("name")
         if type(number) is not int or not isinstance(name, str) or number in found:
             raise ValueError(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.data.images.coco import check_image, entries_of
+from keras_attn.data.images.coco import check_image, get_entries
 from keras_attn.data.images.geometry import Augmentation
 from keras_attn.data.images.image_files import (
     ZippedFile,
@@ -108,7 +108,7 @@ def read_coco_captions(
     content = read_json(path, _MAX_BYTES, _MAX_ENTRIES)
     images: dict[int, tuple] = {}
     known = set()
-    for index, image in enumerate(entries_of(content, "images", path)):
+    for index, image in enumerate(get_entries(content, "images", path)):
         label = f"{path.name}, image {index}"
         known.add(shown(image.get("id")))
         with skipped.collecting(label):
@@ -119,7 +119,7 @@ def read_coco_captions(
                 )
             images[number] = checked
     texts: dict[int, list[str]] = {number: [] for number in images}
-    for index, entry in enumerate(entries_of(content, "annotations", path)):
+    for index, entry in enumerate(get_entries(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"
         number: Any = entry.get("image_id")
         with skipped.collecting(label):
@@ -220,7 +220,7 @@ def read_image_texts(
                     f"between them. Received: {shown(row)}"
                 )
             name, *fields = (row[index].strip() for index in indices)
-            files.setdefault(name, _file_of(name, found, label))
+            files.setdefault(name, _get_file(name, found, label))
             kept = [text for text in fields if text]
             if not kept:
                 raise ValueError(f"{label} must have a text. Received: {shown(row)}")
@@ -368,7 +368,7 @@ def _by_name(
     return found
 
 
-def _file_of(
+def _get_file(
     name: str, found: Mapping[str, list[Path | ZippedFile]], label: str
 ) -> Path | ZippedFile:
     files = found.get(name, [])

@@ -7,7 +7,7 @@ SPLITS = {
 }
 
 
-def split_of(word: str) -> str | None:
+def get_split(word: str) -> str | None:
     """The split that a word stands for, such as "val" for `Valid` and `val2017`.
 
     Args:

@@ -29,7 +29,7 @@ def turn_upright(image: tf.Tensor, content: tf.Tensor) -> tf.Tensor:
         The image, (h, w, C) or (w, h, C). Without such a record, or with a damaged one,
         it is as it was.
     """
-    value = orientation_of(content)
+    value = read_orientation(content)
 
     def is_in(values) -> tf.Tensor:
         return tf.reduce_any(tf.equal(value, list(values)))
@@ -43,7 +43,7 @@ def turn_upright(image: tf.Tensor, content: tf.Tensor) -> tf.Tensor:
     return tf.cond(is_in(_FLIPS_ROWS), lambda: tf.reverse(turned, [0]), lambda: turned)
 
 
-def orientation_of(content: tf.Tensor) -> tf.Tensor:
+def read_orientation(content: tf.Tensor) -> tf.Tensor:
     """The orientation in a file, int32 from 1 to 8; 1 without an entry.
 
     Args:

@@ -115,7 +115,7 @@ def read_voc(
             with skipped.collecting(label):
                 if not difficult and _is_difficult(element, label):
                     continue
-                number = _class_of(element, numbers, label)
+                number = _get_class(element, numbers, label)
                 box = _box(element, size, one_based, label)
                 if box is None:
                     skipped.leave_out(label, f"{label} has no width or no height")
@@ -305,7 +305,7 @@ def _find_image(images: dict[str, list[Path]], name: str, folder: Path) -> Path:
     return found[0]
 
 
-def _class_of(element: Element, numbers: dict[str, int], label: str) -> int:
+def _get_class(element: Element, numbers: dict[str, int], label: str) -> int:
     name = _text(element, "name")
     if name not in numbers:
         raise ValueError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.data.images.answers import normalize_answer
-from keras_attn.data.images.coco import entries_of
+from keras_attn.data.images.coco import get_entries
 from keras_attn.data.images.image_files import check_folder, check_names
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.files.reading import MIB, is_file, naming, read_json, shown
@@ -96,7 +96,7 @@ class VQAData(WordVocabulary):
             ValueError: If `question` has no words, or, with
                 `unknown_words="leave_out"`, no known words.
         """
-        return encode_question(question, ids_of(self.words), self.unknown_words)
+        return encode_question(question, make_word_ids(self.words), self.unknown_words)
 
 
 def split_words(question: str) -> list[str]:
@@ -193,7 +193,7 @@ def read_vqa(
             found = _check_answers(
                 answered.get(number), entry, answers_per_question, annotations_path
             )
-            if not split_words(_text_of(entry, "question", label)):
+            if not split_words(_get_text(entry, "question", label)):
                 raise ValueError(
                     f"{label} must have at least one word. Received: "
                     f"{shown(entry['question'])}"
@@ -224,7 +224,7 @@ def read_vqa(
     if answers is None:
         given = Counter(answer for each in examples for answer in each.answers)
         answers = by_count(given)[:num_answers]
-    ids = ids_of(_distinct("words", words))
+    ids = make_word_ids(_distinct("words", words))
     kept = []
     for each in examples:
         label = f"{questions_path.name}, question {each.question_id}"
@@ -243,7 +243,7 @@ def _by_question(
 ) -> dict[int, dict[str, Any]]:
     """The entries of a file by their `question_id`; each id occurs once."""
     entries: dict[int, dict[str, Any]] = {}
-    for index, entry in enumerate(entries_of(content, name, path)):
+    for index, entry in enumerate(get_entries(content, name, path)):
         label = f"{path.name}, entry {index} of `{name}`"
         number: Any = entry.get("question_id")
         if type(number) is int and number not in entries:
@@ -287,10 +287,10 @@ def _check_answers(entry, question, count: int, path: Path) -> tuple[str, ...]:
         raise ValueError(
             f"{label} must have objects as answers. Received: {shown(found)}"
         )
-    return tuple(normalize_answer(_text_of(each, "answer", label)) for each in found)
+    return tuple(normalize_answer(_get_text(each, "answer", label)) for each in found)
 
 
-def _text_of(entry: dict, name: str, label: str) -> str:
+def _get_text(entry: dict, name: str, label: str) -> str:
     text = entry.get(name)
     if not isinstance(text, str):
         raise ValueError(
@@ -324,7 +324,7 @@ def _image_path(folder: Path, image_name: str, image, split, label: str) -> Path
     return path
 
 
-def ids_of(words: Iterable[str]) -> dict[str, int]:
+def make_word_ids(words: Iterable[str]) -> dict[str, int]:
     """The ids of words: 0 is padding, 1 any other word."""
     return {word: index + 2 for index, word in enumerate(words)}
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_attn.checks.arguments import check_pair, check_positive
 from keras_attn.data.images.geometry import fit_into, normalization
-from keras_attn.data.images.vqa import VQAData, encode_question, ids_of
+from keras_attn.data.images.vqa import VQAData, encode_question, make_word_ids
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import (
     check_batches,
@@ -62,7 +62,7 @@ def vqa_dataset(
     """
     size = check_pair("image_size", image_size)
     check_batches(data, batch_size, "questions")
-    ids = ids_of(data.words)
+    ids = make_word_ids(data.words)
     encoded = [
         encode_question(each.question, ids, data.unknown_words)
         for each in data.examples

@@ -19,7 +19,7 @@ from keras_attn.data.images.detection import (
 from keras_attn.data.images.image_files import from_windows, list_pictures
 from keras_attn.data.images.split_names import SPLITS
 from keras_attn.data.images.unused_files import unused_files
-from keras_attn.data.images.yolo_layout import find_yolo, label_file_of
+from keras_attn.data.images.yolo_layout import find_yolo, get_label_file
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.files.reading import MIB, read_text, shown
@@ -109,8 +109,8 @@ def read_yolo(
     used: set[Path] = set()
     unlabeled = repeated = 0
     places = layout.splits[wanted]
-    for image in _images_of(places):
-        file = label_file_of(image)
+    for image in _find_images(places):
+        file = get_label_file(image)
         unlabeled += not file.is_file()
         try:
             if file in used:
@@ -119,8 +119,8 @@ def read_yolo(
                     f"than {image.name} for {str(file)!r}"
                 )
             used.add(file)
-            size = _size_of(image)
-            lines = _lines_of(file) if file.is_file() else []
+            size = _read_size(image)
+            lines = _read_lines(file) if file.is_file() else []
         except (ValueError, OSError) as error:
             skipped.add(str(image), error)
             continue
@@ -175,7 +175,7 @@ def _notes(unlabeled: int, used: set[Path]) -> Iterator[str]:
         yield f"not used: {len(rest):,} label files without an image, such as {first}"
 
 
-def _images_of(places: Sequence[Path]) -> list[Path]:
+def _find_images(places: Sequence[Path]) -> list[Path]:
     """The images of folders, and of text files that list them."""
     found: list[Path] = []
     for place in places:
@@ -198,7 +198,7 @@ def _images_of(places: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _size_of(path: Path) -> tuple[int, int]:
+def _read_size(path: Path) -> tuple[int, int]:
     """Height and width of the upright image, by the header of its file."""
     if not path.is_file():
         raise FileNotFoundError(
@@ -215,7 +215,7 @@ def _size_of(path: Path) -> tuple[int, int]:
     return (width, height) if is_turned else (height, width)
 
 
-def _lines_of(path: Path) -> list[tuple[int, list[str]]]:
+def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
     lines = enumerate(read_text(path, _MAX_BYTES).removeprefix("\ufeff").split("\n"), 1)
     return [(number, line.split()) for number, line in lines if line.strip()]
 

@@ -25,7 +25,7 @@ from keras_attn.data.images.vqa import (
     WordVocabulary,
     encode_question,
     frequent_words,
-    ids_of,
+    make_word_ids,
     split_words,
 )
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
@@ -107,7 +107,7 @@ class WalkData(WordVocabulary):
                     "`instructions` must be texts of at least one word. "
                     f"Received: {shown(text)}"
                 )
-        ids = ids_of(self.words)
+        ids = make_word_ids(self.words)
         rows = [encode_question(text, ids, "token") for text in instructions]
         longest = max(map(len, rows), default=0)
         token_ids = keras.utils.pad_sequences(rows, longest, padding="post")

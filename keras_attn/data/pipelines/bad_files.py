@@ -211,7 +211,7 @@ def check_readable(
         ValueError: If a file is bad and bad files are not skipped, or if none is left.
     """
 
-    def error_of(number):
+    def get_error(number):
         try:
             read(number)
         except (ValueError, OSError) as error:
@@ -220,7 +220,7 @@ def check_readable(
 
     kept = []
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for number, error in enumerate(threads.map(error_of, range(len(names)))):
+        for number, error in enumerate(threads.map(get_error, range(len(names)))):
             if error is None:
                 kept.append(number)
             else:

@@ -68,7 +68,7 @@ def example_dataset(
         drop_remainder: Whether the last batch is left out if it is smaller.
     """
 
-    def example_of(row, epoch_seed):
+    def make_example(row, epoch_seed):
         example, is_valid = load(row)
         return example, fold_in(epoch_seed, row), is_valid
 
@@ -80,7 +80,7 @@ def example_dataset(
     fills_up = skipped.on_error == "skip"
     rows = row_indices(count, seed if shuffle else None, epoch, repeats=fills_up)
     dataset = tf.data.Dataset.zip(rows, epoch_seeds(seed, epoch))
-    dataset = dataset.map(example_of, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(make_example, num_parallel_calls=tf.data.AUTOTUNE)
     if fills_up:
         dataset = without_bad(dataset, count, folder).take(count)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))

@@ -12,8 +12,8 @@ from keras_attn.checks.arguments import check_choice
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.byte_pairs import (
     LETTER_OF_BYTE,
-    bytes_of,
     check_byte_pairs,
+    get_bytes,
     read_byte_pairs,
     write_byte_pairs,
 )
@@ -125,7 +125,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         )
         special = set(self.special_token_ids)
         self._bytes = tuple(
-            b"" if piece in special else bytes_of(piece) for piece in self.pieces
+            b"" if piece in special else get_bytes(piece) for piece in self.pieces
         )
 
     @classmethod

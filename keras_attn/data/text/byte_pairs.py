@@ -23,7 +23,7 @@ CLIP_WORD = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 _BYTE_OF_LETTER = {letter: byte for byte, letter in LETTER_OF_BYTE.items()}
 
 
-def bytes_of(piece: str) -> bytes:
+def get_bytes(piece: str) -> bytes:
     """The bytes that a piece stands for.
 
     A piece with other characters was added to the vocabulary as plain text.

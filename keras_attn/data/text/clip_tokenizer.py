@@ -15,8 +15,8 @@ from keras_attn.data.text.byte_pair_merges import BytePairMerges
 from keras_attn.data.text.byte_pairs import (
     CLIP_WORD,
     LETTER_OF_BYTE,
-    bytes_of,
     check_byte_pairs,
+    get_bytes,
     read_byte_pairs,
     write_byte_pairs,
 )
@@ -221,7 +221,7 @@ class CLIPTokenizer(GraphTokenizer):
 
     def _join(self, ids: list[int]) -> str:
         parts = [
-            bytes_of(piece.removesuffix(WORD_END)) + b" " * piece.endswith(WORD_END)
+            get_bytes(piece.removesuffix(WORD_END)) + b" " * piece.endswith(WORD_END)
             for piece in (self.pieces[index] for index in ids)
         ]
         return b"".join(parts).decode(errors="replace").strip()

@@ -64,14 +64,14 @@ def with_settings(
     content = copy.deepcopy(dict(content))
     name = class_name(settings) or kind
     as_it_is = is_packed and name in _GENERIC
-    for step in steps_of(content.get("normalizer")):
+    for step in iterate_steps(content.get("normalizer")):
         if step.get("type") == "BertNormalizer" and not as_it_is:
             for key, field in _BERT_FLAGS.items():
                 if key in settings:
                     step[field] = settings[key]
     prefix = settings.get("add_prefix_space")
     if prefix is not None:
-        for step in steps_of(content.get("pre_tokenizer")):
+        for step in iterate_steps(content.get("pre_tokenizer")):
             if step.get("type") == "ByteLevel" and not as_it_is and name != "clip":
                 step["add_prefix_space"] = prefix
             elif step.get("type") == "Metaspace" and name in _WITHOUT_PREFIX:
@@ -85,7 +85,7 @@ def with_settings(
     normalizer = content.get("normalizer")
     if settings.get("lower_case_first") and not any(
         step.get("type") == "Lowercase" or step.get("lowercase") is True
-        for step in steps_of(normalizer)
+        for step in iterate_steps(normalizer)
     ):
         before = [{"type": "Lowercase"}, *([normalizer] if normalizer else [])]
         content["normalizer"] = {"type": "Sequence", "normalizers": before}
@@ -104,7 +104,7 @@ def class_name(settings: Mapping[str, Any]) -> str:
 
 def _rows_with(content, settings) -> dict[str, Any]:
     """Rows with the start and the end token, where the settings want them."""
-    ids = vocabulary_of(content)
+    ids = get_vocabulary(content)
     single: list[tuple[str, int]] = [("A", 0)]
     pair: list[tuple[str, int]] = [("A", 0), ("B", 1)]
     for key, role, is_first in (
@@ -129,7 +129,7 @@ def _rows_with(content, settings) -> dict[str, Any]:
     return template_json(single, pair, ids)
 
 
-def vocabulary_of(content: Mapping[str, Any]) -> dict[str, int]:
+def get_vocabulary(content: Mapping[str, Any]) -> dict[str, int]:
     """The id of each piece and added token of a `tokenizer.json`."""
     vocabulary = (content.get("model") or {}).get("vocab")
     if isinstance(vocabulary, list):
@@ -142,7 +142,7 @@ def vocabulary_of(content: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def steps_of(component: Any) -> Iterator[dict[str, Any]]:
+def iterate_steps(component: Any) -> Iterator[dict[str, Any]]:
     """The steps of a component, of which a sequence has several."""
     if not isinstance(component, dict):
         return
@@ -151,7 +151,7 @@ def steps_of(component: Any) -> Iterator[dict[str, Any]]:
         yield component
         return
     for each in nested:
-        yield from steps_of(each)
+        yield from iterate_steps(each)
 
 
 def check_says_no_more(
@@ -183,7 +183,7 @@ def check_says_no_more(
             raise _says_more(path, "an added token", token.content)
     for name in ("normalizer", "pre_tokenizer"):
         ours, theirs = (
-            [_significant(step) for step in steps_of(each.get(name))]
+            [_significant(step) for step in iterate_steps(each.get(name))]
             for each in (plain, content)
         )
         if theirs != ours and not (
@@ -210,7 +210,7 @@ def check_says_no_more(
         raise _says_more(path, "model.merges", "other merges")
 
 
-def templates_of(
+def get_templates(
     post_processor: Any,
 ) -> tuple[list[tuple[int | str, int]], list[tuple[int | str, int]]]:
     """The rows of one text, and of two: "A", "B" or a special id, and its segment.
@@ -269,8 +269,8 @@ def read_by_library(library: Any, content: Mapping[str, Any]) -> Any:
 
 def _rows(content, plain):
     """The templates of a content, with segments where the plain ones have them."""
-    templates = templates_of(content.get("post_processor"))
-    used = templates_of(plain["post_processor"])
+    templates = get_templates(content.get("post_processor"))
+    used = get_templates(plain["post_processor"])
     has_segments = any(segment for template in used for _, segment in template)
     return [
         [(part, segment * has_segments) for part, segment in template]
@@ -369,7 +369,7 @@ def _same_pieces(content: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
                 for one, other in zip(theirs, ours["vocab"], strict=True)
             )
         )
-    return vocabulary_of(content) == ours["vocab"]
+    return get_vocabulary(content) == ours["vocab"]
 
 
 def _pairs(merges: Any) -> list[list[str]]:

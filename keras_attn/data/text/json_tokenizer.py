@@ -12,9 +12,9 @@ from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.added_tokens import AddedToken
 from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.folder_settings import (
+    get_templates,
+    get_vocabulary,
     read_by_library,
-    templates_of,
-    vocabulary_of,
 )
 from keras_attn.data.text.text_tokenizer import (
     TextTokenizer,
@@ -90,7 +90,7 @@ class JSONTokenizer(TextTokenizer):
                 "`model.dropout` in tokenizer.json must be null: it would make ids "
                 f"random. Received: dropout={fields['model']['dropout']}"
             )
-        ids = vocabulary_of(fields)
+        ids = get_vocabulary(fields)
         convention = _convention(fields, content.get("padding"), ids, tokens or {})
         super().__init__(Vocabulary.of(_in_order(ids), convention))
         flagged = {
@@ -275,7 +275,7 @@ def _convention(
     for role, token in tokens.items():
         roles.setdefault(token, role)
     rows = []
-    for template in templates_of(content["post_processor"]):
+    for template in get_templates(content["post_processor"]):
         row = []
         for part, segment in template:
             if isinstance(part, int):

@@ -15,7 +15,7 @@ from keras_attn.data.text.clip_tokenizer import TOKENS as CLIP_TOKENS
 from keras_attn.data.text.conventions import Convention
 from keras_attn.data.text.folder_settings import class_name, with_settings
 from keras_attn.data.text.json_tokenizer import JSONTokenizer
-from keras_attn.data.text.plain_folder import added_tokens_of, read_packed_file
+from keras_attn.data.text.plain_folder import find_added_tokens, read_packed_file
 from keras_attn.data.text.sentencepiece import (
     CONVENTIONS,
     MODEL_FILES,
@@ -90,7 +90,7 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
             unsupported kind (the message lists the supported ones), or has a setting
             that is not supported.
     """
-    kind, options = _BY_NAME.get(_kind_of(folder) or "", (None, {}))
+    kind, options = _BY_NAME.get(_find_kind(folder) or "", (None, {}))
     if kind is None:
         return load_json_tokenizer(folder)
     try:
@@ -111,13 +111,13 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
     Raises:
         ValueError: As in `load_text_tokenizer`.
     """
-    name = _kind_of(folder)
+    name = _find_kind(folder)
     settings = read_settings(folder)
     path, packed = read_packed_file(folder)
     plain, roles, others = None, {}, ()
     if name in _BY_NAME:
         kind, options = _BY_NAME[name]
-        known = _convention_of(kind, options.get("convention"))
+        known = _get_convention(kind, options.get("convention"))
         roles, others = known.tokens, known.other_tokens
         # A class of transformers pads as its models do, if the settings are silent.
         sides = {True: "left", False: "right"}
@@ -142,7 +142,7 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
             f"model of byte pairs. Received: folder={str(folder)!r}"
         )
     with naming(path):
-        added = added_tokens_of(folder, packed, plain, settings, name)
+        added = find_added_tokens(folder, packed, plain, settings, name)
         content = with_settings(content, settings, name, packed is not None)
         named = {
             role: settings[key]
@@ -157,7 +157,7 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
     return tokenizer._with_settings(settings)
 
 
-def _convention_of(kind, name) -> Convention:
+def _get_convention(kind, name) -> Convention:
     """The convention of a kind."""
     if kind is WordPieceTokenizer:
         return bert_convention(BERT_TOKENS)
@@ -166,7 +166,7 @@ def _convention_of(kind, name) -> Convention:
     return {**CONVENTIONS, **BPE_CONVENTIONS}[name]
 
 
-def _kind_of(folder: str | os.PathLike) -> str | None:
+def _find_kind(folder: str | os.PathLike) -> str | None:
     """The name of the kind of a folder's tokenizer; None for another `tokenizer.json`.
 
     Raises:

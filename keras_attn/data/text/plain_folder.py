@@ -38,7 +38,7 @@ def load_plain(
     packed_path, packed = read_packed_file(folder)
     if kind == "siglip":
         packed = None  # The reference reads only the model.
-    added = added_tokens_of(folder, packed, plain, settings, kind)
+    added = find_added_tokens(folder, packed, plain, settings, kind)
     content = with_settings(packed or plain, settings, kind, packed is not None)
     check_says_no_more(packed_path or path, content, plain, added)
     files.warn_of_unknown(folder)
@@ -56,7 +56,7 @@ def read_packed_file(
     return path, None if path is None else read_vocabulary_json(path)
 
 
-def added_tokens_of(
+def find_added_tokens(
     folder: str | os.PathLike,
     packed: Mapping[str, Any] | None,
     plain: Mapping[str, Any] | None,

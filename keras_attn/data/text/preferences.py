@@ -85,13 +85,13 @@ def preference_dataset(
         rows += [better, worse]
     flat = FlatRows(rows, max_length, pad_to_multiple_of, pad_token_id)
 
-    def batch_of(pairs):
+    def make_batch(pairs):
         both = tf.stack([2 * pairs, 2 * pairs + 1], axis=1)
         return flat.next_tokens(tf.reshape(both, [-1]))
 
     return batches_of_rows(
         len(prompts),
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,
@@ -184,7 +184,7 @@ def ranking_dataset(
     flat = FlatRows(rows, max_length, pad_to_multiple_of, pad_token_id)
     all_values, all_weights = tf.constant(values), tf.constant(weights)
 
-    def batch_of(rankings):
+    def make_batch(rankings):
         of_answers = rankings[:, None] * num_answers + tf.range(
             num_answers, dtype=tf.int64
         )
@@ -196,7 +196,7 @@ def ranking_dataset(
 
     return batches_of_rows(
         len(prompts),
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,

@@ -79,7 +79,7 @@ def prompt_dataset(
     all_ids = tf.constant(pad(prompts, value=pad_token_id))
     all_masks = tf.constant(pad([[1] * len(prompt) for prompt in prompts]))
 
-    def batch_of(rows):
+    def make_batch(rows):
         return {
             "token_ids": tf.gather(all_ids, rows),
             "padding_mask": tf.gather(all_masks, rows),
@@ -87,7 +87,7 @@ def prompt_dataset(
 
     return batches_of_rows(
         len(prompts),
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,

@@ -145,7 +145,7 @@ def empty_rows(path: str | os.PathLike, *, header: bool = True) -> list[str]:
     return [label for label, row in _lines_with_names(Path(path), header) if not row]
 
 
-def delimiter_of(path: str | os.PathLike) -> str | None:
+def get_delimiter(path: str | os.PathLike) -> str | None:
     """The delimiter of a table; None for lines of JSON.
 
     Args:

@@ -62,7 +62,7 @@ class TextTokenizer(TokenDecoder):
 
     def _with_settings(self, settings: Mapping[str, Any]) -> Self:
         """Adopts the remaining settings of a folder, for `encode_batch` and `save`."""
-        self.max_length = files.max_length_of(settings)
+        self.max_length = files.get_max_length(settings)
         self.truncation_side = settings.get("truncation_side") or "right"
         self._settings = json.dumps(files.kept_settings(settings))
         self._cleans_up = bool(settings.get("clean_up_tokenization_spaces"))

@@ -110,7 +110,7 @@ def read_settings(folder: str | os.PathLike) -> dict[str, Any]:
     if "max_len" in settings:  # Of older folders.
         settings.setdefault("model_max_length", settings["max_len"])
     if packed is not None:
-        settings = _lengths_of(packed, settings) | settings
+        settings = _read_lengths(packed, settings) | settings
     return settings | sentence_settings(folder, settings)
 
 
@@ -174,7 +174,7 @@ def check_length(fields: Mapping[str, Any], name: str, path: Path) -> None:
         )
 
 
-def _lengths_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _read_lengths(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings for truncation and padding in a `tokenizer.json`."""
     content = read_vocabulary_json(path)
     found: dict[str, Any] = {}
@@ -203,7 +203,7 @@ def _lengths_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "model_max_length": truncation.get("max_length")}
 
 
-def max_length_of(settings: Mapping[str, Any]) -> int | None:
+def get_max_length(settings: Mapping[str, Any]) -> int | None:
     """The maximum number of tokens of a row; None if there is none."""
     longest = settings.get("model_max_length")
     return None if longest is None or longest > _LONGEST else int(longest)

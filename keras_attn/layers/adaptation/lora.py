@@ -24,10 +24,10 @@ from keras_attn.layers.adaptation.kernel_layer import (
 from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.paths import (
     check_adapter_name,
+    get_path,
     grouped,
-    lines_of,
     not_adaptable,
-    path_of,
+    report_lines,
 )
 from keras_attn.layers.adaptation.quantization import dequantize
 from keras_attn.layers.adaptation.switching import as_tuple, switch, updates_in
@@ -60,7 +60,7 @@ class LoRAReport(NamedTuple):
         ]
         if self.also_trained:
             lines.append(f"trained as a whole: {grouped(self.also_trained)}")
-        return "\n".join(lines + lines_of(self.passed_over))
+        return "\n".join(lines + report_lines(self.passed_over))
 
 
 class KernelPart(NamedTuple):
@@ -185,8 +185,8 @@ def enable_lora(
     return report._replace(
         # In the order of the targets.
         adapted=tuple(part.path for part in found),
-        also_trained=tuple(map(path_of, whole))
-        + tuple(f"{path_of(layer)}/{x.name}" for layer, own in stuck for x in own),
+        also_trained=tuple(map(get_path, whole))
+        + tuple(f"{get_path(layer)}/{x.name}" for layer, own in stuck for x in own),
         passed_over=passed_over if targets == "all" else {},
     )
 
@@ -256,7 +256,7 @@ def train_only_updates(
     )
     return LoRAReport(
         tuple(adapted),
-        tuple(path_of(layer) for layer, weights in whole if weights),
+        tuple(get_path(layer) for layer, weights in whole if weights),
         {},
         trained,
         sum(math.prod(x.shape) for x in model.weights) - copies - trained,
@@ -362,7 +362,7 @@ def add_updates(
         layer = together[0].layer
         update = LowRankUpdate(
             columns=tuple(part.columns for part in together),
-            seed=None if seed is None else _seed_of(seed, layer),
+            seed=None if seed is None else _make_seed(seed, layer),
             dtype=layer.dtype_policy,
             name=name,
             **options,
@@ -380,11 +380,11 @@ def without_updates(model: keras.Model) -> dict[str, str]:
             reason = "LoRA weights need channels in the last axis"
         else:
             continue
-        reasons[path_of(layer)] = reason
+        reasons[get_path(layer)] = reason
     return reasons
 
 
-def _seed_of(seed, layer):
+def _make_seed(seed, layer):
     return (seed + zlib.crc32(layer.path.encode())) % 2**31
 
 

@@ -12,8 +12,13 @@ from keras_attn.checks.arguments import check_choice
 from keras_attn.layers.adaptation.kept import is_kept
 from keras_attn.layers.adaptation.kernel_layer import kernel_layers, kernels_changed
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
-from keras_attn.layers.adaptation.paths import grouped, lines_of, not_adaptable, path_of
-from keras_attn.layers.adaptation.quantized import MODES, QuantizedKernel, bytes_of
+from keras_attn.layers.adaptation.paths import (
+    get_path,
+    grouped,
+    not_adaptable,
+    report_lines,
+)
+from keras_attn.layers.adaptation.quantized import MODES, QuantizedKernel, count_bytes
 
 Filters = str | Sequence[str] | Callable[[keras.layers.Layer], bool] | None
 
@@ -50,7 +55,7 @@ class QuantizationReport(NamedTuple):
             f"{self.bytes_after:,} bytes of weights, {share:.1%} of "
             f"{self.bytes_before:,}: {kind}: {grouped(self.quantized)}"
         ]
-        return "\n".join(lines + lines_of(self.passed_over))
+        return "\n".join(lines + report_lines(self.passed_over))
 
 
 class Quantizable(keras.layers.Layer):
@@ -148,7 +153,7 @@ def quantize(
     has_updates = any(isinstance(x, LowRankUpdate) for x in model._flatten_layers())
     quantized, passed_over = [], {}
     for layer in kernel_layers(model):
-        path = path_of(layer)
+        path = get_path(layer)
         reason = None if selects(layer) else "`filters` leave it out"
         reason = reason or _obstacle(layer, mode, block_size, has_updates)
         if reason:
@@ -160,7 +165,7 @@ def quantize(
     if not quantized:
         raise ValueError(
             f"{model.name!r} has no kernel to quantize. "
-            + ("; ".join(lines_of(passed_over)) or "It has no kernel at all")
+            + ("; ".join(report_lines(passed_over)) or "It has no kernel at all")
         )
     if isinstance(model, keras.Model):
         kernels_changed(model)
@@ -182,7 +187,7 @@ def dequantize(model: keras.layers.Layer) -> tuple[str, ...]:
         Path of each kernel that was quantized.
     """
     paths = [
-        path_of(layer)
+        get_path(layer)
         for layer in kernel_layers(model)
         if layer.dequantize_kernel() is not None
     ]
@@ -259,7 +264,7 @@ def _selector(filters) -> Callable[[keras.layers.Layer], bool]:
     return lambda layer: any(
         pattern.search(name)
         for pattern in compiled
-        for name in (path_of(layer), layer.name)
+        for name in (get_path(layer), layer.name)
     )
 
 
@@ -268,7 +273,7 @@ def _obstacle(layer, mode, block_size, has_updates) -> str | None:
     kernel = layer.base_kernel
     if isinstance(kernel, QuantizedKernel):
         return f"it is {kernel.mode} already"
-    if bytes_of(kernel.shape, mode, block_size) >= _size(kernel):
+    if count_bytes(kernel.shape, mode, block_size) >= _size(kernel):
         return f"{mode} would take no fewer bytes"
     if has_updates and kernel.trainable:
         return "it trains beside the LoRA weights"

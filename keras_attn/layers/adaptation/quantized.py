@@ -182,7 +182,9 @@ class QuantizedKernel(keras.layers.Layer):
         ]
 
 
-def bytes_of(shape: tuple[int, ...], mode: str, block_size: int | None = None) -> int:
+def count_bytes(
+    shape: tuple[int, ...], mode: str, block_size: int | None = None
+) -> int:
     """Bytes of the codes and scales of a `QuantizedKernel`."""
     _, blocks, stored = _sizes(shape, mode, block_size)
     return shape[-1] * (stored + 4 * blocks)

@@ -7,7 +7,7 @@ import keras
 
 from keras_attn.layers.adaptation.kept import kept_in
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
-from keras_attn.layers.adaptation.paths import path_of
+from keras_attn.layers.adaptation.paths import get_path
 
 
 def set_adapters(model: keras.Model, names: str | Sequence[str] | None) -> None:
@@ -42,7 +42,7 @@ def set_adapters(model: keras.Model, names: str | Sequence[str] | None) -> None:
         if both:
             raise ValueError(
                 "Only one of `names` may have a layer as a whole. Received: "
-                f"names={names!r}, of which {owners} have {path_of(kept.layer)!r}"
+                f"names={names!r}, of which {owners} have {get_path(kept.layer)!r}"
             )
     switch(model, chosen)
 

@@ -107,7 +107,7 @@ def check_finite_scores(policy, reference, is_learned, label: str) -> None:
             )
 
 
-def adapters_of(network: keras.Model) -> list[LowRankUpdate]:
+def get_adapters(network: keras.Model) -> list[LowRankUpdate]:
     """The LoRA weights of a network; none before `enable_lora`."""
     return [x for x in network._flatten_layers() if isinstance(x, LowRankUpdate)]
 
@@ -123,7 +123,7 @@ def check_reference(network: keras.Model, reference) -> None:
         ValueError: If `reference` is missing and the network has LoRA weights, or is
             `"adapters_off"` and it has none.
     """
-    has_adapters = bool(adapters_of(network))
+    has_adapters = bool(get_adapters(network))
     if isinstance(reference, str) and reference == "adapters_off" and not has_adapters:
         raise ValueError(
             '`reference` may be "adapters_off" only after `enable_lora`. '

@@ -134,10 +134,10 @@ def first_examples(inputs, count: int | None, **others) -> dict[str, np.ndarray]
             f"{', '.join(names)} and {last} must be for the same examples. "
             f"Received: {counts}"
         )
-    return rows_of(inputs, slice(count))
+    return take_rows(inputs, slice(count))
 
 
-def rows_of(values, rows: slice) -> Any:
+def take_rows(values, rows: slice) -> Any:
     """Some rows of an array, or of each array of a dictionary."""
     if isinstance(values, Mapping):
         return {name: np.asarray(value)[rows] for name, value in values.items()}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_attn.data.navigation.r2r import WalkExample
-from keras_attn.viz.callbacks.base import AttentionPlots, first_examples, rows_of
+from keras_attn.viz.callbacks.base import AttentionPlots, first_examples, take_rows
 from keras_attn.viz.walks import plot_walk
 
 
@@ -72,7 +72,7 @@ class WalkAttentionMaps(AttentionPlots):
                 f"`examples`. Received: {len(walked.walks)} walks"
             )
         seen = {**self.inputs, "world_state": walked.world_states}
-        shown = rows_of(seen, slice(self.max_examples))
+        shown = take_rows(seen, slice(self.max_examples))
         for path, scores in self._capture(shown).items():
             for index, attention in enumerate(scores):
                 example = self.examples[index]

@@ -18,12 +18,12 @@ from keras_attn.models.checkpoints.families.segmentation_models_pytorch import (
 from keras_attn.models.checkpoints.families.swin import SWIN
 from keras_attn.models.checkpoints.families.timm import (
     TIMM,
+    get_timm_family,
     is_timm,
-    timm_family_of,
 )
 from keras_attn.models.checkpoints.families.torchvision import (
     TORCHVISION,
-    torchvision_family_of,
+    get_torchvision_family,
 )
 from keras_attn.models.checkpoints.families.vilbert import (
     FROM_BERT,
@@ -74,7 +74,7 @@ WRITTEN_BY_DEFAULT = tuple(
 )
 
 
-def family_of(config: Config, task: str | None = None) -> Family:
+def get_family(config: Config, task: str | None = None) -> Family:
     """The family that a `config.json` belongs to.
 
     Args:
@@ -94,11 +94,11 @@ def family_of(config: Config, task: str | None = None) -> Family:
         known = f"one of timm, {', '.join(LIBRARIES)}, or missing for transformers"
         raise config.error("library", known, library)
     if library == "torchvision":
-        return torchvision_family_of(config)
+        return get_torchvision_family(config)
     if library == "dall_e":
         return DALL_E
     if is_timm(config):
-        return timm_family_of(config)
+        return get_timm_family(config)
     if is_vilbert(config):
         family = VILBERT
     else:

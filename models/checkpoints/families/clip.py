@@ -19,7 +19,7 @@ from keras_attn.models.checkpoints.mapping import (
     Family,
     Joined,
     Weight,
-    layers_of,
+    layers_by_name,
 )
 from keras_attn.models.clip import build_clip
 from keras_attn.models.parts.dual_encoder import DualEncoder
@@ -143,7 +143,7 @@ def _tower_fields(layers, start="") -> dict[str, Any]:
 
 def _config(model) -> dict[str, Any]:
     """The fields of both models."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     patches = layers["patch_embedding"]
     height, width = patches.input.shape[1:3]
     if height != width or patches.patch_size[0] != patches.patch_size[1]:
@@ -171,7 +171,7 @@ def _config(model) -> dict[str, Any]:
 
 
 def _clip_config(model) -> dict[str, Any]:
-    layers, config = layers_of(model), _config(model)
+    layers, config = layers_by_name(model), _config(model)
     end = layers["text_pooling"].end_token_id
     config["text_config"]["eos_token_id"] = _LARGEST_ID if end is None else end
     config["projection_dim"] = layers["projection"].units
@@ -191,7 +191,7 @@ def _block_weights(layers, start, key) -> list[Weight]:
     weights = []
     for index, name in enumerate(numbered_names(layers, start)):
         block, inner = layers[name], f"{key}.encoder.layers.{index}"
-        attention, norm = attention_of(block)
+        attention, norm = get_attention(block)
         weights += [
             *mapping.query_key_value(
                 f"{inner}.self_attn", attention, ("q_proj", "k_proj", "v_proj")
@@ -205,7 +205,7 @@ def _block_weights(layers, start, key) -> list[Weight]:
     return weights
 
 
-def attention_of(block) -> tuple[Any, Any]:
+def get_attention(block) -> tuple[Any, Any]:
     """The attention of a block and its norm: a causal block is a decoder's."""
     if hasattr(block, "self_attention"):
         return block.self_attention, block.self_attention_norm
@@ -224,7 +224,7 @@ def class_token(key: str, layer) -> Weight:
 
 def _shared_weights(model) -> list[Weight]:
     """The weights of the layers that both models have."""
-    layers, text, image = layers_of(model), "text_model", "vision_model"
+    layers, text, image = layers_by_name(model), "text_model", "vision_model"
     return [
         mapping.same(
             f"{text}.embeddings.token_embedding.weight",
@@ -252,7 +252,7 @@ def _shared_weights(model) -> list[Weight]:
 
 
 def _clip_weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     return [
         scalar("logit_scale", model.similarity.logit_scale),
         *_shared_weights(model),
@@ -265,7 +265,7 @@ def _clip_weights(model) -> list[Weight]:
 
 
 def _siglip_weights(model) -> list[Weight]:
-    layers, head = layers_of(model), "vision_model.head"
+    layers, head = layers_by_name(model), "vision_model.head"
     pooling, similarity = layers["probe_pooling"], model.similarity
     attention = pooling.attention
     inputs = attention.query, attention.key, attention.value
@@ -315,8 +315,8 @@ HF_CLIP = Family(
     architectures={"CLIPModel": TASK},
     tasks=(TASK,),
     build=_build_clip,
-    task_of=lambda model: (
-        TASK if is_clip(model) and "class_token" in layers_of(model) else None
+    find_task=lambda model: (
+        TASK if is_clip(model) and "class_token" in layers_by_name(model) else None
     ),
     config=_clip_config,
     weights=_clip_weights,
@@ -327,7 +327,7 @@ SIGLIP = Family(
     architectures={"SiglipModel": TASK},
     tasks=(TASK,),
     build=_build_siglip,
-    task_of=lambda model: (
+    find_task=lambda model: (
         TASK if isinstance(model, DualEncoder) and not is_clip(model) else None
     ),
     config=_siglip_config,

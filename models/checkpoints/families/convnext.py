@@ -5,7 +5,7 @@ from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.convnext import build_convnext
 
 
@@ -24,18 +24,18 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_convnext, arguments)], overrides)
 
 
-def _task_of(model):
+def _find_task(model):
     needed = {"patch_embedding", "stage_0_block_0_depthwise", "final_norm"}
-    return tasks.image_task(model) if needed <= set(layers_of(model)) else None
+    return tasks.image_task(model) if needed <= set(layers_by_name(model)) else None
 
 
-def stages_of(model) -> list[list[str]]:
+def find_stages(model) -> list[list[str]]:
     """For each stage, the common starts of the names of each block's layers."""
-    return mapping.stages_of(layers_of(model), "_depthwise")
+    return mapping.stages_of(layers_by_name(model), "_depthwise")
 
 
 def _config(model) -> dict:
-    layers, stages = layers_of(model), stages_of(model)
+    layers, stages = layers_by_name(model), find_stages(model)
     first, last = stages[0][0], stages[-1][-1]
     scale = layers.get(f"{first}_scale")
     return {
@@ -68,11 +68,11 @@ def _block_weights(layers, name, key) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers, start = layers_of(model), "convnext.embeddings"
+    layers, start = layers_by_name(model), "convnext.embeddings"
     weights = mapping.patch_embedding(
         model, f"{start}.patch_embeddings", f"{start}.layernorm"
     )
-    for index, blocks in enumerate(stages_of(model)):
+    for index, blocks in enumerate(find_stages(model)):
         stage = f"convnext.encoder.stages.{index}"
         if index:
             key = f"{stage}.downsampling_layer"
@@ -90,7 +90,7 @@ CONVNEXT = tasks.image_family(
     "ConvNextModel",
     "ConvNextForImageClassification",
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
 )

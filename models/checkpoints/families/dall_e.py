@@ -16,7 +16,7 @@ from keras_attn.models.checkpoints import tasks
 from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
-    layers_of,
+    layers_by_name,
     same,
     transposed,
 )
@@ -37,14 +37,14 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_dvae, arguments)], overrides)
 
 
-def _task_of(model):
-    layers = layers_of(model)
+def _find_task(model):
+    layers = layers_by_name(model)
     is_dvae = {"relaxation", "decoder_input", "encoder_output"} <= layers.keys()
     return "autoencoder" if is_dvae else None
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     groups = numbered_names(layers, "encoder_group_", "_block_0_conv_0")
     blocks = numbered_names(layers, "encoder_group_0_block_", "_conv_0")
     return {
@@ -60,7 +60,7 @@ def _config(model) -> dict:
 
 
 def _weights(model) -> list[Weight]:
-    layers, weights = layers_of(model), []
+    layers, weights = layers_by_name(model), []
     for side in ("encoder", "decoder"):
         blocks = f"{side}.blocks"
         if side == "encoder":
@@ -112,7 +112,7 @@ DALL_E = Family(
     also_saved_as={"autoencoder": "dvae"},
     tasks=("autoencoder",),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     default_task=lambda config: "autoencoder",

@@ -7,7 +7,7 @@ from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.parts.backbones.distilbert import (
     distilbert,
     distilbert_classifier,
@@ -44,8 +44,8 @@ def _head_arguments(config, task):
     return arguments
 
 
-def _task_of(model) -> str | None:
-    layers = layers_of(model)
+def _find_task(model) -> str | None:
+    layers = layers_by_name(model)
     block, others = layers.get("block_0"), {"segment_embedding", "language_embedding"}
     if not isinstance(block, TransformerEncoderBlock) or others & set(layers):
         return None
@@ -55,7 +55,7 @@ def _task_of(model) -> str | None:
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block = layers["block_0"]
     config = {
         **tasks.classifier_fields(layers),
@@ -77,7 +77,7 @@ def _config(model) -> dict:
 
 
 def _weights(model) -> list[Weight]:
-    layers, prefix = layers_of(model), "distilbert."
+    layers, prefix = layers_by_name(model), "distilbert."
     weights = []
     for name, key in (
         ("token_embedding", "word_embeddings"),
@@ -139,7 +139,7 @@ DISTILBERT = tasks.text_family(
         "classifier.",
         "qa_outputs.",
     ),
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r"distilbert\.embeddings\.position_ids",),

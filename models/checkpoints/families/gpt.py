@@ -19,7 +19,7 @@ from keras_attn.models.checkpoints.mapping import (
     Family,
     Joined,
     Weight,
-    layers_of,
+    layers_by_name,
 )
 from keras_attn.models.parts.functional import numbered_names
 from keras_attn.ops import gelu_tanh
@@ -114,8 +114,8 @@ def _make_build(body_arguments):
     return build
 
 
-def _task_of(model, norm_first) -> str | None:
-    layers = layers_of(model)
+def _find_task(model, norm_first) -> str | None:
+    layers = layers_by_name(model)
     if not {"token_embedding", "position_embedding", "block_0"} <= set(layers):
         return None
     block = layers["block_0"]
@@ -167,7 +167,7 @@ def _config(layers) -> dict:
 
 def _openai_config(model) -> dict:
     block = model.get_layer("block_0")
-    config = _config(layers_of(model))
+    config = _config(layers_by_name(model))
     if block.mlp_dim != 4 * config["n_embd"]:
         raise ValueError(
             "`mlp_dim` must be four times the width for an OpenAI GPT checkpoint. "
@@ -187,8 +187,8 @@ def gpt2_config(layers) -> dict:
 
 
 def _gpt2_config(model) -> dict:
-    config = gpt2_config(layers_of(model))
-    if _task_of(model, norm_first=True) == "token_classifier":
+    config = gpt2_config(layers_by_name(model))
+    if _find_task(model, norm_first=True) == "token_classifier":
         config["classifier_dropout"] = model.get_layer("classifier_dropout").rate
     return config
 
@@ -240,7 +240,7 @@ def _cross_attention(key, block):
 
 
 def _weights(model, tokens, positions) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = body_weights(layers, "transformer.", tokens, positions)
     if "classifier" in layers:
         # The text classifier has no bias, the token classifier has one.
@@ -271,7 +271,7 @@ def _make_family(model_type, classes, *, tokens, positions, norm_first, **fields
             *("lm_head.", "score.", "classifier."),
             *("multiple_choice_head.", "qa_outputs."),
         ),
-        task_of=lambda model: _task_of(model, norm_first),
+        find_task=lambda model: _find_task(model, norm_first),
         weights=lambda model: _weights(model, tokens, positions),
         buffers=(
             *BUFFERS,

@@ -15,8 +15,8 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_SIZE, Config, one_or_two
 from keras_attn.models.checkpoints.families.clip import (
     TASK,
-    attention_of,
     class_token,
+    get_attention,
     is_clip,
     scalar,
 )
@@ -27,7 +27,7 @@ from keras_attn.models.checkpoints.folder import OPEN_CLIP_FILES
 from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
-    layers_of,
+    layers_by_name,
 )
 from keras_attn.models.clip import build_clip
 from keras_attn.models.parts.functional import numbered_names
@@ -153,12 +153,12 @@ def _resnet_arguments(image):
     }
 
 
-def _task_of(model) -> str | None:
+def _find_task(model) -> str | None:
     return TASK if is_clip(model) else None
 
 
 def _config(model) -> dict[str, Any]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block, width = layers["text_block_0"], layers["text_position_embedding"]
     width = width.embeddings.shape[1]
     if block.layer_norm_epsilon != _EPSILON:
@@ -239,7 +239,7 @@ def _check_channels(model):
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     is_vit = "class_token" in layers
     return [
         scalar("logit_scale", model.similarity.logit_scale),
@@ -298,7 +298,7 @@ def _block_weights(layers, start, prefix) -> list[Weight]:
     weights = []
     for index, name in enumerate(numbered_names(layers, start)):
         block, key = layers[name], f"{prefix}transformer.resblocks.{index}"
-        attention, norm = attention_of(block)
+        attention, norm = get_attention(block)
         weights += [
             *mapping.norm(f"{key}.ln_1", norm),
             mapping.transposed(
@@ -320,7 +320,7 @@ OPEN_CLIP = Family(
     also_saved_as={TASK: "CLIP"},
     tasks=(TASK,),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     # The second line is in OpenAI's own files.

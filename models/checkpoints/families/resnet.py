@@ -4,7 +4,7 @@ import re
 
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.torchvision import resnet as torchvision
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.resnet import build_resnet
 
 # What our model computes; other values would silently change the outputs.
@@ -42,18 +42,18 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_resnet, arguments)], overrides)
 
 
-def _task_of(model) -> str | None:
-    task = torchvision.task_of(model)
+def _find_task(model) -> str | None:
+    task = torchvision.find_task(model)
     if task not in tasks.IMAGE_TASKS:
         return None
-    _, sizes = torchvision.sizes_of(layers_of(model))
+    _, sizes = torchvision.read_sizes(layers_by_name(model))
     is_equal = not sizes["dilated_stages"] and sizes["norm_epsilon"] == _EPSILON
     return task if is_equal else None
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
-    _, sizes = torchvision.sizes_of(layers)
+    layers = layers_by_name(model)
+    _, sizes = torchvision.read_sizes(layers)
     depths, block = list(sizes["num_blocks"]), sizes["block"]
     return {
         **tasks.classifier_fields(layers),
@@ -69,7 +69,7 @@ def _config(model) -> dict:
 
 
 def _weights(model) -> list[Weight]:
-    layers, weights = layers_of(model), []
+    layers, weights = layers_by_name(model), []
     for name, layer in layers.items():
         if not name.startswith(("stem_", "stage_")) or not layer.weights:
             continue
@@ -93,7 +93,7 @@ RESNET = tasks.image_family(
     "ResNetModel",
     "ResNetForImageClassification",
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r".*\.num_batches_tracked",),

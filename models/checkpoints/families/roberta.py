@@ -7,12 +7,12 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.bert import (
     OLD_NORM_KEYS,
     body_weights,
-    config_of,
     encoder_arguments,
     head_arguments,
-    make_task_of,
+    make_config,
+    make_find_task,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 
 # RoBERTa's positions begin after the id of the padding.
 _PADDING = 1
@@ -33,11 +33,11 @@ def _arguments(config):
 
 def _config(model) -> dict:
     ids = {"pad_token_id": _PADDING, "bos_token_id": 0, "eos_token_id": 2}
-    return {**config_of(model), **ids}
+    return {**make_config(model), **ids}
 
 
 def _weights(model):
-    has_hidden = "classifier_hidden" in layers_of(model)
+    has_hidden = "classifier_hidden" in layers_by_name(model)
     named = {
         "masked_lm_transform": "lm_head.dense",
         "masked_lm_norm": "lm_head.layer_norm",
@@ -95,7 +95,7 @@ ROBERTA = tasks.text_family(
         "qa_outputs.",
         "seq_relationship.",
     ),
-    task_of=make_task_of({"token_ids", "padding_mask"}),
+    find_task=make_find_task({"token_ids", "padding_mask"}),
     config=_config,
     weights=_weights,
     buffers=(r"roberta\.embeddings\.(position_ids|token_type_ids)",),

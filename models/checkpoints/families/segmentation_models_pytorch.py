@@ -11,7 +11,7 @@ from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.resnet import VARIANTS, build_resnet
 from keras_attn.models.unet import build_unet
@@ -87,8 +87,8 @@ def _build(config, task, overrides):
     return tasks.call_builders(calls, overrides)
 
 
-def _task_of(model):
-    layers = layers_of(model)
+def _find_task(model):
+    layers = layers_by_name(model)
     needed = {"stage_0_block_0_conv_0", "decoder_0_norm_1", "classifier"}
     known = ("stem_", "stage_", "decoder_", "classifier")
     is_ours = needed <= set(layers) and mapping.has_only(layers, known)
@@ -96,8 +96,8 @@ def _task_of(model):
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
-    number, sizes = resnet.sizes_of(layers)
+    layers = layers_by_name(model)
+    number, sizes = resnet.read_sizes(layers)
     channels = sizes.pop("num_channels")
     published = {**VARIANTS[number], "dilated_stages": (), "norm_epsilon": 1e-5}
     defaults = {name: values[0] for name, values in _SUPPORTED.items()}
@@ -119,7 +119,7 @@ def _blocks(layers) -> list[str]:
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = resnet.resnet_weights(layers, "encoder.")
     for index, name in enumerate(_blocks(layers)):
         for place in (0, 1):
@@ -136,7 +136,7 @@ SMP_UNET = Family(
     tasks=("segmenter",),
     heads=("segmentation_head.",),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r".*\.num_batches_tracked",),

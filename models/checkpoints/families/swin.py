@@ -8,7 +8,7 @@ from keras_attn.models.checkpoints.config import (
     activation_name,
 )
 from keras_attn.models.checkpoints.families.vit import names_of_today
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.swin import build_swin
 
 
@@ -37,20 +37,20 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_swin, arguments)], overrides)
 
 
-def _task_of(model):
+def _find_task(model):
     needed = {"patch_embedding", "stage_0_block_0", "final_norm"}
-    return tasks.image_task(model) if needed <= set(layers_of(model)) else None
+    return tasks.image_task(model) if needed <= set(layers_by_name(model)) else None
 
 
-def stages_of(model) -> list[list]:
+def find_stages(model) -> list[list]:
     """The blocks of each stage."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     stages = mapping.stages_of(layers, "")
     return [[layers[name] for name in names] for names in stages]
 
 
 def _config(model) -> dict:
-    layers, stages = layers_of(model), stages_of(model)
+    layers, stages = layers_by_name(model), find_stages(model)
     first, width = stages[0][0], layers["patch_embedding"].hidden_dim
     return {
         **tasks.patch_fields(layers),
@@ -89,10 +89,10 @@ def merging_weights(name: str, layer) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers, start = layers_of(model), "swin.embeddings"
+    layers, start = layers_by_name(model), "swin.embeddings"
     projection = f"{start}.patch_embeddings.projection"
     weights = mapping.patch_embedding(model, projection, f"{start}.norm")
-    for index, blocks in enumerate(stages_of(model)):
+    for index, blocks in enumerate(find_stages(model)):
         stage = f"swin.encoder.layers.{index}"
         for number, block in enumerate(blocks):
             weights += _block_weights(f"{stage}.blocks.{number}", block)
@@ -115,7 +115,7 @@ SWIN = tasks.image_family(
     "SwinModel",
     "SwinForImageClassification",
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     heads=("classifier.", "decoder."),

@@ -14,7 +14,7 @@ from keras_attn.models import vilbert as builders
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES
 from keras_attn.models.checkpoints.families import bert
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 
 _FUSIONS = {"mul": "multiply", "sum": "add"}
@@ -158,8 +158,8 @@ def _default_task(config) -> str:
     )
 
 
-def _task_of(model) -> str | None:
-    layers = layers_of(model)
+def _find_task(model) -> str | None:
+    layers = layers_by_name(model)
     if "co_attention_0" not in layers or set(model.input) != _INPUTS:
         return None
     for task, layer in (
@@ -174,12 +174,12 @@ def _task_of(model) -> str | None:
 
 
 def _config(model) -> dict[str, Any]:
-    return config_of(model, _task_of(model))
+    return make_config(model, _find_task(model))
 
 
-def config_of(model, task) -> dict[str, Any]:
+def make_config(model, task) -> dict[str, Any]:
     """The fields of `config.json` of ViLBERT and VLN-BERT."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     if "block_0" not in layers:
         raise ValueError(
             "`model` must have a block of the words to be written: no region depends "
@@ -244,9 +244,9 @@ def _co_layers(layers, stream: int, start: str) -> list[int]:
     return found
 
 
-def weights_of(model) -> list[Weight]:
+def list_weights(model) -> list[Weight]:
     """Every weight of a ViLBERT, and of a VLN-BERT every one that ViLBERT has, too."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = bert.body_weights(model, "bert.")
     regions = "bert.v_embeddings"
     weights += [
@@ -313,9 +313,9 @@ VILBERT = mapping.Family(
     prefix="bert.",
     heads=HEAD_KEYS,
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
-    weights=weights_of,
+    weights=list_weights,
     buffers=(UNCALLED,),
     tied={"pretrainer": TIES},
     renames=((r"^module\.", ""), *bert.OLD_NORM_KEYS),

@@ -8,7 +8,7 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.mapping import (
     Rename,
     Weight,
-    layers_of,
+    layers_by_name,
 )
 from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vit import build_vit
@@ -76,7 +76,7 @@ def build(config, task, overrides, **arguments):
 
 def is_vit(model, num_tokens: int) -> bool:
     """Whether transformers has an equivalent ViT, with this number of tokens."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     body = ("patch_embedding", "class_token", "position_embedding", "block_0")
     if not {*body, "final_norm"} <= set(layers):
         return False
@@ -93,13 +93,13 @@ def is_vit(model, num_tokens: int) -> bool:
     )
 
 
-def _task_of(model):
+def _find_task(model):
     return tasks.image_task(model) if is_vit(model, 1) else None
 
 
 def body_config(model) -> dict:
     """The fields of `config.json` that all of them share."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block = layers["block_0"]
     return {
         **tasks.block_fields(model),
@@ -109,12 +109,12 @@ def body_config(model) -> dict:
     }
 
 
-def config_of(model) -> dict:
+def make_config(model) -> dict:
     """The fields of `config.json` of a ViT, with or without its top."""
-    return {**body_config(model), **tasks.classifier_fields(layers_of(model))}
+    return {**body_config(model), **tasks.classifier_fields(layers_by_name(model))}
 
 
-def grid_of(model) -> tuple[int, int]:
+def get_grid(model) -> tuple[int, int]:
     """Rows and columns of patches."""
     patches = model.get_layer("patch_embedding")
     sizes = zip(patches.input.shape[1:3], patches.patch_size, strict=True)
@@ -144,7 +144,7 @@ def position_table(
         side = math.isqrt(len(table) - num_prefix_tokens)
         # In float32: resizing in half precision would round the new positions.
         table = table.astype("float32")
-        return resize_positions(table, (side, side), grid_of(model), num_prefix_tokens)
+        return resize_positions(table, (side, side), get_grid(model), num_prefix_tokens)
 
     def resizes(shape):
         if len(shape) < 2 or (*shape[:-2], shape[-1]) != (*first, width):
@@ -163,7 +163,7 @@ def position_table(
 
 def block_weights(model, start: str, key: str) -> list[Weight]:
     """The weights of the blocks `start + "0"`, …, whose keys begin with `key`."""
-    layers, weights = layers_of(model), []
+    layers, weights = layers_by_name(model), []
     for index, name in enumerate(numbered_names(layers, start)):
         block, inner = layers[name], f"{key}.{index}"
         weights += [
@@ -181,7 +181,7 @@ def block_weights(model, start: str, key: str) -> list[Weight]:
 
 def body_weights(model, prefix: str) -> list[Weight]:
     """The weights of the body, whose keys begin with `prefix`."""
-    layers, start = layers_of(model), f"{prefix}embeddings"
+    layers, start = layers_by_name(model), f"{prefix}embeddings"
     token, positions = layers["class_token"], layers["position_embedding"]
     tokens = ("cls_token", "distillation_token")[: token.num_tokens]
     return [
@@ -200,7 +200,7 @@ def body_weights(model, prefix: str) -> list[Weight]:
     ]
 
 
-def weights_of(model) -> list[Weight]:
+def list_weights(model) -> list[Weight]:
     """The weights of a ViT, with or without its top."""
     head = mapping.head_weights(model, {"classifier": "classifier"})
     return body_weights(model, "vit.") + head
@@ -212,9 +212,9 @@ VIT = tasks.image_family(
     "ViTForImageClassification",
     heads=("vit.pooler.", "classifier.", "decoder."),
     build=build,
-    task_of=_task_of,
-    config=config_of,
-    weights=weights_of,
+    find_task=_find_task,
+    config=make_config,
+    weights=list_weights,
     # Of masked image modeling, like the decoder.
     buffers=(r"vit\.embeddings\.mask_token",),
     renames=RENAMES,

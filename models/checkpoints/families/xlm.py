@@ -5,7 +5,7 @@ A file lists the layers by kind: all attentions, then all first norms, and so on
 
 from keras_attn.models import xlm as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
@@ -63,13 +63,13 @@ def _head_arguments(config, task):
     return tasks.label_arguments(config, "summary_first_dropout")
 
 
-def _task_of(model) -> str | None:
+def _find_task(model) -> str | None:
     needed = {"language_embedding", "token_embedding", "block_0"}
-    return tasks.head_task(model) if needed <= set(layers_of(model)) else None
+    return tasks.head_task(model) if needed <= set(layers_by_name(model)) else None
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block, tokens = layers["block_0"], layers["token_embedding"]
     activation = block.activation.__name__
     if block.mlp_dim != 4 * tokens.output_dim or activation not in ("gelu", "relu"):
@@ -94,13 +94,13 @@ def _config(model) -> dict:
         "dropout": layers["embeddings_dropout"].rate,
         "attention_dropout": block.attention_dropout,
     }
-    if _task_of(model) == "classifier":
+    if _find_task(model) == "classifier":
         config["summary_first_dropout"] = layers["classifier_dropout"].rate
     return config
 
 
 def _weights(model) -> list[Weight]:
-    layers, prefix = layers_of(model), "transformer."
+    layers, prefix = layers_by_name(model), "transformer."
     weights = []
     for name, key in (
         ("token_embedding", "embeddings"),
@@ -119,7 +119,7 @@ def _weights(model) -> list[Weight]:
             *mapping.dense(f"{prefix}ffns.{index}.lin2", block.feed_forward.contract),
             *mapping.norm(f"{prefix}layer_norm2.{index}", block.feed_forward_norm),
         ]
-    is_tagger = _task_of(model) == "token_classifier"
+    is_tagger = _find_task(model) == "token_classifier"
     named = {
         "masked_lm_logits": "pred_layer.proj.bias",
         # transformers has no such class: always newly initialized and never saved.
@@ -146,7 +146,7 @@ XLM = tasks.text_family(
         # Of multiple choice, which we don't build.
         "logits_proj.",
     ),
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r"transformer\.position_ids",),

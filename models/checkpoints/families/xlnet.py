@@ -13,7 +13,7 @@ from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
@@ -76,8 +76,8 @@ def _head_arguments(config, task):
     return tasks.label_arguments(config, "summary_last_dropout")
 
 
-def _task_of(model) -> str | None:
-    if not isinstance(layers_of(model).get("block_0"), XLNetBlock):
+def _find_task(model) -> str | None:
+    if not isinstance(layers_by_name(model).get("block_0"), XLNetBlock):
         return None
     task = tasks.head_task(model)
     if task == "masked_lm" and "target_mapping" in model.input:
@@ -86,7 +86,7 @@ def _task_of(model) -> str | None:
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block, tokens = layers["block_0"], layers["token_embedding"]
     config = {
         **tasks.classifier_fields(layers),
@@ -149,7 +149,7 @@ def _attention(name, layer) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers, prefix = layers_of(model), "transformer."
+    layers, prefix = layers_by_name(model), "transformer."
     weights = [
         mapping.same(
             f"{prefix}word_embedding.weight", layers["token_embedding"].embeddings
@@ -204,7 +204,7 @@ XLNET = tasks.text_family(
         "answer_class.",
     ),
     also_saved_as={"masked_lm": "XLNetLMHeadModel"},
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     tied={"permutation_lm": _TIES, "masked_lm": _TIES},

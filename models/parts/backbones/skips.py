@@ -41,7 +41,7 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
     if layer_names is None:
         tensors = _bottlenecks(backbone)
     else:
-        tensors = [_output_of(backbone, name) for name in layer_names]
+        tensors = [_get_output(backbone, name) for name in layer_names]
     sides, sizes, scales = _measure(backbone, tensors)
     found: dict[int, Any] = {}
     size_of: dict[int, tuple[int, int]] = {}
@@ -103,7 +103,7 @@ def check_backbone(backbone):
         )
 
 
-def _output_of(backbone, name):
+def _get_output(backbone, name):
     names = [layer.name for layer in backbone.layers]
     if name not in names:
         raise ValueError(

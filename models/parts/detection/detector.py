@@ -116,7 +116,7 @@ class Detector(OwnLossModel):
         """The part of the model from images to maps."""
         return keras.Model(self.input, self.get_layer("region_proposal").input)
 
-    def _maps_of(self, images, training) -> list:
+    def _compute_maps(self, images, training) -> list:
         # Keras replaces a list of one tensor by that tensor.
         return keras.tree.flatten(self._maps(images, training=training))
 
@@ -132,7 +132,7 @@ class Detector(OwnLossModel):
     def call(self, inputs, training=None, mask=None):
         """Detections; in training the maps of the feature pyramid."""
         if training:
-            return self._maps_of(inputs, training=True)
+            return self._compute_maps(inputs, training=True)
         return super().call(inputs, training=training, mask=mask)
 
     def fit(self, x=None, y=None, *args, **kwargs):
@@ -228,7 +228,7 @@ class Detector(OwnLossModel):
         truth = with_at_least_one_box(truth, self.has_masks)
         maps: Any = y_pred
         if isinstance(y_pred, dict) or y_pred is None:
-            maps = self._maps_of(_checked_images(x), training=training)
+            maps = self._compute_maps(_checked_images(x), training=training)
         losses = self._all_losses(maps, truth, training)
         count = ops.shape(maps[0])[0]
         total = sum(self.losses, start=ops.zeros(()))  # Losses of layers.

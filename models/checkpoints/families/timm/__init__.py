@@ -23,7 +23,7 @@ def is_timm(config: Config) -> bool:
     return kind == timm.WRAPPER and isinstance(config.get("architecture"), str)
 
 
-def timm_family_of(config: Config) -> Family:
+def get_timm_family(config: Config) -> Family:
     """The family of timm's `architecture`.
 
     Raises:

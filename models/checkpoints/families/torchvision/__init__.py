@@ -21,7 +21,7 @@ _FAMILIES = {
 }
 
 
-def torchvision_family_of(config: Config) -> Family:
+def get_torchvision_family(config: Config) -> Family:
     """The family of torchvision's `architecture`.
 
     Raises:

@@ -12,7 +12,7 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config, one_or_two
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
 from keras_attn.models.checkpoints.families.torchvision.vgg import flattened
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
 from keras_attn.models.detection import build_faster_rcnn, build_mask_rcnn
 from keras_attn.models.parts.functional import numbered_names
 
@@ -133,8 +133,8 @@ def _default_task(config):
     return tasks_of[config["architecture"]]
 
 
-def _task_of(model):
-    layers = layers_of(model)
+def _find_task(model):
+    layers = layers_by_name(model)
     needed = {"stem_conv", "feature_pyramid", "region_proposal", "box_deltas"}
     heads = ("fc_", "class_logits", "box_deltas", "mask_conv_", "mask_upsampling")
     known = ("stem_", "stage_", "feature_pyramid", "region_proposal", "mask_logits")
@@ -144,9 +144,9 @@ def _task_of(model):
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     task = "instance_segmenter" if "mask_logits" in layers else "detector"
-    _, sizes = resnet.sizes_of(layers)
+    _, sizes = resnet.read_sizes(layers)
     proposer, selector = layers["region_proposal"], layers["detections"]
     sizes |= {
         "image_size": one_or_two(selector.image_size),
@@ -191,7 +191,7 @@ def _options(layer, names) -> dict[str, Any] | None:
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = resnet.resnet_weights(layers, "backbone.body.")
     pyramid, proposer = layers["feature_pyramid"], layers["region_proposal"]
     convolutions = {
@@ -230,7 +230,7 @@ RCNN = Family(
     tasks=tuple(_BUILDERS),
     heads=("roi_heads.mask_head.", *_PREDICTORS),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r".*\.num_batches_tracked",),

@@ -13,7 +13,7 @@ import keras
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision import architectures
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
 from keras_attn.models.fcn import VARIANTS as FCN_VARIANTS
 from keras_attn.models.fcn import build_fcn_resnet
 from keras_attn.models.resnet import VARIANTS, build_resnet
@@ -79,9 +79,9 @@ def _default_task(config):
     return "segmenter" if is_segmenter else "classifier"
 
 
-def task_of(model) -> str | None:
+def find_task(model) -> str | None:
     """The task of a ResNet, or of an FCN on one; None for any other model."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     norm = layers.get("stem_norm")
     known = ("stem_", "stage_", "head_", "auxiliary_", "classifier")
     is_batch_norm = isinstance(norm, keras.layers.BatchNormalization)
@@ -95,7 +95,7 @@ def task_of(model) -> str | None:
     return "encoder" if is_encoder else None
 
 
-def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
+def read_sizes(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
     """The sizes of a ResNet, by the arguments of our builder.
 
     Args:
@@ -124,9 +124,9 @@ def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
 
 
 def _config(model) -> dict:
-    layers, task = layers_of(model), task_of(model)
+    layers, task = layers_by_name(model), find_task(model)
     names = tuple(FCN_VARIANTS["resnet"]) if task == "segmenter" else tuple(VARIANTS)
-    number, sizes = sizes_of(layers, names)
+    number, sizes = read_sizes(layers, names)
     published = {
         **VARIANTS[number],
         "num_channels": 3,
@@ -191,7 +191,7 @@ def _layer_weights(key, layer) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = resnet_weights(layers, _PREFIX)
     heads = _HEADS if "head_conv" in layers else {"classifier": "fc"}
     for name, key in heads.items():
@@ -211,7 +211,7 @@ RESNET = Family(
     prefix=_PREFIX,
     heads=("fc.", "classifier.", "aux_classifier."),
     build=_build,
-    task_of=task_of,
+    find_task=find_task,
     config=_config,
     weights=_weights,
     buffers=(r".*\.num_batches_tracked",),

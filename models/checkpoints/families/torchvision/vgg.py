@@ -3,7 +3,7 @@
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision import architectures
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vgg import VARIANTS, build_vgg
 
@@ -26,8 +26,8 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_vgg, arguments)], overrides)
 
 
-def _task_of(model):
-    layers = layers_of(model)
+def _find_task(model):
+    layers = layers_by_name(model)
     known = ("stage_", "fully_connected_", "classifier")
     if "stage_0_conv_0" not in layers or not mapping.has_only(layers, known):
         return None
@@ -38,7 +38,7 @@ def _task_of(model):
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     stages, first = mapping.stages_of(layers, "", "conv"), layers["stage_0_conv_0"]
     size = tuple(model.inputs[0].shape[1:3])
     sizes = {
@@ -63,7 +63,7 @@ def _fully_connected(layers):
 
 
 def _weights(model) -> list[Weight]:
-    layers, weights, index = layers_of(model), [], 0
+    layers, weights, index = layers_by_name(model), [], 0
     for names in mapping.stages_of(layers, "", "conv"):
         for name in names:
             weights += mapping.convolution(f"features.{index}", layers[name])
@@ -109,7 +109,7 @@ VGG = Family(
     tasks=tasks.IMAGE_TASKS,
     heads=("classifier.",),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     default_task=lambda config: "classifier",
