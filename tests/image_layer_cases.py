@@ -13,11 +13,7 @@ MAP = (B, 8, 9, 15)
 PYRAMID = [(B, 17, 13, 3), (B, 9, 8, 3)]
 BOXES = (B, 6, 4)
 # Which map of the pyramid a box reads.
-LEVELS: dict[str, Any] = {
-    "strides": [4, 8],
-    "canonical_size": 16,
-    "canonical_level": 2,
-}
+LEVELS: dict[str, Any] = {"strides": [4, 8], "canonical_size": 16, "canonical_level": 2}
 # 13 proposals and 3 classes beside the background.
 DETECTIONS = {
     "inputs": (B, 13, 4),
@@ -114,11 +110,7 @@ CASES = {
         ),
         "padded": Case(
             lambda: layers.MaxUnpool2D((3, 2), padding="same"),
-            {
-                "inputs": (B, 3, 5, 15),
-                "indices": (B, 3, 5, 15),
-                "reference": MAP,
-            },
+            {"inputs": (B, 3, 5, 15), "indices": (B, 3, 5, 15), "reference": MAP},
         ),
     },
     "UpsampleLike": {
@@ -127,8 +119,7 @@ CASES = {
             {"inputs": (B, T, 7, D), "reference": (B, 10, KNOWN, 1)},
         ),
         "missing": Case(
-            lambda: layers.UpsampleLike(3),
-            {"inputs": MAP, "reference": (B, 19, 17, 1)},
+            lambda: layers.UpsampleLike(3), {"inputs": MAP, "reference": (B, 19, 17, 1)}
         ),
         "centered": Case(
             lambda: layers.UpsampleLike(centered=True),
@@ -161,6 +152,7 @@ CASES = {
             lambda: layers.AdditiveAttention2D(UNITS),
             {"query": QUERY, "value": (B, 3, 4, E), "padding_mask": (B, 3, 4)},
             {"return_attention_scores": True},
+            hides=False,
         ),
         "places": Case(
             lambda: layers.AdditiveAttention2D(
@@ -177,7 +169,7 @@ CASES = {
     "ColumnMask": {
         "any_width": Case(
             lambda: layers.ColumnMask(), {"widths": (B,), "images": (B, T, S, 3)}
-        ),
+        )
     },
     "ClassToken": {
         "one": Case(lambda: layers.ClassToken(initializer="ones"), {"inputs": QUERY}),
@@ -186,8 +178,7 @@ CASES = {
     "PatchMerging": {
         "even": Case(lambda: layers.PatchMerging(), {"inputs": (B, 8, 4, D)}),
         "odd": Case(
-            lambda: layers.PatchMerging(UNITS, layer_norm_epsilon=1e-3),
-            {"inputs": MAP},
+            lambda: layers.PatchMerging(UNITS, layer_norm_epsilon=1e-3), {"inputs": MAP}
         ),
     },
     "RandomPatchMasking": {
@@ -211,7 +202,7 @@ CASES = {
         ),
     },
     "HiddenPatches": {
-        "mask": Case(lambda: layers.HiddenPatches(), {"inputs": [(B, 8, D), (B, 8)]}),
+        "mask": Case(lambda: layers.HiddenPatches(), {"inputs": [(B, 8, D), (B, 8)]})
     },
     "WindowAttention": {
         "no_padding": Case(
@@ -305,7 +296,7 @@ CASES = {
         "map": Case(
             lambda: layers.ConditionalBatchNormalization(E, momentum=0.9, epsilon=0.1),
             {"inputs": MAP, "labels": (B,)},
-        ),
+        )
     },
     "StandardizedConv2D": {
         "strided": Case(
@@ -313,7 +304,7 @@ CASES = {
                 UNITS, 3, epsilon=1e-3, strides=2, padding="same"
             ),
             {"inputs": MAP},
-        ),
+        )
     },
     "FeaturePyramid": {
         "odd": Case(
@@ -399,12 +390,10 @@ CASES = {
             lambda: layers.SelectMasks(aligned=False),
             {"inputs": (B, 6, 3, 4, E), "classes": (B, 6)},
             stays_float32=True,
-        ),
+        )
     },
-    "LayerScale": {
-        "rank_3": Case(lambda: layers.LayerScale(0.1), {"inputs": QUERY}),
-    },
+    "LayerScale": {"rank_3": Case(lambda: layers.LayerScale(0.1), {"inputs": QUERY})},
     "StochasticDepth": {
-        "rank_3": Case(lambda: layers.StochasticDepth(0.25, seed=5), {"inputs": QUERY}),
+        "rank_3": Case(lambda: layers.StochasticDepth(0.25, seed=5), {"inputs": QUERY})
     },
 }

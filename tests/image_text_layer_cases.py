@@ -13,24 +13,19 @@ CASES = {
         "regions": Case(
             lambda: layers.CoAttentionBlock(2, 2 * KEY_DIM, UNITS, 13, **BLOCK_OPTIONS),
             {**STREAMS, "region_padding_mask": (B, S)},
-            padding={"region_padding_mask": ("regions",)},
         ),
         "tokens": Case(
             lambda: layers.CoAttentionBlock(2, 2 * KEY_DIM, UNITS, 13),
             {**STREAMS, "padding_mask": (B, T)},
             SCORES,
-            padding={"padding_mask": ("tokens",)},
         ),
     },
     "GlobalRegion": {
         "regions": Case(
             lambda: layers.GlobalRegion(),
-            {
-                "features": (B, S, E),
-                "boxes": (B, S, 4),
-                "region_padding_mask": (B, S),
-            },
-        ),
+            {"features": (B, S, E), "boxes": (B, S, 4), "region_padding_mask": (B, S)},
+            hides=False,
+        )
     },
     "EndTokenPooling": {
         "largest": Case(
@@ -60,7 +55,7 @@ CASES = {
                 E, UNITS, 2 * T, embeddings_initializer="he_normal"
             ),
             {"token_ids": (B, T), "padding_mask": (B, T)},
-        ),
+        )
     },
     "ImageCodeEmbedding": {
         "whole": Case(
@@ -93,7 +88,7 @@ CASES = {
             ),
             {"inputs": QUERY},
             stays_float32=True,
-        ),
+        )
     },
     "CodeProjection": {
         "codes": Case(

@@ -174,23 +174,13 @@ def test_a_name_that_is_not_there():
         _ = keras_attn.nowhere
 
 
-BUILDERS = [name for name in PUBLIC["keras_attn.models"].split() if "build_" in name]
-LAYERS = PUBLIC["keras_attn.layers"].split()
-
-
-@pytest.mark.parametrize(
-    "module, name",
-    [
-        *(("keras_attn.models", name) for name in BUILDERS),
-        *(("keras_attn.layers", name) for name in LAYERS),
-    ],
-)
-def test_arguments_of_builders_and_layers_have_types(module, name):
-    public = getattr(importlib.import_module(module), name)
-    if isinstance(public, type):
-        owner = next(x for x in public.__mro__ if "__init__" in vars(x))
-        if owner.__module__.startswith("keras."):
-            return  # The arguments are those of Keras' own layer.
+# Those of builders are in `test_signatures.py`.
+@pytest.mark.parametrize("name", PUBLIC["keras_attn.layers"].split())
+def test_arguments_of_layers_have_types(name):
+    public = getattr(importlib.import_module("keras_attn.layers"), name)
+    owner = next(x for x in public.__mro__ if "__init__" in vars(x))
+    if owner.__module__.startswith("keras."):
+        return  # The arguments are those of Keras' own layer.
     for argument in inspect.signature(public).parameters.values():
         if argument.kind is not argument.VAR_KEYWORD:
             assert argument.annotation is not argument.empty, argument.name

@@ -5,6 +5,7 @@ import re
 import keras
 import numpy as np
 import pytest
+from conftest import assert_drawn
 
 pytestmark = pytest.mark.runs
 
@@ -43,7 +44,7 @@ def test_find_blood_cells(example, tmp_path):
     assert re.search(
         r"^WBC: \d of 4 objects missed, \d+ false detections$", printed, re.M
     )
-    assert (run / "worst.png").stat().st_size > 1000
+    assert_drawn(run, "worst")
     assert (run / "model.keras").is_file()
     assert not list((run / "backup").glob("*"))
 
@@ -56,5 +57,5 @@ def test_shapes_masks(example, tmp_path):
     printed = example("shapes_masks", "--run-dir", run, *counts, *OPTIONS)
     for kind in ("boxes", "masks"):
         assert re.search(rf"^{kind}: mAP [\d.]+, mAP@0.5 [\d.]+$", printed, re.M)
-    assert (run / "worst.png").stat().st_size > 1000
+    assert_drawn(run, "worst")
     assert list((run / "logs").glob("**/events*"))

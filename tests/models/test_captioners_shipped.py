@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 from backend import skip_module_without_tensorflow
-from model_cases import B, create, inputs_for, tiny
+from model_cases import create, inputs_for, tiny
+from model_family import B
 
 skip_module_without_tensorflow("the exporters need the TensorFlow backend")
 

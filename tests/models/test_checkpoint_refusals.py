@@ -48,12 +48,7 @@ from keras_attn.models.checkpoints.folder import Folder
         ("bert_encoder", "hidden_size", 0, "positive integer.*=0"),
         ("bert_encoder", "hidden_size", True, "positive integer.*=True"),
         ("bert_encoder", "hidden_size", 12.0, "positive integer.*=12.0"),
-        (
-            "bert_encoder",
-            "layer_norm_eps",
-            -1e-5,
-            "number from 0 to 1. .*=-1e-05",
-        ),
+        ("bert_encoder", "layer_norm_eps", -1e-5, "number from 0 to 1. .*=-1e-05"),
         ("bert_encoder", "layer_norm_eps", "1e-5", "number from 0 to 1.*='1e-5'"),
         ("bert_encoder", "layer_norm_eps", float("nan"), "from 0 to 1.*=nan"),
         ("roberta_encoder", "pad_token_id", 0, "must be 1; other"),
@@ -65,12 +60,7 @@ from keras_attn.models.checkpoints.folder import Folder
         ),
         ("gpt_body", "afn", "gelu_new", "must be one of gelu, relu, silu, swish"),
         ("gpt2_body", "scale_attn_weights", False, "must be True; other"),
-        (
-            "gpt2_body",
-            "scale_attn_by_inverse_layer_idx",
-            True,
-            "must be False; other",
-        ),
+        ("gpt2_body", "scale_attn_by_inverse_layer_idx", True, "must be False; other"),
         ("gpt2_body", "n_inner", 0, "positive integer"),
         (
             "gpt2_body",

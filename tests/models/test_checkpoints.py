@@ -5,7 +5,6 @@ because the variants of files share the checkpoints that they are made from.
 """
 
 import json
-import subprocess
 import sys
 
 import keras
@@ -22,6 +21,7 @@ from parity.folders import (
 )
 from parity.minilm_references import FILE as MINILM
 from parity.minilm_references import make_arrays, model_folder
+from processes import run_python
 
 from keras_attn import models
 from keras_attn.models import load_checkpoint, save_checkpoint
@@ -35,10 +35,7 @@ TASKS = [
     *(("gpt2_body", task) for task in FAMILIES["gpt2"].tasks),
 ]
 # Tasks for which transformers has no class.
-UNSAVED = {
-    ("roberta_encoder", "next_sentence"),
-    ("gpt_body", "token_classifier"),
-}
+UNSAVED = {("roberta_encoder", "next_sentence"), ("gpt_body", "token_classifier")}
 
 
 def check_same(folder, case, task=None):
@@ -394,11 +391,8 @@ print(json.dumps([held, max(peak, *seen) - before]))
 def test_peak_memory(tmp_path):
     encoder = models.build_bert("small", vocabulary_size=20_011, num_layers=6)
     save_checkpoint(encoder, tmp_path)
-    command = [sys.executable, "-c", _PEAK, CHECKPOINTS / "bert_encoder", tmp_path]
-    output = subprocess.run(
-        command, check=True, capture_output=True, timeout=120
-    ).stdout
-    held, peak = json.loads(output.splitlines()[-1])
+    printed = run_python("-c", _PEAK, CHECKPOINTS / "bert_encoder", tmp_path)
+    held, peak = json.loads(printed.splitlines()[-1])
     assert held == 4 * encoder.count_params() > 100_000_000
     # Below 0.9 the measurement missed the peak; a file and a model would make 2.
     assert 0.9 * held < peak < 1.5 * held

@@ -193,10 +193,7 @@ def test_an_activation_has_a_name():
         (RESNET, {"image_size": (16, 20)}, "`image_size` must be a multiple of 8"),
         (CLIP, {"image_size": (16, 20)}, "multiple of `patch_size`"),
         (CLIP, {"end_token_id": 19}, r"`end_token_id` must be in \[0, 19\)"),
-        (CLIP, {"end_token_id": -1}, "`end_token_id` must be a non-neg.*=-1"),
         (CLIP, {"text_num_heads": 5}, "multiple of `num_heads`"),
-        (CLIP, {"embedding_dim": 0}, "`embedding_dim` must be .*embedding_dim=0"),
-        (SIGLIP, {"text_mlp_dim": 0}, "`text_mlp_dim` must be .*text_mlp_dim=0"),
     ],
 )
 def test_an_argument_with_which_no_model_can_be_built_is_named(
@@ -317,9 +314,7 @@ def test_what_no_classifier_can_be_made_of_is_named(small):
         make(templates="a {}.")
     with pytest.raises(ValueError, match="`templates` must have `{}` .*'a photo.'"):
         make(templates=["a {}.", "a photo."])
-    with pytest.raises(ValueError, match="`batch_size` must be .*batch_size=0"):
-        make(batch_size=0)
-    with pytest.raises(ValueError, match="at most 31 tokens.*Received: 32 tokens"):
+    with pytest.raises(ValueError, match="at most 31 tokens.*: 32 tokens, 'a cat"):
         make(tokenizer=lambda captions: np.ones((len(captions), 32)))
     with pytest.raises(ValueError, match="one row of token ids for each caption"):
         make(tokenizer=lambda captions: np.ones(31))

@@ -1,17 +1,13 @@
 """What models learn and log on two devices of `tf.distribute` and on one."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from model_cases import (
     GRAPHS,
-    T,
     create,
     given,
     has_own_loss,
@@ -22,6 +18,8 @@ from model_cases import (
     truth_for,
 )
 from model_contract import remove_noise
+from model_family import T
+from processes import run_python
 
 from keras_attn.losses import (
     MaskedPatchLoss,
@@ -36,22 +34,17 @@ from keras_attn.models.parts.dual_encoder import DualEncoder
 from keras_attn.models.parts.functional import Functional
 from keras_attn.training import AdversarialTrainer, DeepQ, enable_lora
 
-TESTS = Path(__file__).resolve().parent.parent
 ROWS, DEVICES = 4, 2
+needs_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
+)
 
 
 def found_by(measure, cases):
     """What a process with two devices measures on one and on two, by case."""
-    path = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
-    process = subprocess.run(
-        [sys.executable, __file__, measure, *cases],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr[-3000:]
-    return json.loads(process.stdout.splitlines()[-1])
+    found = json.loads(run_python(__file__, measure, *cases).splitlines()[-1])
+    assert set(found) == set(cases)
+    return found.items()
 
 
 ADAPTED = "+adapted"
@@ -71,9 +64,7 @@ MORE = ("clip_vit_base_patch32", "mae_vit_base", "resnet18")
 
 
 @pytest.mark.compiled
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
-)
+@needs_tensorflow
 @pytest.mark.parametrize(
     "cases",
     [
@@ -87,9 +78,7 @@ MORE = ("clip_vit_base_patch32", "mae_vit_base", "resnet18")
     ],
 )
 def test_two_devices_train_like_one(cases):
-    by_case = found_by("learned", cases)
-    assert set(by_case) == set(cases)
-    for case, (one, two) in by_case.items():
+    for case, (one, two) in found_by("learned", cases):
         assert one[0] != one[1], case
         np.testing.assert_allclose(two, one, rtol=1e-5, err_msg=case)
 
@@ -98,23 +87,14 @@ def test_two_devices_train_like_one(cases):
 # count. In evaluation, where batch norms and samples are none of the loss.
 OWN_LOSSES = ("dalle_12b", "caption_show_attend_tell", "vilbert_pretrainer")
 MORE_OWN_LOSSES = (
-    "clip_vit_base_patch32",
-    "siglip_base_patch16_224",
-    "mae_vit_base",
-    "vln_bert_pretrainer",
-    "listen_attend_spell",
-    "show_attend_interact",
-    "dvae_dalle",
-    "faster_rcnn_resnet50",
-    "mask_rcnn_resnet50",
-    "fcn8s_vgg16",
+    *("clip_vit_base_patch32", "siglip_base_patch16_224", "mae_vit_base"),
+    *("vln_bert_pretrainer", "listen_attend_spell", "show_attend_interact"),
+    *("dvae_dalle", "faster_rcnn_resnet50", "mask_rcnn_resnet50", "fcn8s_vgg16"),
 )
 
 
 @pytest.mark.compiled
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
-)
+@needs_tensorflow
 @pytest.mark.parametrize(
     "cases",
     [
@@ -126,9 +106,7 @@ MORE_OWN_LOSSES = (
 )
 def test_two_devices_log_what_one_does(cases):
     """Seven rows in batches of four: the devices have unequal parts of the last."""
-    by_case = found_by("logged", cases)
-    assert set(by_case) == set(cases)
-    for case, (one, two) in by_case.items():
+    for case, (one, two) in found_by("logged", cases):
         assert set(one) == set(two) and "loss" in one
         for name in one:
             np.testing.assert_allclose(
@@ -157,15 +135,8 @@ def fit(model, data, run_eagerly):
         else keras.tree.map_structure(lambda _: "mse", labels),
         run_eagerly=run_eagerly,
     )
-    history = model.fit(
-        given(model, inputs),
-        labels,
-        batch_size=ROWS,
-        epochs=2,
-        shuffle=False,
-        verbose=0,
-    )
-    return history.history["loss"]
+    options = {"batch_size": ROWS, "epochs": 2, "shuffle": False, "verbose": 0}
+    return model.fit(given(model, inputs), labels, **options).history["loss"]
 
 
 def has_batch_norms(model):

@@ -9,9 +9,6 @@ from model_cases import (
     DECODERS,
     GRAPHS,
     ONE_OF_EACH,
-    B,
-    S,
-    T,
     inputs_for,
     make_inputs,
     numpy,
@@ -19,6 +16,7 @@ from model_cases import (
     tiny,
 )
 from model_contract import FEW
+from model_family import B, S, T
 
 pytestmark = pytest.mark.shipped
 

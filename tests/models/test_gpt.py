@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import C, D, V, create, inputs_for, layer_names, logits_of, numpy, tiny
+from model_cases import create, inputs_for, layer_names, logits_of, numpy, tiny
+from model_family import C, D, V
 
 from keras_attn import models
 from keras_attn.decoding import next_state

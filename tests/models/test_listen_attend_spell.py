@@ -7,25 +7,9 @@ import keras
 import numpy as np
 import pytest
 from lstm_reference import numpy_step, torch_step
-from model_cases import (
-    CASES,
-    TINY,
-    A,
-    B,
-    C,
-    E,
-    T,
-    U,
-    V,
-    build,
-    create,
-    inputs_for,
-    numpy,
-    outputs_of,
-    tiny,
-)
+from model_cases import build, create, inputs_for, numpy, outputs_of, tiny
+from model_family import B, C, E, T, U, V
 
-from keras_attn import models
 from keras_attn.decoding import Beam, Greedy, Sample, generate
 from keras_attn.layers import LogMelSpectrogram
 from keras_attn.viz import capture_attention
@@ -281,14 +265,6 @@ def test_bad_front_ends_are_refused():
         model.with_front_end(front_end).with_front_end(front_end)
 
 
-@pytest.mark.parametrize("option", ["num_mels", "listener_dim", "vocabulary_size"])
-def test_bad_sizes_are_refused(option):
-    with pytest.raises(ValueError, match="must be a positive integer"):
-        models.create(CASE, **{**TINY[CASE], option: 0})
-    with pytest.raises(ValueError, match="`num_pyramid_layers` must be"):
-        models.create(CASE, **{**TINY[CASE], "num_pyramid_layers": -1})
-
-
 def test_a_model_without_a_pyramid_keeps_every_frame():
     model = create(f"{CASE}-sampling", num_pyramid_layers=0)
     inputs = inputs_for(model, length=FRAMES)
@@ -377,10 +353,3 @@ def test_exported_models_decode_speech(source, tmp_path):
             got = generate(runner, inputs, 4, strategy=strategy)
             np.testing.assert_array_equal(got.token_ids, expected.token_ids)
             np.testing.assert_allclose(got.scores, expected.scores, atol=1e-4)
-
-
-def test_case_sizes_are_those_of_this_file():
-    """The equations above name them."""
-    sizes = TINY[CASES[CASE].name]
-    assert (sizes["listener_dim"], sizes["hidden_dim"]) == (U, C)
-    assert (sizes["num_mels"], sizes["attention_dim"]) == (E, A)

@@ -7,21 +7,9 @@ import keras
 import numpy as np
 import pytest
 from lstm_reference import numpy_step, torch_step
-from model_cases import (
-    TINY,
-    A,
-    C,
-    E,
-    M,
-    U,
-    create,
-    inputs_for,
-    numpy,
-    outputs_of,
-    tiny,
-)
+from model_cases import TINY, create, inputs_for, numpy, outputs_of, tiny
+from model_family import A, C, E, M, U
 
-from keras_attn import models
 from keras_attn.decoding import Beam, Greedy, Sample, generate, walk, walk_candidates
 from keras_attn.viz import capture_attention
 
@@ -130,26 +118,6 @@ def test_steps_are_those_of_the_whole_path():
             given = {**state, "world_state": worlds[:, index]}
             state |= numpy(pair.step({name: given[name] for name in names}))
         np.testing.assert_allclose(state["logits"], expected[:, index], atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "vocabulary_size",
-        "world_dim",
-        "num_actions",
-        "embedding_dim",
-        "hidden_dim",
-        "attention_dim",
-        "dropout",
-    ],
-)
-def test_bad_sizes_are_refused(option):
-    expected = (
-        "must be a probability in" if option == "dropout" else "must be a positive"
-    )
-    with pytest.raises(ValueError, match=f"`{option}` {expected}"):
-        models.create(CASE, **{**TINY[CASE], option: -1})
 
 
 class Ring:

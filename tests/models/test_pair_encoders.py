@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from model_cases import TINY, create, numpy, tiny
+from model_cases import create, numpy, tiny
+from test_clip import CLIP, tokenize
 
-from keras_attn.data.text.wordpiece import WordPieceTokenizer
 from keras_attn.models import (
     caption_encoder,
     image_preprocessing,
@@ -12,14 +12,7 @@ from keras_attn.models import (
     zero_shot_classifier,
 )
 
-CLIP, SIGLIP = "clip_vit_base_patch32", "siglip_base_patch16_224"
 CAPTIONS = ["a cat", "a photo of a cat", "of"]
-
-
-def tokenize(captions):
-    rows = [[1 + ord(c) % 17 for c in caption][:29] + [18] for caption in captions]
-    width = max(map(len, rows))
-    return np.array([row + [0] * (width - len(row)) for row in rows])
 
 
 @pytest.fixture(scope="module")
@@ -58,25 +51,7 @@ def test_captions(clip):
     np.testing.assert_allclose(numpy(classifier(images)), logits, atol=1e-4)
 
 
-def test_captions_of_siglip_are_padded():
-    pytest.importorskip("tensorflow_text")
-    model = create(SIGLIP)
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "photo", "of", "cat"]
-    tokenizer = WordPieceTokenizer(pieces)
-    length = TINY[SIGLIP]["max_sequence_length"]
-    ids = tokenizer.encode_batch(CAPTIONS, max_length=length, pad_to_max_length=True)
-    found = caption_encoder(model, tokenizer)(CAPTIONS)
-    expected = numpy(model.text_encoder()(ids["token_ids"]))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 def test_what_cannot_be_encoded_is_named(clip):
-    encode = caption_encoder(clip, lambda texts: np.ones((len(texts), 32)))
-    with pytest.raises(ValueError, match="at most 31 tokens.*32 tokens, 'a cat'"):
-        encode(CAPTIONS)
-    encode = caption_encoder(clip, lambda texts: np.ones(3))
-    with pytest.raises(ValueError, match="one row of token ids for each caption"):
-        encode(CAPTIONS)
     for make in (picture_encoder, lambda x, **k: caption_encoder(x, tokenize, **k)):
         with pytest.raises(TypeError, match="`clip` must be a model from `build_clip`"):
             make(tiny("vit_base_patch16"))

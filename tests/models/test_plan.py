@@ -5,8 +5,9 @@ import math
 import keras
 import pytest
 from backend import skip_module_without_tensorflow
-from model_cases import DECODERS, GRAPHS, TINY, D, tiny
+from model_cases import DECODERS, GRAPHS, TINY, tiny
 from model_contract import few_of
+from model_family import D
 
 from keras_attn import models
 from keras_attn.kernels import lean_attention as lean

@@ -12,30 +12,13 @@ Cho et al. (Bahdanau et al. exchange z and 1 - z).
 import keras
 import numpy as np
 import pytest
-from model_cases import (
-    SCORES,
-    B,
-    E,
-    S,
-    T,
-    U,
-    V,
-    create,
-    logits_of,
-    make_inputs,
-    numpy,
-)
+from attention_reference import sigmoid, softmax
+from families.rnnsearch import SCORES
+from lstm_reference import numpy_step
+from model_cases import create, logits_of, make_inputs, numpy
+from model_family import B, S, U
 
 TOLERANCE = 1e-5
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def softmax(x):
-    exps = np.exp(x - x.max())
-    return exps / exps.sum()
 
 
 def gru_step(weights, x, s):
@@ -46,14 +29,6 @@ def gru_step(weights, x, s):
     r = sigmoid(x @ Wr + s @ Rr + br)
     h = np.tanh(x @ Wh + (r * s) @ Rh + bh)
     return z * s + (1 - z) * h
-
-
-def lstm_step(weights, x, h, c):
-    """Graves 2013 without peepholes, which Sutskever et al. use."""
-    W, R, b = weights
-    i, f, g, o = np.split(x @ W + h @ R + b, 4, -1)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    return sigmoid(o) * np.tanh(c), c
 
 
 def maxout(x):
@@ -245,7 +220,7 @@ def test_stacked_lstms_follow_sutskever_et_al(inputs):
             h, c = np.zeros(U), np.zeros(U)
             outputs = []
             for word in x:
-                h, c = lstm_step(weights(f"encoder_{i}"), word, h, c)
+                h, c = numpy_step(weights(f"encoder_{i}"), word, h, c)
                 outputs.append(h)
             x = np.array(outputs)
             states.append((h, c))
@@ -255,7 +230,7 @@ def test_stacked_lstms_follow_sutskever_et_al(inputs):
             h, c = states[i]
             outputs = []
             for word in x:
-                h, c = lstm_step(weights(f"decoder_{i}"), word, h, c)
+                h, c = numpy_step(weights(f"decoder_{i}"), word, h, c)
                 outputs.append(h)
             x = np.array(outputs)
             hiddens[f"decoder_{i}"].append((x, h, c))
@@ -268,12 +243,3 @@ def test_stacked_lstms_follow_sutskever_et_al(inputs):
             close(actual[1][row], h)
             close(actual[2][row], c)
     close(logits_of(model, inputs), np.array(logits))
-
-
-def test_the_logits_compared_depend_on_the_source(inputs):
-    model = create("rnnsearch_50")
-    other = {**inputs, "token_ids": inputs["token_ids"][::-1].copy()}
-    logits = logits_of(model, inputs)
-    assert logits.shape == (B, T, V)
-    assert model.get_layer("source_embedding").output.shape[-1] == E
-    assert np.abs(logits - logits_of(model, other)).max() > 0.1

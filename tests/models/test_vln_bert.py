@@ -2,7 +2,6 @@
 
 import functools
 import re
-from typing import Any
 
 import keras
 import numpy as np
@@ -99,15 +98,6 @@ def test_the_score_of_the_pretrainer_is_of_the_first_word_and_region():
     np.testing.assert_allclose(score, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_path_that_is_too_long_is_refused():
-    model = tiny("vln_bert_scorer")
-    inputs = inputs_for(model)
-    limit = TINY["vln_bert_base"]["max_path_length"]
-    inputs["viewpoint_ids"] = np.full_like(inputs["viewpoint_ids"], limit)
-    with pytest.raises(ValueError, match=rf"`viewpoint_ids`.*{limit}"):
-        model.predict(inputs, verbose=0)
-
-
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
@@ -119,19 +109,6 @@ def test_a_path_that_is_too_long_is_refused():
 def test_bad_co_layers_are_refused(layers, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         build("vln_bert_base", region_co_layers=layers)
-
-
-def test_bad_arguments_of_heads_are_refused():
-    encoder = tiny("vln_bert_base")
-    with pytest.raises(ValueError, match="`num_region_classes`.*positive"):
-        models.build_vln_bert_pretrainer(encoder, num_region_classes=0)
-    unknown: Any = "concatenate"
-    with pytest.raises(ValueError, match="`fusion`.*'multiply'"):
-        models.build_vln_bert_scorer(encoder, fusion=unknown)
-    with pytest.raises(ValueError, match="`dropout`"):
-        models.build_vln_bert_scorer(encoder, dropout=1.0)
-    with pytest.raises(TypeError, match="`encoder` must be the name of a variant"):
-        models.build_vln_bert_scorer(3)
 
 
 def test_heads_of_single_regions_refuse_the_other_kind_of_encoder():

@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from model_cases import TINY, V, create, inputs_for, layer_names, outputs_of, tiny
+from model_cases import create, inputs_for, layer_names, outputs_of, tiny
+from model_family import V
 
 from keras_attn import models
 
@@ -74,10 +75,3 @@ def test_trains_on_translations():
     batches = mask_batches(pairs, masking, seed=1, same_each_epoch=True)
     history = model.fit(batches, epochs=8, shuffle=False, verbose=0).history["loss"]
     assert history[-1] < 0.6 * history[0]
-
-
-def test_error_messages():
-    with pytest.raises(ValueError, match="`variant` must be one of .*variant='17'"):
-        models.build_xlm("17", **TINY["xlm_mlm_tlm_xnli15"])
-    with pytest.raises(TypeError, match="`encoder` must be .*`build_xlm`"):
-        models.build_xlm_span_qa(tiny("xlm_classifier"))
