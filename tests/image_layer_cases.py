@@ -72,25 +72,18 @@ CASES = {
     },
     "ResizeLike": {
         "larger": Case(
-            lambda: layers.ResizeLike(),
-            {"inputs": (B, T, 7, D), "reference": (B, 11, 19, 1)},
+            layers.ResizeLike, {"inputs": (B, T, 7, D), "reference": (B, 11, 19, 1)}
         ),
-        "smaller": Case(
-            lambda: layers.ResizeLike(), {"inputs": MAP, "reference": QUERY_MAP}
-        ),
+        "smaller": Case(layers.ResizeLike, {"inputs": MAP, "reference": QUERY_MAP}),
     },
     "CropLike": {
         "offset": Case(
             lambda: layers.CropLike(2), {"inputs": MAP, "reference": QUERY_MAP}
         ),
-        "same_size": Case(
-            lambda: layers.CropLike(), {"inputs": MAP, "reference": (B, 8, 9, 3)}
-        ),
+        "same_size": Case(layers.CropLike, {"inputs": MAP, "reference": (B, 8, 9, 3)}),
     },
     "MaxPoolWithIndices": {
-        "odd_columns": Case(
-            lambda: layers.MaxPoolWithIndices(), {"inputs": (B, KNOWN, T, 3)}
-        ),
+        "odd_columns": Case(layers.MaxPoolWithIndices, {"inputs": (B, KNOWN, T, 3)}),
         "padded": Case(
             lambda: layers.MaxPoolWithIndices((2, 3), padding="same"),
             {"inputs": (B, KNOWN, T, 3)},
@@ -101,7 +94,7 @@ CASES = {
     },
     "MaxUnpool2D": {
         "odd_columns": Case(
-            lambda: layers.MaxUnpool2D(),
+            layers.MaxUnpool2D,
             {
                 "inputs": (B, 6, 2, 3),
                 "indices": (B, 6, 2, 3),
@@ -115,7 +108,7 @@ CASES = {
     },
     "UpsampleLike": {
         "any_size": Case(
-            lambda: layers.UpsampleLike(),
+            layers.UpsampleLike,
             {"inputs": (B, T, 7, D), "reference": (B, 10, KNOWN, 1)},
         ),
         "missing": Case(
@@ -167,16 +160,14 @@ CASES = {
         ),
     },
     "ColumnMask": {
-        "any_width": Case(
-            lambda: layers.ColumnMask(), {"widths": (B,), "images": (B, T, S, 3)}
-        )
+        "any_width": Case(layers.ColumnMask, {"widths": (B,), "images": (B, T, S, 3)})
     },
     "ClassToken": {
         "one": Case(lambda: layers.ClassToken(initializer="ones"), {"inputs": QUERY}),
         "two": Case(lambda: layers.ClassToken(2), {"inputs": (B, 9, D)}),
     },
     "PatchMerging": {
-        "even": Case(lambda: layers.PatchMerging(), {"inputs": (B, 8, 4, D)}),
+        "even": Case(layers.PatchMerging, {"inputs": (B, 8, 4, D)}),
         "odd": Case(
             lambda: layers.PatchMerging(UNITS, layer_norm_epsilon=1e-3), {"inputs": MAP}
         ),
@@ -202,7 +193,7 @@ CASES = {
         ),
     },
     "HiddenPatches": {
-        "mask": Case(lambda: layers.HiddenPatches(), {"inputs": [(B, 8, D), (B, 8)]})
+        "mask": Case(layers.HiddenPatches, {"inputs": [(B, 8, D), (B, 8)]})
     },
     "WindowAttention": {
         "no_padding": Case(

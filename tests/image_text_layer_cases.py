@@ -22,15 +22,13 @@ CASES = {
     },
     "GlobalRegion": {
         "regions": Case(
-            lambda: layers.GlobalRegion(),
+            layers.GlobalRegion,
             {"features": (B, S, E), "boxes": (B, S, 4), "region_padding_mask": (B, S)},
             hides=False,
         )
     },
     "EndTokenPooling": {
-        "largest": Case(
-            lambda: layers.EndTokenPooling(), {"inputs": QUERY, "token_ids": (B, T)}
-        ),
+        "largest": Case(layers.EndTokenPooling, {"inputs": QUERY, "token_ids": (B, T)}),
         "first_of_id": Case(
             lambda: layers.EndTokenPooling(3), {"inputs": QUERY, "token_ids": (B, T)}
         ),

@@ -122,9 +122,7 @@ CASES = {
             {"query": QUERY, "value": (B, S, D), "padding_mask": (B, S)},
             SCORES,
         ),
-        "scaled_dot": Case(
-            lambda: DOT(), {"query": QUERY, "value": VALUE, "key": (B, S, D)}
-        ),
+        "scaled_dot": Case(DOT, {"query": QUERY, "value": VALUE, "key": (B, S, D)}),
         "general": Case(
             lambda: DOT("general", kernel_initializer="orthogonal"),
             {"query": QUERY, "value": VALUE, "key": KEY, "attention_mask": (B, T, S)},
@@ -414,8 +412,7 @@ CASES = {
             lambda: layers.RelativePositionEncoding(2, max_wavelength=100), TOKENS
         ),
         "memory": Case(
-            lambda: layers.RelativePositionEncoding(),
-            {"inputs": QUERY, "memory": MEMORY},
+            layers.RelativePositionEncoding, {"inputs": QUERY, "memory": MEMORY}
         ),
     },
     "TargetEmbedding": {
@@ -460,11 +457,11 @@ CASES = {
     },
     "WordGuidedAttention": {
         "plain": Case(
-            lambda: layers.WordGuidedAttention(),
+            layers.WordGuidedAttention,
             {"query": QUERY, "value": VALUE, "key": (B, S, D)},
         ),
         "padding_scores": Case(
-            lambda: layers.WordGuidedAttention(),
+            layers.WordGuidedAttention,
             {"query": QUERY, "value": VALUE, "key": (B, S, D), "padding_mask": (B, T)},
             SCORES,
         ),
@@ -498,15 +495,15 @@ CASES = {
         ),
     },
     "BatchNormalization": {
-        "maps": Case(lambda: layers.BatchNormalization(), MAPS),
+        "maps": Case(layers.BatchNormalization, MAPS),
         "no_weights": Case(
             lambda: layers.BatchNormalization(center=False, scale=False, epsilon=1e-5),
             MAPS,
         ),
-        "rank_3": Case(lambda: layers.BatchNormalization(), TOKENS),
+        "rank_3": Case(layers.BatchNormalization, TOKENS),
     },
     "LayerNormalization": {
-        "rank_3": Case(lambda: layers.LayerNormalization(), TOKENS),
+        "rank_3": Case(layers.LayerNormalization, TOKENS),
         "rank_4": Case(lambda: layers.LayerNormalization(epsilon=1e-12), MAPS),
     },
     "FeedForward": {
@@ -524,7 +521,7 @@ CASES = {
         ),
     },
     "Maxout": {
-        "two": Case(lambda: layers.Maxout(), {"inputs": (B, T, 2 * D)}),
+        "two": Case(layers.Maxout, {"inputs": (B, T, 2 * D)}),
         "three": Case(lambda: layers.Maxout(pieces=3), {"inputs": (B, 3 * D)}),
     },
     "SinusoidalPositionEmbedding": {
@@ -535,9 +532,7 @@ CASES = {
             lambda: layers.SinusoidalPositionEmbedding("concatenate", position_dim=E),
             {"inputs": QUERY, "positions": (B, T)},
         ),
-        "grid_add": Case(
-            lambda: layers.SinusoidalPositionEmbedding(), {"inputs": (B, T, S, 22)}
-        ),
+        "grid_add": Case(layers.SinusoidalPositionEmbedding, {"inputs": (B, T, S, 22)}),
         "grid_concatenate": Case(
             lambda: layers.SinusoidalPositionEmbedding("concatenate", position_dim=6),
             MAPS,

@@ -13,6 +13,7 @@ from keras_attn.checks.arguments import (
     check_positive,
     check_rank,
 )
+from keras_attn.kernels.precision import at_least_float32, at_least_float32_dtype
 
 
 def exactly(message):
@@ -117,3 +118,13 @@ def test_a_size_that_is_not_known_is_no_pair():
 
     with pytest.raises(ValueError, match="`size` must be a positive integer or a pair"):
         traced(tf.zeros((2, 3, 5, 7)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_half_precision_becomes_float32(dtype):
+    if dtype == "float64" and keras.backend.backend() == "jax":
+        pytest.skip("JAX has no float64 by default")
+    expected = "float64" if dtype == "float64" else "float32"
+    outputs = at_least_float32(ops.cast(np.ones(3), dtype))
+    assert keras.backend.standardize_dtype(outputs.dtype) == expected
+    assert at_least_float32_dtype(dtype) == expected

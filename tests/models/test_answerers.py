@@ -7,7 +7,6 @@ from attention_reference import softmax
 from lstm_reference import numpy_step
 from model_cases import build, create, inputs_for, outputs_of, tiny
 
-from keras_attn import models
 from keras_attn.layers import PositionWeightedSum, WordGuidedAttention
 from keras_attn.viz import capture_attention
 
@@ -178,9 +177,3 @@ def test_what_these_models_alone_refuse():
         WordGuidedAttention()(words, places, places)
     with pytest.raises(ValueError, match="`inputs` are longer than `max_sequence"):
         PositionWeightedSum(2)(words)
-
-
-def test_the_published_sizes_have_the_published_grids():
-    shapes = {name: models.describe(name).inputs["features"] for name in (ASK, SHOW)}
-    assert shapes[ASK].startswith("(B, 7, 7, 1024)")
-    assert shapes[SHOW].startswith("(B, 14, 14, 2048)")

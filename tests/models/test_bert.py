@@ -1,10 +1,10 @@
-"""BERT and RoBERTa, beyond the contract of all models."""
+"""BERT, RoBERTa and XLM, beyond the contract of all models."""
 
 import keras
 import numpy as np
 import pytest
-from model_cases import TINY, inputs_for, layer_names, numpy, outputs_of, tiny
-from model_family import C, S
+from model_cases import TINY, create, inputs_for, layer_names, outputs_of, tiny
+from model_family import C, S, V
 
 from keras_attn import models
 
@@ -34,24 +34,6 @@ def test_layers_have_their_documented_names(family):
             own = own | ROBERTA_CLASSIFIER
         # A head leaves out encoder layers that it does not use.
         assert layer_names(model) - LAYERS == own
-
-
-def test_logits_at_masked_positions_equal_those_of_the_whole_sequence():
-    everywhere, model = tiny("bert_masked_lm"), tiny("bert_masked_lm-positions")
-    inputs = inputs_for(model)
-    positions = inputs["masked_positions"]
-    expected = numpy(everywhere({k: inputs[k] for k in everywhere.input}))
-    expected = np.take_along_axis(expected, positions[..., None], axis=1)
-    np.testing.assert_allclose(numpy(model(inputs)), expected, rtol=0, atol=1e-5)
-
-
-def test_segment_ids_change_the_outputs():
-    model = tiny("bert_base")
-    inputs = inputs_for(model)
-    other = {**inputs, "segment_ids": 1 - inputs["segment_ids"]}
-    difference = outputs_of(model, other)["pooled_output"]
-    difference = difference - outputs_of(model, inputs)["pooled_output"]
-    assert np.abs(difference).max() > 1e-2
 
 
 def test_roberta_positions_count_real_tokens():
@@ -85,22 +67,66 @@ def test_sequences_may_be_as_long_as_the_position_table(name):
     assert np.isfinite(outputs_of(model, inputs)["sequence_output"]).all()
 
 
-def test_sentence_vectors_are_normalized_means_of_real_tokens():
-    model = tiny("bert_sentence_encoder")
-    inputs = inputs_for(model)
-    features = keras.Model(model.input, model.get_layer("block_1").output)
-    real = inputs["padding_mask"][..., None]
-    mean = (numpy(features(inputs)) * real).sum(1) / real.sum(1)
-    mean /= np.linalg.norm(mean, axis=-1, keepdims=True)
-    np.testing.assert_allclose(numpy(model(inputs)), mean, rtol=0, atol=1e-5)
-
-
 def test_a_model_with_a_head_is_no_encoder():
     with pytest.raises(TypeError, match="`encoder` must be the name of a variant, or"):
         models.build_bert_classifier(tiny("bert_classifier"), num_classes=2)
 
 
-def test_sizes_override_those_of_the_variant():
-    sizes = {**TINY["bert_base"], "num_layers": 3}
-    built = models.build_bert("large", **sizes)
-    assert sum(layer.name.startswith("block_") for layer in built.layers) == 3
+XLM_LAYERS = (LAYERS - {"segment_embedding", "pooler"}) | {"language_embedding"}
+
+
+def test_layers_of_xlm_have_their_documented_names():
+    assert layer_names(tiny("xlm_mlm_tlm_xnli15")) == XLM_LAYERS
+    # The output matrix is the embedding itself, without a layer before it.
+    head = {layer.name for layer in tiny("xlm_masked_lm").layers} - XLM_LAYERS
+    assert head - set(tiny("xlm_masked_lm").input) == {"masked_lm_logits"}
+
+
+def test_the_pooled_output_is_the_first_real_token():
+    model = tiny("xlm_mlm_tlm_xnli15")
+    inputs = inputs_for(model)
+    inputs["padding_mask"][1] = [False, True, True, True, False]
+    outputs = outputs_of(model, inputs)
+    first = outputs["sequence_output"][[0, 1], [0, 1]]
+    np.testing.assert_array_equal(outputs["pooled_output"], first)
+
+
+def test_positions_may_be_an_input():
+    counting, with_input = (
+        tiny(f"xlm_mlm_tlm_xnli15{suffix}") for suffix in ("", "-positions")
+    )
+    inputs = inputs_for(with_input)
+    without = {name: inputs[name] for name in counting.input}
+    expected = outputs_of(counting, without)["sequence_output"]
+    actual = outputs_of(with_input, inputs)["sequence_output"]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    inputs["position_ids"][:, 2:] -= 2
+    actual = outputs_of(with_input, inputs)["sequence_output"]
+    assert np.abs(actual - expected).max() > 1e-2
+
+
+@pytest.mark.compiled
+def test_trains_on_translations():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("the pipeline needs the TensorFlow backend")
+    from keras_attn.data import translation_lm_dataset
+    from keras_attn.losses import SmoothedCrossEntropy
+    from keras_attn.training import MaskedLMMasking, mask_batches
+
+    rng = np.random.default_rng(5)
+    texts = [rng.integers(5, V, (13, size)).tolist() for size in (4, 6)]
+    pairs = translation_lm_dataset(
+        *texts,
+        source_language=0,
+        target_language=1,
+        end_token_id=1,
+        max_length=16,
+        batch_size=13,
+    )
+    masking = MaskedLMMasking(V, 4, special_token_ids=[0, 1, 2, 3])
+    encoder = create("xlm_mlm_tlm_xnli15-positions", dropout=0.0, attention_dropout=0.0)
+    model = models.build_xlm_masked_lm(encoder)
+    model.compile(keras.optimizers.Adam(1e-2), SmoothedCrossEntropy())
+    batches = mask_batches(pairs, masking, seed=1, same_each_epoch=True)
+    history = model.fit(batches, epochs=8, shuffle=False, verbose=0).history["loss"]
+    assert history[-1] < 0.6 * history[0]

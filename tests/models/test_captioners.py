@@ -74,32 +74,20 @@ def test_one_image_and_one_word(case):
     "case", CASES[1:] if keras.backend.backend() == "tensorflow" else CASES[-1:]
 )
 def test_strategies_continue_what_the_model_predicts(case):
+    """The scores are those of the whole model for the same words."""
     model = tiny(case)
     inputs = inputs_for(model)
     start = inputs["decoder_token_ids"][:, :2]
     prompt = {**inputs, "decoder_token_ids": start}
-    found = {
-        name: generate(model, prompt, 4, strategy=strategy)
-        for name, strategy in {
-            "greedy": Greedy(),
-            "sample": Sample(seed=3),
-            "again": Sample(seed=3),
-            "beam": Beam(3, length_penalty=0.0),
-        }.items()
-    }
-    for generated in found.values():
-        # The scores are those of the whole model for the same words.
+    for strategy in (Greedy(), Sample(seed=3), Beam(3, length_penalty=0.0)):
+        generated = generate(model, prompt, 4, strategy=strategy)
         tokens = np.concatenate([start, generated.token_ids], axis=1)
         given = {**inputs, "decoder_token_ids": tokens[:, :-1]}
         logits = numpy(keras.ops.log_softmax(logits_of(model, given)))[:, 1:]
         chosen = np.take_along_axis(logits, generated.token_ids[..., None], 2)[..., 0]
         close(chosen.sum(1), generated.scores, atol=1e-4)
-    greedy = found["greedy"].token_ids
-    tokens = np.concatenate([start, greedy], axis=1)
-    logits = logits_of(model, {**inputs, "decoder_token_ids": tokens[:, :-1]})
-    np.testing.assert_array_equal(logits[:, 1:].argmax(-1), greedy)
-    np.testing.assert_array_equal(found["sample"].token_ids, found["again"].token_ids)
-    assert (found["beam"].scores >= found["greedy"].scores - 1e-5).all()
+        if isinstance(strategy, Greedy):
+            np.testing.assert_array_equal(logits.argmax(-1), generated.token_ids)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 from model_cases import build, create, inputs_for, numpy, randomize, tiny, truth_for
+from model_contract import close
 from model_family import B, M
 from variations import in_turn
 
@@ -147,8 +148,7 @@ def test_unusable_boxes_count_as_padding(case):
         more["masks"] = np.concatenate([truth["masks"], masks], axis=1)
     found = losses_of(model, more)
     # Not the same: every ground-truth box is a proposal, and padding none.
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+    close(found, expected, 0, rtol=1e-4)
 
 
 @pytest.mark.parametrize("case", ["mask_rcnn_resnet50"])
@@ -163,9 +163,7 @@ def test_crowds_are_not_learned(case):
     }
     more["is_crowd"] = np.arange(more["classes"].shape[1]) == truth["classes"].shape[1]
     more["is_crowd"] = np.tile(more["is_crowd"], (B, 1))
-    found = losses_of(model, more)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+    close(losses_of(model, more), expected, 0, rtol=1e-4)
     none = {name: value[:, :0] for name, value in more.items()}
     assert np.isfinite(list(losses_of(model, none).values())).all()
 
@@ -325,14 +323,11 @@ def test_boxes_have_the_format_of_the_model(bounding_box_format):
     expected, found = numpy(model(images)), numpy(other(images))
     boxes = convert_boxes(found.pop("boxes"), bounding_box_format, "xyxy", size)
     np.testing.assert_allclose(boxes, expected.pop("boxes"), rtol=0, atol=1e-4)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-4)
+    close(found, expected, 1e-4)
     truth = truth_for(model)
     boxes = convert_boxes(truth["boxes"], "xyxy", bounding_box_format, size)
     converted = {**truth, "boxes": ops.convert_to_numpy(boxes)}
-    expected, found = losses_of(model, truth), losses_of(other, converted)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+    close(losses_of(other, converted), losses_of(model, truth), 0, rtol=1e-4)
 
 
 @every_detector

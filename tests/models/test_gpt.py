@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from model_cases import create, inputs_for, layer_names, logits_of, numpy, tiny
-from model_family import C, D, V
+from model_family import V
 
 from keras_attn import models
 from keras_attn.decoding import next_state
@@ -55,19 +55,11 @@ def test_kernels_before_residuals_are_initialized_smaller():
 def test_heads():
     encoder = tiny("gpt_encoder")
     inputs = inputs_for(encoder)
-    shapes = {name: tensor.shape for name, tensor in encoder(inputs).items()}
-    batch, length = inputs["token_ids"].shape
-    assert shapes == {
-        "sequence_output": (batch, length, D),
-        "pooled_output": (batch, D),
-    }
     features = numpy(encoder(inputs))
     for row, real in enumerate(inputs["padding_mask"].sum(1)):
         np.testing.assert_array_equal(
             features["pooled_output"][row], features["sequence_output"][row, real - 1]
         )
-    assert tiny("gpt_classifier")(inputs).shape == (batch, C)
-    assert tiny("gpt_token_classifier")(inputs).shape == (batch, length, C)
     with pytest.raises(TypeError, match="`model` must be .*build_gpt"):
         models.build_gpt_encoder(tiny("bert_base"))
 

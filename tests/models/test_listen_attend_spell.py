@@ -281,18 +281,12 @@ def replayed_greedily(model, inputs, count):
     return tokens[:, -count:]
 
 
-def test_strategies_decode_speech():
+def test_speech_is_decoded_step_by_step():
     model, front_end, inputs = speaker()
     inputs = as_features(front_end, inputs)
     greedy = generate(model, inputs, 5)
     np.testing.assert_array_equal(greedy.token_ids, replayed_greedily(model, inputs, 5))
     assert len(set(greedy.token_ids.ravel())) > 2
-    one = generate(model, inputs, 5, strategy=Beam(1, length_penalty=0.0))
-    np.testing.assert_array_equal(one.token_ids, greedy.token_ids)
-    beam = generate(model, inputs, 5, strategy=Beam(3, length_penalty=0.0))
-    assert (beam.scores >= greedy.scores - 1e-5).all()
-    samples = [generate(model, inputs, 5, strategy=Sample(seed=7)) for _ in range(2)]
-    np.testing.assert_array_equal(samples[0].token_ids, samples[1].token_ids)
     # Without a mask every frame is real.
     whole = {name: value[:1] for name, value in inputs.items()}
     mask = whole.pop("padding_mask")

@@ -14,7 +14,6 @@ from families.fcn import fcn_resnet
 from families.gpt import gpt
 from families.resnet import basic_resnet, resnet
 from families.rnnsearch import SCORES, rnnsearch
-from families.seq2seq import sutskever
 from families.vit import vit
 from model_cases import (
     CASES,
@@ -28,12 +27,10 @@ from model_cases import (
     tiny,
 )
 from model_contract import each_of
-from model_family import SOURCE_V, A, E, M, U, V, dense, gate
+from model_family import SOURCE_V, A, E, M, U, V, dense
 
 from keras_attn import models
 from keras_attn.models.catalog import registry
-
-RECURRENT = 64_032_000
 
 
 def test_every_model_has_a_tiny_size_and_a_count():
@@ -84,11 +81,10 @@ def test_cards_are_complete_and_match_the_model(name):
 
 def test_misspelt_names_suggest_similar_ones():
     for function in (models.describe, models.create, models.count_parameters):
-        with pytest.raises(
-            ValueError,
-            match=r"`name` must be a registered model: did you mean rnnsearch_.*"
-            r"`list_models\(\)` lists them. Received: name='rnnsearch50'",
-        ):
+        message = (
+            "`name` must be a registered model: did you mean rnnsearch_.*'rnnsearch5"
+        )
+        with pytest.raises(ValueError, match=message):
             function("rnnsearch50")
     with pytest.raises(ValueError, match=r"model: `list_models\(\)` lists them"):
         models.describe("qqqqqq")
@@ -97,7 +93,7 @@ def test_misspelt_names_suggest_similar_ones():
 def test_a_name_is_registered_once():
     cards = {"50": models.describe("rnnsearch_50")}
     with pytest.raises(
-        ValueError, match="`cards` must have names that are not.*Received: name='rnns"
+        ValueError, match="`cards` must have names that are.*name='rnns"
     ):
         registry.registered(cards)(models.build_rnnsearch)
 
@@ -126,12 +122,6 @@ def test_the_folder_is_imported_by_one_name_only():
     code = Path(models.__file__).read_text()
     with pytest.raises(ImportError, match="import it by that name.*here as `models`"):
         exec(code, {"__name__": "models"})
-
-
-def test_sutskever_has_384_million_parameters_of_which_64_recurrent():
-    assert 2 * 4 * 4 * gate(1000, 1000) == RECURRENT
-    assert sutskever(160_000, 80_000, 1000, 1000, 4) == 384_112_000
-    assert round(384_112_000, -6) == models.describe("seq2seq_sutskever").parameters
 
 
 def memory_in_use():

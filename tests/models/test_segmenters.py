@@ -33,23 +33,6 @@ def backbone(name, image_size=None):
     )
 
 
-def test_a_value_returns_to_the_place_of_its_maximum():
-    """With kernels that copy, only the maxima of windows are left of an image."""
-    model = models.build_segnet(
-        hidden_dims=(3,), num_convs=(1,), num_classes=3, image_size=(5, 7)
-    )
-    copy = np.zeros((3, 3, 3, 3), "float32")
-    copy[1, 1] = np.eye(3)
-    for name in ("stage_0_conv_0", "classifier"):
-        model.get_layer(name).kernel.assign(copy)
-    images = np.abs(sample(2, 5, 7, 3)) + 1
-    found = numpy(model(images)) * np.sqrt(1 + 1e-5)  # The norm's epsilon.
-    padded = np.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0))).reshape(2, 3, 2, 4, 2, 3)
-    kept = padded == padded.max((2, 4), keepdims=True)
-    expected = np.where(kept, padded, 0).reshape(2, 6, 8, 3)[:, :5, :7]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
 def test_sizes_of_the_paper():
     """572 pixels give 388, and so on down to the least size, 188."""
     for size, output in ((572, 388), (588, 404), (188, 4)):

@@ -112,28 +112,6 @@ def test_features_are_the_input_of_the_classifier():
         )
 
 
-def test_a_vit_pools_its_class_token_or_the_mean():
-    images = sample(2, 14, 21, 3)
-    for options, tokens in (
-        ({}, 1),
-        ({"pooling": "mean"}, 1),
-        ({"pooling": "mean", "class_token": False}, 0),
-        ({"distillation": "token"}, 2),
-    ):
-        model = create("vit_base_patch16", include_top=False, **options)
-        outputs = numpy(model(images))
-        sequence, pooled = outputs["sequence_output"], outputs["pooled_output"]
-        assert sequence.shape[1] == tokens + 6
-        if "pooling" in options:
-            mean = sequence[:, tokens:].mean(1)
-            # The norm follows the mean; its scale and shift are 1 and 0.
-            mean -= mean.mean(-1, keepdims=True)
-            mean /= mean.std(-1, keepdims=True)
-            np.testing.assert_allclose(pooled, mean, rtol=0, atol=1e-2)
-        else:
-            np.testing.assert_array_equal(pooled, sequence[:, 0])
-
-
 def test_the_logits_of_both_heads_are_averaged():
     model = create("vit_base_patch16", distillation="head")
     body = create("vit_base_patch16", distillation="token", include_top=False)
@@ -169,23 +147,6 @@ def test_stochastic_depth_rises_with_depth_but_not_in_deit3():
     assert rates == pytest.approx([0, 0.2, 0.4])
     model = create("deit3_base", stochastic_depth=0.4)
     assert {model.get_layer(f"block_{i}").stochastic_depth for i in (0, 1)} == {0.4}
-
-
-def test_an_autoencoder_encodes_only_the_visible_patches():
-    model = tiny("mae_vit_base")
-    images = sample(1, 14, 21, 3)
-    noise = np.array(
-        [[0.9, 0.1, 0.8, 0.7, 0.6, 0.5]], "float32"
-    )  # The second is visible.
-    before = numpy(model({"images": images, "noise": noise}))
-    np.testing.assert_array_equal(before["hidden"], noise > 0.2)
-    other = images.copy()
-    other[:, :7, :7] += 1  # The first.
-    after = numpy(model({"images": other, "noise": noise}))
-    np.testing.assert_array_equal(after["reconstruction"], before["reconstruction"])
-    other[:, :7, 7:14] += 1  # The second.
-    after = numpy(model({"images": other, "noise": noise}))
-    assert np.abs(after["reconstruction"] - before["reconstruction"]).max() > 1e-3
 
 
 def test_positions_of_an_autoencoder_are_not_trained():
