@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 from model_cases import TINY, build, create, numpy, tiny
 
+from keras_attn import models
 from keras_attn.data.text.wordpiece import WordPieceTokenizer
-from keras_attn.models import (
-    build_clip_image_encoder,
-    build_clip_text_encoder,
-    caption_encoder,
-    image_preprocessing,
-    picture_encoder,
-    zero_shot_classifier,
-)
 
 CLIP, RESNET = "clip_vit_base_patch32", "clip_rn50"
 SIGLIP = "siglip_base_patch16_224"
@@ -157,16 +150,16 @@ def test_the_towers_alone_compute_the_same(case):
     inputs = pairs(model)
     expected = numpy(model(inputs))
     for build_encoder, name, output in (
-        (build_clip_image_encoder, "images", "image_embeddings"),
-        (build_clip_text_encoder, "token_ids", "text_embeddings"),
+        (models.build_clip_image_encoder, "images", "image_embeddings"),
+        (models.build_clip_text_encoder, "token_ids", "text_embeddings"),
     ):
         encoder = build_encoder(model, name="mine")
         assert encoder.name == "mine"
         np.testing.assert_array_equal(numpy(encoder(inputs[name])), expected[output])
         lengths = np.linalg.norm(expected[output], axis=1)
         np.testing.assert_allclose(lengths, 1, rtol=1e-5)
-    image = {id(weight) for weight in build_clip_image_encoder(model).weights}
-    text = {id(weight) for weight in build_clip_text_encoder(model).weights}
+    image = {id(weight) for weight in models.build_clip_image_encoder(model).weights}
+    text = {id(weight) for weight in models.build_clip_text_encoder(model).weights}
     assert not image & text
     scalars = {id(weight) for weight in model.similarity.weights}
     assert image | text | scalars == {id(weight) for weight in model.weights}
@@ -208,7 +201,9 @@ def small():
 
 def test_a_classifier_is_the_mean_of_the_captions_of_each_class(small):
     templates = ("a {}.", "{} at {}!")
-    model = zero_shot_classifier(small, tokenize, LABELS, templates, batch_size=2)
+    model = models.zero_shot_classifier(
+        small, tokenize, LABELS, templates, batch_size=2
+    )
     encode, images = small.text_encoder(), pairs(small)["images"]
     means = []
     for label in LABELS:
@@ -225,14 +220,16 @@ def test_a_classifier_is_the_mean_of_the_captions_of_each_class(small):
     # Without templates it has one.
     captions = tokenize([f"a photo of a {label}." for label in LABELS])
     expected = small.logits(embedded, numpy(encode(captions)))
-    plain = zero_shot_classifier(small, lambda x: {"token_ids": tokenize(x)}, LABELS)
+    plain = models.zero_shot_classifier(
+        small, lambda x: {"token_ids": tokenize(x)}, LABELS
+    )
     np.testing.assert_allclose(numpy(plain(images)), expected, atol=1e-5)
 
 
 @pytest.mark.compiled
 def test_a_classifier_fits_evaluates_and_saves(small, tmp_path):
     small.preprocessing = {"do_resize": True}
-    model = zero_shot_classifier(small, tokenize, LABELS, name="mine")
+    model = models.zero_shot_classifier(small, tokenize, LABELS, name="mine")
     images, labels = pairs(small)["images"], np.arange(ROWS) % 3
     model.compile(
         keras.optimizers.SGD(0.01),
@@ -259,7 +256,7 @@ def test_a_classifier_of_siglip_has_a_bias_and_full_padding():
     tokenizer = WordPieceTokenizer(
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "photo", "of", "cat", "."]
     )
-    classifier = zero_shot_classifier(model, tokenizer, ["cat", "of"])
+    classifier = models.zero_shot_classifier(model, tokenizer, ["cat", "of"])
     assert classifier.get_layer("classifier").bias is not None
     captions = ["a photo of a cat.", "a photo of a of."]
     length = TINY[SIGLIP]["max_sequence_length"]
@@ -271,12 +268,14 @@ def test_a_classifier_of_siglip_has_a_bias_and_full_padding():
     )
     np.testing.assert_allclose(numpy(classifier(images)), numpy(expected), atol=1e-4)
     with pytest.raises(ValueError, match="at most 31 tokens.* 38 tokens, 'a photo of "):
-        zero_shot_classifier(model, tokenizer, ["cat", "of " * 31])
+        models.zero_shot_classifier(model, tokenizer, ["cat", "of " * 31])
 
 
 def test_what_no_classifier_can_be_made_of_is_named(small):
     def make(labels=LABELS, templates=("a {}.",), tokenizer=tokenize, **options):
-        return zero_shot_classifier(small, tokenizer, labels, templates, **options)
+        return models.zero_shot_classifier(
+            small, tokenizer, labels, templates, **options
+        )
 
     with pytest.raises(ValueError, match="`labels` must not be empty"):
         make([])
@@ -299,7 +298,7 @@ def test_what_no_classifier_can_be_made_of_is_named(small):
     with pytest.raises(ValueError, match="one row of token ids for each caption"):
         make(tokenizer=lambda captions: np.ones(31))
     with pytest.raises(TypeError, match="`clip` must be a model from `build_clip`"):
-        zero_shot_classifier(tiny("vit_base_patch16"), tokenize, LABELS)
+        models.zero_shot_classifier(tiny("vit_base_patch16"), tokenize, LABELS)
 
 
 # Pictures and captions as embeddings.
@@ -323,30 +322,33 @@ def test_pictures_of_any_size(clip):
     random = np.random.default_rng(0)
     sizes = [(31, 17), (5, 90), (31, 17)]
     pictures = [random.integers(0, 256, (*size, 3), "uint8") for size in sizes]
-    found = picture_encoder(clip, batch_size=2)(pictures)
-    layer, encoder = image_preprocessing(clip), clip.image_encoder()
+    found = models.picture_encoder(clip, batch_size=2)(pictures)
+    layer, encoder = models.image_preprocessing(clip), clip.image_encoder()
     expected = [numpy(encoder(layer(picture[None])))[0] for picture in pictures]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
-    assert picture_encoder(clip)([]).shape == (0, found.shape[1])
+    assert models.picture_encoder(clip)([]).shape == (0, found.shape[1])
 
 
 def test_captions(clip):
-    found = caption_encoder(clip, tokenize, batch_size=2)(CAPTIONS)
+    found = models.caption_encoder(clip, tokenize, batch_size=2)(CAPTIONS)
     expected = numpy(clip.text_encoder()(tokenize(CAPTIONS)))
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert caption_encoder(clip, tokenize)([]).shape == (0, found.shape[1])
+    assert models.caption_encoder(clip, tokenize)([]).shape == (0, found.shape[1])
 
 
 def test_what_cannot_be_encoded_is_named(clip):
-    for make in (picture_encoder, lambda x, **k: caption_encoder(x, tokenize, **k)):
+    for make in (
+        models.picture_encoder,
+        lambda x, **k: models.caption_encoder(x, tokenize, **k),
+    ):
         with pytest.raises(TypeError, match="`clip` must be a model from `build_clip`"):
             make(tiny("vit_base_patch16"))
         with pytest.raises(ValueError, match="`batch_size` must be .*batch_size=0"):
             make(clip, batch_size=0)
     other = create(CLIP)
     with pytest.raises(ValueError, match="`model` must have a `preprocessing`"):
-        picture_encoder(other)
+        models.picture_encoder(other)
     other.preprocessing = {**clip.preprocessing, "size": {"height": 3, "width": 4}}
     with pytest.raises(ValueError, match=r"the size that the model takes.*\(3, 4, 3\)"):
-        picture_encoder(other)
+        models.picture_encoder(other)

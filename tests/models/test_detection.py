@@ -12,12 +12,7 @@ from model_family import B, M
 from variations import in_turn
 
 from keras_attn import data, metrics
-from keras_attn.losses.detection import (
-    binary_losses,
-    class_losses,
-    mean_over_samples,
-    smooth_l1,
-)
+from keras_attn.losses import detection
 from keras_attn.models.parts.detection.detector_truth import mask_targets
 from keras_attn.ops.boxes import convert_boxes
 
@@ -36,14 +31,14 @@ def losses_of(model, truth, images=None):
 
 def test_losses_by_hand():
     np.testing.assert_allclose(
-        smooth_l1(np.array([[0.05, -2.0], [0.0, 1.0]], "float32")),
+        detection.smooth_l1(np.array([[0.05, -2.0], [0.0, 1.0]], "float32")),
         [4.5 * 0.05**2 + 2 - 1 / 18, 1 - 1 / 18],
         rtol=1e-6,
     )
     values = np.array([[1, 2, INFINITY], [NAN, 5, 6], [7, 8, 9]], "float32")
     counted = np.array([[True, True, False], [False, True, False], [False] * 3])
     samples = np.array([[True, True, True], [False, True, True], [False] * 3])
-    found = mean_over_samples(values, counted, samples)
+    found = detection.mean_over_samples(values, counted, samples)
     np.testing.assert_allclose(found, (3 / 3 + 5 / 2 + 0) / 3, rtol=1e-6)
     logits = np.array([-90.0, -1.0, 0.5, 90.0], "float32")
     probabilities = 1 / (1 + np.exp(-logits.astype("float64")))
@@ -51,11 +46,11 @@ def test_losses_by_hand():
         expected = -target * np.log(probabilities) - (1 - target) * np.log(
             np.maximum(1 - probabilities, 1e-40)
         )
-        found = binary_losses(logits[:3], target)
+        found = detection.binary_losses(logits[:3], target)
         np.testing.assert_allclose(found, expected[:3], rtol=1e-5)
-    np.testing.assert_allclose(binary_losses(logits[3:], 0.0), [90.0])
+    np.testing.assert_allclose(detection.binary_losses(logits[3:], 0.0), [90.0])
     logits = np.log(np.array([[[0.2, 0.3, 0.5], [0.6, 0.1, 0.3]]], "float32"))
-    found = class_losses(logits, np.array([[2, 0]], "int32"))
+    found = detection.class_losses(logits, np.array([[2, 0]], "int32"))
     np.testing.assert_allclose(found, -np.log([[0.5, 0.6]]), rtol=1e-6)
 
 

@@ -21,12 +21,7 @@ from model_contract import remove_noise
 from model_family import T
 from processes import run_python
 
-from keras_attn.losses import (
-    MaskedPatchLoss,
-    MaskedRegionLoss,
-    SegmentationCrossEntropy,
-    SmoothedCrossEntropy,
-)
+from keras_attn import losses as ours
 from keras_attn.models.dalle import DALLE
 from keras_attn.models.dvae import DVAE
 from keras_attn.models.parts.detection.detector import Detector
@@ -233,18 +228,22 @@ def loss_and_labels(name, output, inputs, random):
     """A loss for an output, its labels, and weights of which some are 0."""
     shape = output.shape
     if name == "reconstruction":
-        return MaskedPatchLoss(7), inputs["images"], np.ones(len(output), "float32")
+        return (
+            ours.MaskedPatchLoss(7),
+            inputs["images"],
+            np.ones(len(output), "float32"),
+        )
     weights = random.integers(0, 2, shape[:-1]).astype("float32")
     if name == "masked_regions":
         regions = random.dirichlet(np.ones(shape[-1]), shape[:-1]).astype("float32")
-        return MaskedRegionLoss(), regions, weights
+        return ours.MaskedRegionLoss(), regions, weights
     if len(shape) == 2:
         targets = random.normal(size=shape).astype("float32")
         return "mse", targets, np.ones(len(output), "float32")
     labels = random.integers(0, shape[-1], shape[:-1]).astype("int32")
     if len(shape) == 4:
-        return SegmentationCrossEntropy(0), labels, weights
-    return SmoothedCrossEntropy(), labels, weights
+        return ours.SegmentationCrossEntropy(0), labels, weights
+    return ours.SmoothedCrossEntropy(), labels, weights
 
 
 def learned(one, two):

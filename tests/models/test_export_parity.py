@@ -11,7 +11,6 @@ from model_cases import (
     GRAPHS,
     ONE_OF_EACH,
     inputs_for,
-    make_inputs,
     numpy,
     outputs_of,
     tiny,
@@ -31,7 +30,6 @@ from keras_attn.models.parts.functional import without_training_outputs  # noqa:
 
 # LiteRT's built-in operators only: these would need another runtime.
 NOT_BUILT_IN = ("FLEX", "CUSTOM")
-OUTSIDE_ONNX = "com.microsoft"
 
 
 def pairs_of(graph):
@@ -175,7 +173,8 @@ def test_an_artefact_names_what_it_has_no_answer_to(shipped, case, what, format)
 
 
 def test_attention_scores_can_be_exported_with_the_logits(tmp_path):
-    model, inputs = tiny("rnnsearch_50-scores"), make_inputs()
+    model = tiny("rnnsearch_50-scores")
+    inputs = inputs_for(model)
     forward = keras.Model(model.inputs, model.output)
     report = export(forward, tmp_path / "exported", sample_inputs=inputs)
     assert set(report.outputs["serve"]) == {"logits", "attention_scores"}

@@ -15,17 +15,7 @@ from families.gpt import gpt
 from families.resnet import basic_resnet, resnet
 from families.rnnsearch import SCORES, rnnsearch
 from families.vit import vit
-from model_cases import (
-    CASES,
-    DECODERS,
-    GRAPH_OF,
-    GRAPHS,
-    TINY,
-    first_of_families,
-    logits_of,
-    make_inputs,
-    tiny,
-)
+from model_cases import CASES, DECODERS, GRAPH_OF, GRAPHS, TINY, first_of_families, tiny
 from model_contract import each_of
 from model_family import SOURCE_V, A, E, M, U, V, dense
 
@@ -138,8 +128,7 @@ def test_counting_allocates_nothing_and_restores_the_state():
     assert memory_in_use() - before < 200e6  # The weights would be 1,536e6.
     # The next model has real weights, not placeholders.
     model = models.create("rnnsearch_50", **TINY["rnnsearch_50"], dropout=0.5)
-    assert all(isinstance(w, np.ndarray) for w in model.get_weights())
-    assert np.isfinite(logits_of(model, make_inputs())).all()
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
 
 
 COUNTS = {

@@ -113,13 +113,6 @@ def test_every_second_place_of_a_dilated_map_is_the_map_of_the_stage(size):
         assert maps["stage_2"].shape[1:3] == (-(-rows // step), -(-columns // step))
 
 
-def test_an_empty_image_is_refused():
-    model = build(image_size=None)
-    for shape in ((2, 0, 7, 3), (0, 5, 7, 3)):
-        with pytest.raises(ValueError, match=r"`images` must have the shape"):
-            model(np.zeros(shape, "float32"))
-
-
 @pytest.mark.parametrize("block, last", [("bottleneck", 2), ("basic", 1)])
 def test_blocks_start_as_their_shortcuts_or_nearly_so(block, last):
     for options, value in (({}, 0.0), ({"frozen_norms": True}, 0.1)):

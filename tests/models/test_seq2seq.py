@@ -2,15 +2,7 @@
 
 import numpy as np
 import pytest
-from model_cases import (
-    CASES,
-    SEQ2SEQ,
-    dropout_rates,
-    layer_names,
-    make_inputs,
-    numpy,
-    tiny,
-)
+from model_cases import CASES, SEQ2SEQ, dropout_rates, layer_names, make_inputs, tiny
 from model_family import B, T
 
 from keras_attn.viz import capture_attention
@@ -69,7 +61,7 @@ def test_dropout_is_of_embeddings_and_of_the_readout():
 def test_the_alignment_that_is_captured_is_the_one_returned():
     model, inputs = tiny("rnnsearch_50-scores"), make_inputs()
     (captured,) = capture_attention(model, inputs).values()
-    returned = numpy(model(inputs)["attention_scores"])
+    returned = np.array(model(inputs)["attention_scores"])
     np.testing.assert_allclose(returned, captured, rtol=0, atol=1e-6)
 
 

@@ -35,15 +35,11 @@ def maxout(x):
     return np.array([max(x[2 * i], x[2 * i + 1]) for i in range(len(x) // 2)])
 
 
-class Weights:
+def weights_of(model):
     """The weights of a layer by its name, in float64."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def __call__(self, name):
-        layer = self.model.get_layer(name)
-        return [np.asarray(w, "float64") for w in layer.get_weights()]
+    return lambda name: [
+        np.asarray(w, "float64") for w in model.get_layer(name).get_weights()
+    ]
 
 
 def intermediate(model, inputs, layer):
@@ -124,7 +120,7 @@ def inputs():
 @pytest.mark.parametrize("score", SCORES)
 def test_rnnsearch_follows_bahdanau_et_al(score, inputs):
     model = create("rnnsearch_50", score=score)
-    weights = Weights(model)
+    weights = weights_of(model)
     attention = [
         np.asarray(w, "float64")
         for w in model.get_layer("decoder").attention.get_weights()
@@ -186,7 +182,7 @@ def test_rnnsearch_follows_bahdanau_et_al(score, inputs):
 
 def test_the_context_model_follows_cho_et_al(inputs):
     model = create("seq2seq_context")
-    weights = Weights(model)
+    weights = weights_of(model)
     source = weights("source_embedding")[0][inputs["token_ids"]]
     target = weights("target_embedding")[0][inputs["decoder_token_ids"]]
     (Wc, bc) = weights("initial_state")
@@ -205,7 +201,7 @@ def test_the_context_model_follows_cho_et_al(inputs):
 
 def test_stacked_lstms_follow_sutskever_et_al(inputs):
     model = create("seq2seq_sutskever", num_layers=3)
-    weights = Weights(model)
+    weights = weights_of(model)
     embed = {side: weights(f"{side}_embedding")[0] for side in ("source", "target")}
     (Wl, bl) = weights("logits")
     hiddens = {f"{side}_{i}": [] for side in ("encoder", "decoder") for i in range(3)}

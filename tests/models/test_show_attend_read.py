@@ -1,6 +1,5 @@
 """Show, attend and read against the paper's equations, and how it reads."""
 
-import keras
 import numpy as np
 import pytest
 from attention_reference import softmax
@@ -10,7 +9,6 @@ from model_family import T, U, V
 
 from keras_attn import models
 from keras_attn.decoding import generate
-from keras_attn.models.parts.keras_state import without_allocating
 
 WIDTHS = (26, 13, 1, 22)
 
@@ -146,42 +144,6 @@ def test_every_step_follows_the_equations(reader, words):
         columns = -(-width // 4)
         np.testing.assert_allclose(found[..., :columns], maps, atol=1e-5)
         assert not found[..., columns:].any()
-
-
-def test_the_resnet_has_the_layers_of_table_1():
-    """Kernels, channels and sizes of maps; every convolution has a stride of 1."""
-    with without_allocating():
-        model = models.create("show_attend_read", image_size=(48, 160))
-    layers = model.get_layer("backbone").layers
-    rows = [
-        (layer.kernel_size[0], *layer.output.shape[1:])
-        for layer in layers
-        if isinstance(layer, keras.layers.Conv2D) and layer.kernel_size == (3, 3)
-    ]
-    expected = [
-        (1, 48, 160, 64),
-        (1, 48, 160, 128),
-        (3, 24, 80, 256),
-        (5, 12, 40, 256),
-        (11, 6, 40, 512),
-        (7, 6, 40, 512),
-    ]
-    assert rows == [(3, *size) for count, *size in expected for _ in range(count)]
-    poolings = [
-        (layer.pool_size, layer.strides)
-        for layer in layers
-        if isinstance(layer, keras.layers.MaxPooling2D)
-    ]
-    assert poolings == [((2, 2), (2, 2)), ((2, 2), (2, 2)), ((2, 1), (2, 1))]
-    # With the projections of the two blocks that widen the map and the last layer.
-    projections = [layer.name for layer in layers if "shortcut_conv" in layer.name]
-    assert len(rows) + len(projections) + 1 == 31
-    assert all(
-        layer.strides == (1, 1) and layer.padding == "same"
-        for layer in layers
-        if isinstance(layer, keras.layers.Conv2D)
-    )
-    assert model.get_layer("attention").kernel_size == (3, 3)
 
 
 def test_padding_changes_nothing(reader, words):

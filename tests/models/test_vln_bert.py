@@ -11,7 +11,6 @@ from keras_attn import models
 from keras_attn.layers import GlobalRegion
 
 NEW = {"orientation_embedding", "next_heading_embedding", "viewpoint_embedding"}
-POSE = ("region_angles", "viewpoint_ids")
 
 
 def test_only_the_new_terms_are_new_and_zero():
