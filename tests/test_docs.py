@@ -25,6 +25,11 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
 
 
+def guide(test):
+    """Marks a guide that CI runs in turn."""
+    return pytest.mark.runs(pytest.mark.variation(test))
+
+
 @pytest.fixture
 def run_recipes(tmp_path, monkeypatch):
     """Runs a document's recipes in a new folder, and returns their variables."""
@@ -44,8 +49,7 @@ def run_recipes(tmp_path, monkeypatch):
 
 # A recipe loads a checkpoint under a new head.
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_images(run_recipes, tmp_path):
     # Two epochs on random images: the accuracy of an int8 export depends on the seed.
     keras.utils.set_random_seed(1)
@@ -91,8 +95,7 @@ def test_ship(run_recipes, tmp_path, capsys):
         assert (tmp_path / artefact).exists()
 
 
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_sentences(run_recipes, tmp_path, capsys):
     pytest.importorskip("tensorflow_text")
     (tmp_path / "glue" / "MRPC").mkdir(parents=True)
@@ -125,16 +128,14 @@ def test_finetuning(run_recipes, tmp_path, capsys):
     assert (tmp_path / "classifier.keras").is_file()
 
 
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_captions(run_recipes, tmp_path):
     names = run_recipes("image_captioning.md")
     assert len(names["captions"]) == 16
     assert (tmp_path / "captioner.onnx" / "step.onnx").is_file()
 
 
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_generation(run_recipes, tmp_path):
     names = run_recipes("images_from_captions.md")
     assert names["found"].images.shape == (4, 32, 32, 3)
@@ -156,8 +157,7 @@ def test_faster_generation(run_recipes, tmp_path):
     assert len(list((tmp_path / "shipped").glob("*.onnx"))) == 1
 
 
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_dense(run_recipes, tmp_path):
     for index in range(6):
         for folder, values in (("image", 256), ("mask", 3)):
@@ -179,8 +179,7 @@ def test_dense(run_recipes, tmp_path):
     assert set(names["answers"]) < set(names["words"])
 
 
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_speech(run_recipes, tmp_path):
     (tmp_path / "speech").mkdir()
     for text, rate in (("yes", 16_000), ("no", 8000), ("cut", 8000)):
@@ -216,8 +215,7 @@ def write_vqa(folder):
         (folder / f"{name}.json").write_text(json.dumps({name: entries}), "utf-8")
 
 
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_interaction(run_recipes, tmp_path):
     names = run_recipes("robot_interaction.md")
     assert len(names["history"].history["val_reward"]) == 2
@@ -229,8 +227,7 @@ def test_interaction(run_recipes, tmp_path):
 
 # `tf.data` stays a graph.
 @pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_f")
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_feedback(run_recipes, tmp_path):
     # What is compiled runs too few steps to be worth it.
     tf.config.run_functions_eagerly(True)
@@ -244,8 +241,7 @@ def test_feedback(run_recipes, tmp_path):
     assert names["trainer"].network is names["policy"]
 
 
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_questions(run_recipes, tmp_path):
     write_vqa(tmp_path / "vqa")
     names = run_recipes("visual_questions.md")
@@ -256,8 +252,7 @@ def test_questions(run_recipes, tmp_path):
     assert len(list(names["watch"]._figures())) == 2
 
 
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_navigation(run_recipes, tmp_path):
     for split in ("train", "val_unseen"):
         write_r2r(tmp_path / "r2r", split=split)
@@ -300,8 +295,7 @@ def test_vision_language(run_recipes, tmp_path):
     np.testing.assert_allclose(embedded, expected, atol=1e-4)
 
 
-@pytest.mark.runs
-@pytest.mark.variation
+@guide
 def test_seeing_what_matters(run_recipes, tmp_path):
     names = run_recipes("images_and_texts.md", "## Seeing what matters")
     assert_drawn(tmp_path, "similarity", "relevance", "words", "regions")

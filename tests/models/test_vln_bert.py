@@ -34,21 +34,6 @@ def test_the_new_terms_learn():
         assert np.isfinite(weights).all() and np.abs(weights).max() > 1e-5, layer.name
 
 
-def test_angles_are_periodic():
-    model = tiny("vln_bert_base")
-    inputs = inputs_for(model)
-
-    def turned(by):
-        angles = inputs["region_angles"] + np.float32(by)
-        return outputs_of(model, {**inputs, "region_angles": angles})
-
-    outputs = turned(0)
-    for name, value in turned(2 * np.pi).items():
-        np.testing.assert_allclose(outputs[name], value, atol=1e-4)
-    other = turned(np.pi)["region_output"]
-    assert np.abs(other - outputs["region_output"]).max() > 0.01
-
-
 def test_the_score_of_the_pretrainer_is_of_the_first_word_and_region():
     model = tiny("vln_bert_pretrainer")
     assert model.get_layer("scorer").kernel.shape == (26, 1)
