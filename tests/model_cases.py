@@ -475,3 +475,13 @@ def _compiled_on_jax(model, *call):
 def logits_of(model, inputs) -> Any:
     """The logits of an eager call, (B, T, V)."""
     return outputs_of(model, inputs, training=False)["logits"]
+
+
+def full_passes(model, inputs, count):
+    """Greedy decoding without states: the whole prefix at every step."""
+    tokens = inputs["decoder_token_ids"]
+    for _ in range(count):
+        logits = logits_of(model, {**inputs, "decoder_token_ids": tokens})
+        best = logits[:, -1:].argmax(-1).astype("int32")
+        tokens = np.concatenate([tokens, best], axis=1)
+    return tokens[:, -count:]

@@ -14,12 +14,8 @@ from keras_attn.losses import SmoothedCrossEntropy
 from keras_attn.models import show_attend_tell
 from keras_attn.viz import capture_attention
 
-CASES = (
-    "caption_show_and_tell",
-    "caption_show_and_tell-context",
-    "caption_show_attend_tell",
-)
 SOFT = "caption_show_attend_tell"
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 LABELS = np.random.default_rng(3).integers(1, V, (B, T)).astype("int32")
 
 
@@ -42,7 +38,7 @@ def test_show_attend_tell_follows_xu_et_al():
 
 # On JAX each loop takes 8 s to compile.
 @pytest.mark.parametrize(
-    "case", CASES[1:] if keras.backend.backend() == "tensorflow" else CASES[-1:]
+    "case", [SOFT, *(["caption_show_and_tell-context"] if ON_TENSORFLOW else [])]
 )
 def test_strategies_continue_what_the_model_predicts(case):
     """The scores are those of the whole model for the same words."""
@@ -161,16 +157,6 @@ def test_a_weight_of_zero_leaves_the_term_out():
     assert outputs.shape == (B, T, V)
 
 
-def test_a_loaded_model_has_the_same_loss(tmp_path):
-    model = without_dropout(coverage_weight=0.7)
-    model.save(tmp_path / "model.keras")
-    losses = []
-    for each in (model, keras.saving.load_model(tmp_path / "model.keras")):
-        each.compile("sgd", loss=SmoothedCrossEntropy(), run_eagerly=True)
-        losses.append(each.fit(inputs_for(model), LABELS, B, verbose=0).history["loss"])
-    close(*losses, atol=1e-5)
-
-
 class _MoreOutputs(AttentionRNN):
     """Has further outputs, before, between and after the others in alphabetic order."""
 
@@ -196,16 +182,3 @@ def test_the_terms_do_not_depend_on_other_outputs_of_the_decoder(
     found, expected = (numpy(x(inputs, training=True)) for x in (model, plain))
     assert np.any(expected["places"] != expected["attention_scores"])
     keras.tree.map_structure(np.testing.assert_array_equal, found, expected)
-
-
-def test_weights_have_fixed_paths():
-    paths = {weight.path for weight in tiny(SOFT).weights}
-    assert {path for path in paths if path.startswith("decoder/")} == {
-        "decoder/gate_kernel",
-        "decoder/gate_bias",
-        *(f"decoder/decoder_cell/{x}" for x in ("kernel", "recurrent_kernel", "bias")),
-        *(
-            f"decoder/attention/{name}"
-            for name in ("query/kernel", "key/kernel", "score_vector", "key/bias")
-        ),
-    }

@@ -22,11 +22,10 @@ every_detector = pytest.mark.parametrize("case", DETECTORS)
 NAN, INFINITY = float("nan"), float("inf")
 
 
-def losses_of(model, truth, images=None):
+def losses_of(model, truth):
     """The losses of `truth`, without an update."""
-    images = inputs_for(model)["images"] if images is None else images
     model.compile(run_eagerly=True)
-    return model.test_on_batch(images, truth, return_dict=True)
+    return model.test_on_batch(inputs_for(model)["images"], truth, return_dict=True)
 
 
 def test_losses_by_hand():
@@ -339,7 +338,8 @@ def test_region_features(case):
     if case == "faster_rcnn_vgg16":
         assert features.shape == (B, 5, 17)
     else:
-        last = numpy(_last_map(model)(images))
+        last_map = model.get_layer("feature_pyramid").input[-1]
+        last = numpy(keras.Model(model.input, last_map)(images))
         assert features.shape == (B, 5, last.shape[-1])
         # A mean of features inside the map, which are not negative.
         assert (features >= 0).all()
@@ -377,10 +377,6 @@ def test_region_features_of_a_single_map():
     model = build("faster_rcnn_resnet50", **sizes)
     features, *_ = model.region_features(inputs_for(model)["images"], 5)
     assert features.shape == (B, 5, 12)
-
-
-def _last_map(model):
-    return keras.Model(model.input, model.get_layer("feature_pyramid").input[-1])
 
 
 def test_the_samples_follow_the_seed():

@@ -170,13 +170,3 @@ def test_an_artefact_names_what_it_has_no_answer_to(shipped, case, what, format)
             wrong = np.where(value == value.max(), np.nan, value)
             with pytest.raises(ValueError, match=f"{key}.* must be finite"):
                 runner({**inputs, key: wrong}, name)
-
-
-def test_attention_scores_can_be_exported_with_the_logits(tmp_path):
-    model = tiny("rnnsearch_50-scores")
-    inputs = inputs_for(model)
-    forward = keras.Model(model.inputs, model.output)
-    report = export(forward, tmp_path / "exported", sample_inputs=inputs)
-    assert set(report.outputs["serve"]) == {"logits", "attention_scores"}
-    got = load_runner(tmp_path / "exported")(inputs)
-    close(got, numpy(model(inputs)), 1e-5)

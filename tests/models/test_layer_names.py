@@ -1,5 +1,8 @@
 """Layers have the names that their modules list, which checkpoints depend on."""
 
+import itertools
+import re
+
 import pytest
 from model_cases import CASES, layer_names, tiny
 
@@ -46,3 +49,40 @@ def test_layers_have_their_documented_names(case):
 def test_a_head_adds_its_layers_to_those_of_its_encoder_that_it_uses(case):
     added = layer_names(tiny(case)) - layer_names(tiny(CASES[case].name))
     assert added == set(HEADS[case].split())
+
+
+# All weights of a model, or all of its decoder; CELL is a weight of a recurrent cell.
+PATHS = {
+    "seq2seq_sutskever": "{source,target}_embedding/embeddings logits/{kernel,bias} "
+    "encoder_0/encoder_0_cell/CELL encoder_1/encoder_1_cell/CELL "
+    "decoder_0/decoder_0_cell/CELL decoder_1/decoder_1_cell/CELL",
+    "listen_attend_spell": "speller/token_embedding/embeddings "
+    "listener_{0,1,2}/blstm/{forward,backward}_direction/cell/CELL "
+    "speller/cell_{0,1}/CELL "
+    "speller/{attention/query_mlp,attention/key_mlp,readout,logits}/{kernel,bias}",
+    "listen_attend_walk": "word_embedding/embeddings "
+    "encoder/{forward,backward}_direction/cell/CELL decoder/decoder_cell/CELL "
+    "decoder/attention/{query/kernel,key/kernel,score_vector} "
+    "{world_embedding,state_readout,context_readout,logits}/kernel",
+}
+PATHS_OF_DECODERS = {
+    "rnnsearch_50": "decoder/decoder_cell/CELL "
+    "decoder/attention/{query/kernel,key/kernel,score_vector}",
+    "caption_show_attend_tell": "decoder/gate_{kernel,bias} decoder/decoder_cell/CELL "
+    "decoder/attention/{query/kernel,key/kernel,key/bias,score_vector}",
+}
+
+
+def expanded(paths):
+    """Each of the alternatives in braces, as in a shell."""
+    for path in paths.replace("CELL", "{kernel,recurrent_kernel,bias}").split():
+        parts = [part.split(",") for part in re.split("[{}]", path)]
+        yield from map("".join, itertools.product(*parts))
+
+
+@pytest.mark.parametrize("case", [*PATHS, *PATHS_OF_DECODERS])
+def test_weights_have_fixed_paths(case):
+    paths = {weight.path for weight in tiny(case).weights}
+    if case in PATHS_OF_DECODERS:
+        paths = {path for path in paths if path.startswith("decoder/")}
+    assert paths == {*expanded({**PATHS, **PATHS_OF_DECODERS}[case])}

@@ -74,32 +74,6 @@ def test_the_model_follows_mei_et_al(step):
         assert not scores[:, length:].any()
 
 
-def test_weights_have_fixed_paths():
-    recurrent = ("kernel", "recurrent_kernel", "bias")
-    assert {weight.path for weight in tiny(CASE).weights} == {
-        "word_embedding/embeddings",
-        *(
-            f"encoder/{way}_direction/cell/{name}"
-            for way in ("forward", "backward")
-            for name in recurrent
-        ),
-        *(f"decoder/decoder_cell/{name}" for name in recurrent),
-        *(
-            f"decoder/attention/{name}"
-            for name in ("query/kernel", "key/kernel", "score_vector")
-        ),
-        *(
-            f"{name}/kernel"
-            for name in (
-                "world_embedding",
-                "state_readout",
-                "context_readout",
-                "logits",
-            )
-        ),
-    }
-
-
 class Ring:
     """An environment in which an action is a step forward, and half are impossible.
 

@@ -7,32 +7,6 @@ from model_family import B, T
 
 from keras_attn.viz import capture_attention
 
-WEIGHTS = {
-    "source_embedding/embeddings",
-    "target_embedding/embeddings",
-    "logits/kernel",
-    "logits/bias",
-    *(
-        f"{side}_{index}/{side}_{index}_cell/{weight}"
-        for side in ("encoder", "decoder")
-        for index in range(2)
-        for weight in ("kernel", "recurrent_kernel", "bias")
-    ),
-}
-
-
-def test_weights_have_fixed_paths():
-    assert {weight.path for weight in tiny("seq2seq_sutskever").weights} == WEIGHTS
-    paths = {weight.path for weight in tiny("rnnsearch_50").weights}
-    assert {path for path in paths if path.startswith("decoder/")} == {
-        "decoder/decoder_cell/kernel",
-        "decoder/decoder_cell/recurrent_kernel",
-        "decoder/decoder_cell/bias",
-        "decoder/attention/query/kernel",
-        "decoder/attention/key/kernel",
-        "decoder/attention/score_vector",
-    }
-
 
 def test_dropout_is_of_embeddings_and_of_the_readout():
     names = ("source_dropout", "target_dropout", "readout_dropout")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from attention_reference import softmax
 from lstm_reference import numpy_step
-from model_cases import create, logits_of, numpy, outputs_of
+from model_cases import create, full_passes, logits_of, numpy, outputs_of
 from model_family import T, U, V
 
 from keras_attn import models
@@ -179,22 +179,13 @@ def test_without_widths_images_are_as_wide_as_the_batch(reader, words):
     )
 
 
-def full_passes(model, inputs, count):
-    """Greedy decoding by a full pass of the model for every character."""
-    tokens = np.ones((4, 1), "int32")
-    for _ in range(count):
-        logits = logits_of(model, {**inputs, "decoder_token_ids": tokens})
-        best = logits[:, -1].argmax(-1)[:, None].astype("int32")
-        tokens = np.concatenate([tokens, best], axis=1)
-    return tokens[:, 1:]
-
-
 @pytest.mark.compiled
 def test_it_reads_step_by_step_what_it_reads_at_once(words):
     model = create("show_attend_read")
     inputs = {name: words[name] for name in ("images", "widths")}
     found = generate(model, inputs, 5, start_token_id=1).token_ids
-    np.testing.assert_array_equal(found, full_passes(model, inputs, 5))
+    start = {**inputs, "decoder_token_ids": np.ones((4, 1), "int32")}
+    np.testing.assert_array_equal(found, full_passes(model, start, 5))
     # Rows do not depend on the others of their batch.
     last = {name: value[3:] for name, value in inputs.items()}
     alone = generate(model, last, 5, start_token_id=1)

@@ -10,7 +10,7 @@ import pytest
 from keras_attn import models
 from keras_attn.docstrings.arguments import descriptions
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 
 SIZES = {
     "base": {"num_layers": 2, "norm_first": True, "window": None},
@@ -135,12 +135,3 @@ def test_every_size_must_be_an_argument_without_a_default():
     for builder in (without, with_default):
         with pytest.raises(TypeError, match=f"`{builder.__name__}` needs .*`num_la"):
             with_sizes({"base": {"num_layers": 2}})(builder)
-
-
-def test_a_feed_forward_network_is_four_times_as_wide_as_its_block():
-    assert block_sizes(num_layers=12, hidden_dim=768, num_heads=11) == {
-        "num_layers": 12,
-        "hidden_dim": 768,
-        "num_heads": 11,
-        "mlp_dim": 3072,
-    }
