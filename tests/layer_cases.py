@@ -479,14 +479,12 @@ CASES = {
         ),
     },
     "TokenPooling": {
-        pooling: Case(
-            lambda pooling=pooling: layers.TokenPooling(pooling),
+        how: Case(
+            lambda how=how: layers.TokenPooling(how),
             PADDED,
-            hides=pooling != "first",  # Padding is never the first token here.
+            hides=how != "first",  # Padding is never the first token here.
         )
-        for pooling in (
-            *("first", "last", "mean", "max", "mean_sqrt_length", "weighted_mean"),
-        )
+        for how in ("first", "last", "mean", "max", "mean_sqrt_length", "weighted_mean")
     },
     "Dropout": {
         "rank_3": Case(lambda: layers.Dropout(0.5, seed=5), TOKENS),
