@@ -3,7 +3,6 @@
 import math
 import re
 
-import keras
 import numpy as np
 
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer, kernel_layers
@@ -134,8 +133,3 @@ def cosine(values, others):
     finite = np.isfinite(values) & np.isfinite(others)
     values, others = values[finite], others[finite]
     return values @ others / (np.linalg.norm(values) * np.linalg.norm(others))
-
-
-def weights_of(model):
-    """Copies of all weights by path."""
-    return {x.path: np.array(keras.ops.convert_to_numpy(x)) for x in model.weights}

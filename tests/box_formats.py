@@ -10,7 +10,4 @@ FORMATS = {
     "rel_xywh": [0.1, 0.25, 0.2, 0.5],
 }
 # Of keras-cv only.
-CENTER_FORMATS = {
-    "center_xywh": [8, 10, 8, 10],
-    "center_yxhw": [10, 8, 10, 8],
-}
+CENTER_FORMATS = {"center_xywh": [8, 10, 8, 10], "center_yxhw": [10, 8, 10, 8]}

@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import gc
+import importlib
 import random
 import runpy
 import signal
@@ -129,6 +130,19 @@ def no_masks_of_earlier_tests():
         from keras.src.backend.common import global_state
 
         global_state.set_global_attribute("_keras_mask_dict", None)
+
+
+def assert_drawn(folder, *names):
+    """Checks that there are PNG files of these names, with something in them."""
+    for name in names:
+        assert (folder / f"{name}.png").stat().st_size > 1000, name
+
+
+@pytest.fixture
+def example_module(monkeypatch):
+    """Imports a script, for its functions."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return importlib.import_module
 
 
 @pytest.fixture

@@ -13,11 +13,7 @@ MAP = (B, 8, 9, 15)
 PYRAMID = [(B, 17, 13, 3), (B, 9, 8, 3)]
 BOXES = (B, 6, 4)
 # Which map of the pyramid a box reads.
-LEVELS: dict[str, Any] = {
-    "strides": [4, 8],
-    "canonical_size": 16,
-    "canonical_level": 2,
-}
+LEVELS: dict[str, Any] = {"strides": [4, 8], "canonical_size": 16, "canonical_level": 2}
 # 13 proposals and 3 classes beside the background.
 DETECTIONS = {
     "inputs": (B, 13, 4),
@@ -76,25 +72,18 @@ CASES = {
     },
     "ResizeLike": {
         "larger": Case(
-            lambda: layers.ResizeLike(),
-            {"inputs": (B, T, 7, D), "reference": (B, 11, 19, 1)},
+            layers.ResizeLike, {"inputs": (B, T, 7, D), "reference": (B, 11, 19, 1)}
         ),
-        "smaller": Case(
-            lambda: layers.ResizeLike(), {"inputs": MAP, "reference": QUERY_MAP}
-        ),
+        "smaller": Case(layers.ResizeLike, {"inputs": MAP, "reference": QUERY_MAP}),
     },
     "CropLike": {
         "offset": Case(
             lambda: layers.CropLike(2), {"inputs": MAP, "reference": QUERY_MAP}
         ),
-        "same_size": Case(
-            lambda: layers.CropLike(), {"inputs": MAP, "reference": (B, 8, 9, 3)}
-        ),
+        "same_size": Case(layers.CropLike, {"inputs": MAP, "reference": (B, 8, 9, 3)}),
     },
     "MaxPoolWithIndices": {
-        "odd_columns": Case(
-            lambda: layers.MaxPoolWithIndices(), {"inputs": (B, KNOWN, T, 3)}
-        ),
+        "odd_columns": Case(layers.MaxPoolWithIndices, {"inputs": (B, KNOWN, T, 3)}),
         "padded": Case(
             lambda: layers.MaxPoolWithIndices((2, 3), padding="same"),
             {"inputs": (B, KNOWN, T, 3)},
@@ -105,7 +94,7 @@ CASES = {
     },
     "MaxUnpool2D": {
         "odd_columns": Case(
-            lambda: layers.MaxUnpool2D(),
+            layers.MaxUnpool2D,
             {
                 "inputs": (B, 6, 2, 3),
                 "indices": (B, 6, 2, 3),
@@ -114,21 +103,16 @@ CASES = {
         ),
         "padded": Case(
             lambda: layers.MaxUnpool2D((3, 2), padding="same"),
-            {
-                "inputs": (B, 3, 5, 15),
-                "indices": (B, 3, 5, 15),
-                "reference": MAP,
-            },
+            {"inputs": (B, 3, 5, 15), "indices": (B, 3, 5, 15), "reference": MAP},
         ),
     },
     "UpsampleLike": {
         "any_size": Case(
-            lambda: layers.UpsampleLike(),
+            layers.UpsampleLike,
             {"inputs": (B, T, 7, D), "reference": (B, 10, KNOWN, 1)},
         ),
         "missing": Case(
-            lambda: layers.UpsampleLike(3),
-            {"inputs": MAP, "reference": (B, 19, 17, 1)},
+            lambda: layers.UpsampleLike(3), {"inputs": MAP, "reference": (B, 19, 17, 1)}
         ),
         "centered": Case(
             lambda: layers.UpsampleLike(centered=True),
@@ -161,6 +145,7 @@ CASES = {
             lambda: layers.AdditiveAttention2D(UNITS),
             {"query": QUERY, "value": (B, 3, 4, E), "padding_mask": (B, 3, 4)},
             {"return_attention_scores": True},
+            hides=False,
         ),
         "places": Case(
             lambda: layers.AdditiveAttention2D(
@@ -175,19 +160,16 @@ CASES = {
         ),
     },
     "ColumnMask": {
-        "any_width": Case(
-            lambda: layers.ColumnMask(), {"widths": (B,), "images": (B, T, S, 3)}
-        ),
+        "any_width": Case(layers.ColumnMask, {"widths": (B,), "images": (B, T, S, 3)})
     },
     "ClassToken": {
         "one": Case(lambda: layers.ClassToken(initializer="ones"), {"inputs": QUERY}),
         "two": Case(lambda: layers.ClassToken(2), {"inputs": (B, 9, D)}),
     },
     "PatchMerging": {
-        "even": Case(lambda: layers.PatchMerging(), {"inputs": (B, 8, 4, D)}),
+        "even": Case(layers.PatchMerging, {"inputs": (B, 8, 4, D)}),
         "odd": Case(
-            lambda: layers.PatchMerging(UNITS, layer_norm_epsilon=1e-3),
-            {"inputs": MAP},
+            lambda: layers.PatchMerging(UNITS, layer_norm_epsilon=1e-3), {"inputs": MAP}
         ),
     },
     "RandomPatchMasking": {
@@ -211,7 +193,7 @@ CASES = {
         ),
     },
     "HiddenPatches": {
-        "mask": Case(lambda: layers.HiddenPatches(), {"inputs": [(B, 8, D), (B, 8)]}),
+        "mask": Case(layers.HiddenPatches, {"inputs": [(B, 8, D), (B, 8)]})
     },
     "WindowAttention": {
         "no_padding": Case(
@@ -305,7 +287,7 @@ CASES = {
         "map": Case(
             lambda: layers.ConditionalBatchNormalization(E, momentum=0.9, epsilon=0.1),
             {"inputs": MAP, "labels": (B,)},
-        ),
+        )
     },
     "StandardizedConv2D": {
         "strided": Case(
@@ -313,7 +295,7 @@ CASES = {
                 UNITS, 3, epsilon=1e-3, strides=2, padding="same"
             ),
             {"inputs": MAP},
-        ),
+        )
     },
     "FeaturePyramid": {
         "odd": Case(
@@ -399,12 +381,10 @@ CASES = {
             lambda: layers.SelectMasks(aligned=False),
             {"inputs": (B, 6, 3, 4, E), "classes": (B, 6)},
             stays_float32=True,
-        ),
+        )
     },
-    "LayerScale": {
-        "rank_3": Case(lambda: layers.LayerScale(0.1), {"inputs": QUERY}),
-    },
+    "LayerScale": {"rank_3": Case(lambda: layers.LayerScale(0.1), {"inputs": QUERY})},
     "StochasticDepth": {
-        "rank_3": Case(lambda: layers.StochasticDepth(0.25, seed=5), {"inputs": QUERY}),
+        "rank_3": Case(lambda: layers.StochasticDepth(0.25, seed=5), {"inputs": QUERY})
     },
 }

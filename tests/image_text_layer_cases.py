@@ -13,29 +13,22 @@ CASES = {
         "regions": Case(
             lambda: layers.CoAttentionBlock(2, 2 * KEY_DIM, UNITS, 13, **BLOCK_OPTIONS),
             {**STREAMS, "region_padding_mask": (B, S)},
-            padding={"region_padding_mask": ("regions",)},
         ),
         "tokens": Case(
             lambda: layers.CoAttentionBlock(2, 2 * KEY_DIM, UNITS, 13),
             {**STREAMS, "padding_mask": (B, T)},
             SCORES,
-            padding={"padding_mask": ("tokens",)},
         ),
     },
     "GlobalRegion": {
         "regions": Case(
-            lambda: layers.GlobalRegion(),
-            {
-                "features": (B, S, E),
-                "boxes": (B, S, 4),
-                "region_padding_mask": (B, S),
-            },
-        ),
+            layers.GlobalRegion,
+            {"features": (B, S, E), "boxes": (B, S, 4), "region_padding_mask": (B, S)},
+            hides=False,
+        )
     },
     "EndTokenPooling": {
-        "largest": Case(
-            lambda: layers.EndTokenPooling(), {"inputs": QUERY, "token_ids": (B, T)}
-        ),
+        "largest": Case(layers.EndTokenPooling, {"inputs": QUERY, "token_ids": (B, T)}),
         "first_of_id": Case(
             lambda: layers.EndTokenPooling(3), {"inputs": QUERY, "token_ids": (B, T)}
         ),
@@ -60,7 +53,7 @@ CASES = {
                 E, UNITS, 2 * T, embeddings_initializer="he_normal"
             ),
             {"token_ids": (B, T), "padding_mask": (B, T)},
-        ),
+        )
     },
     "ImageCodeEmbedding": {
         "whole": Case(
@@ -93,7 +86,7 @@ CASES = {
             ),
             {"inputs": QUERY},
             stays_float32=True,
-        ),
+        )
     },
     "CodeProjection": {
         "codes": Case(

@@ -22,10 +22,7 @@ CASES = {
         "plain": Case(lambda: layers.Dense(UNITS), {"inputs": (B, T, D)}),
         "activation_no_bias": Case(
             lambda: layers.Dense(
-                UNITS,
-                activation="tanh",
-                use_bias=False,
-                kernel_initializer="he_normal",
+                UNITS, activation="tanh", use_bias=False, kernel_initializer="he_normal"
             ),
             {"inputs": (B, D)},
         ),
@@ -53,6 +50,6 @@ CASES = {
     "Embedding": {
         "plain": Case(
             lambda: layers.Embedding(E, UNITS), {"inputs": (B, T)}, ids_below=E
-        ),
+        )
     },
 }

@@ -94,12 +94,15 @@ QUERY_STREAM = {
     "same_segment": (B, T, KNOWN),
     "padding_mask": (B, KNOWN),
 }
-CONTENT_STREAM = {
-    "inputs": QUERY,
-    "same_segment": (B, T, T),
-    "padding_mask": (B, T),
-}
+CONTENT_STREAM = {"inputs": QUERY, "same_segment": (B, T, T), "padding_mask": (B, T)}
+SELF, CROSS = {"query": QUERY}, {"query": QUERY, "value": VALUE}
+CROSS_PADDED = {**CROSS, "padding_mask": (B, S)}
+CROSS_MASKED = {**CROSS, "attention_mask": (B, T, S)}
+KEYED_PADDED = {**CROSS, "key": KEY, "padding_mask": (B, S)}
+TOKENS, MAPS = {"inputs": QUERY}, {"inputs": (B, T, S, D)}
+PADDED = {"inputs": QUERY, "padding_mask": (B, T)}
 SCORES = {"return_attention_scores": True}
+RECURRENT = {**TOKENS, "memory": VALUE, "initial_state": [(B, UNITS), (B, UNITS)]}
 DOT = layers.DotProductAttention
 ADDITIVE = layers.AdditiveAttention
 
@@ -108,65 +111,46 @@ CASES = {
     **image_text_layer_cases.CASES,
     **keras_layer_cases.CASES,
     "AdditiveAttention": {
-        "plain": Case(lambda: ADDITIVE(UNITS), {"query": QUERY, "value": VALUE}),
+        "plain": Case(lambda: ADDITIVE(UNITS), CROSS),
         "key_bias_padding_scores": Case(
             lambda: ADDITIVE(UNITS, use_bias=True, kernel_initializer="he_normal"),
-            {"query": QUERY, "value": VALUE, "key": KEY, "padding_mask": (B, S)},
-            SCORES,
-            padding={"padding_mask": ("value", "key")},
-        ),
-        "attention_mask": Case(
-            lambda: ADDITIVE(UNITS),
-            {"query": QUERY, "value": VALUE, "attention_mask": (B, T, S)},
+            KEYED_PADDED,
             SCORES,
         ),
+        "attention_mask": Case(lambda: ADDITIVE(UNITS), CROSS_MASKED, SCORES),
     },
     "DotProductAttention": {
         "dot": Case(
             lambda: DOT("dot"),
             {"query": QUERY, "value": (B, S, D), "padding_mask": (B, S)},
             SCORES,
-            padding={"padding_mask": ("value",)},
         ),
-        "scaled_dot": Case(
-            lambda: DOT(),
-            {"query": QUERY, "value": VALUE, "key": (B, S, D)},
-        ),
+        "scaled_dot": Case(DOT, {"query": QUERY, "value": VALUE, "key": (B, S, D)}),
         "general": Case(
             lambda: DOT("general", kernel_initializer="orthogonal"),
             {"query": QUERY, "value": VALUE, "key": KEY, "attention_mask": (B, T, S)},
             SCORES,
         ),
-        "linear": Case(
-            lambda: DOT("linear"),
-            {"query": QUERY, "value": VALUE, "padding_mask": (B, S)},
-            SCORES,
-            padding={"padding_mask": ("value",)},
-        ),
+        "linear": Case(lambda: DOT("linear"), CROSS_PADDED, SCORES),
     },
     "MLPDotAttention": {
         "key_padding_scores": Case(
             lambda: layers.MLPDotAttention(UNITS, kernel_initializer="he_normal"),
-            {"query": QUERY, "value": VALUE, "key": KEY, "padding_mask": (B, S)},
+            KEYED_PADDED,
             SCORES,
-            padding={"padding_mask": ("value", "key")},
         ),
-        "attention_mask": Case(
-            lambda: layers.MLPDotAttention(UNITS),
-            {"query": QUERY, "value": VALUE, "attention_mask": (B, T, S)},
-        ),
+        "attention_mask": Case(lambda: layers.MLPDotAttention(UNITS), CROSS_MASKED),
     },
     "MultiHeadAttention": {
-        "self": Case(_mha(), {"query": QUERY}),
+        "self": Case(_mha(), SELF),
         "self_padding_scores": Case(
             _mha(value_dim=VALUE_DIM, use_bias=False),
             {"query": QUERY, "padding_mask": (B, T)},
             SCORES,
-            padding={"padding_mask": ("query",)},
         ),
         "causal": Case(
             _mha(dropout=0.25, seed=37),
-            {"query": QUERY},
+            SELF,
             {"use_causal_mask": True, **SCORES},
             causal_over="query",
         ),
@@ -182,35 +166,28 @@ CASES = {
         ),
         "cross": Case(
             _mha(value_dim=VALUE_DIM, output_shape=UNITS, bias_initializer="ones"),
-            {"query": QUERY, "value": VALUE, "key": KEY, "padding_mask": (B, S)},
+            KEYED_PADDED,
             SCORES,
-            padding={"padding_mask": ("value", "key")},
         ),
         "cross_attention_mask": Case(
-            _mha(kernel_initializer="he_uniform"),
-            {"query": QUERY, "value": VALUE, "attention_mask": (B, T, S)},
+            _mha(kernel_initializer="he_uniform"), CROSS_MASKED
         ),
         "grouped_cross": Case(
             lambda: layers.MultiHeadAttention(6, KEY_DIM, num_key_value_heads=3),
-            {"query": QUERY, "value": VALUE, "padding_mask": (B, S)},
+            CROSS_PADDED,
             SCORES,
-            padding={"padding_mask": ("value",)},
         ),
         "grouped_with_value_dim": Case(
             lambda: layers.MultiHeadAttention(
                 6, KEY_DIM, value_dim=VALUE_DIM, num_key_value_heads=3
             ),
-            {"query": QUERY},
+            SELF,
             SCORES,
         ),
-        "qkv_bias": Case(
-            _mha(qkv_bias=False, bias_initializer="ones"), {"query": QUERY}
-        ),
-        "cross_qkv_bias": Case(
-            _mha(use_bias=False, qkv_bias=True), {"query": QUERY, "value": VALUE}
-        ),
+        "qkv_bias": Case(_mha(qkv_bias=False, bias_initializer="ones"), SELF),
+        "cross_qkv_bias": Case(_mha(use_bias=False, qkv_bias=True), CROSS),
         "returns_cache": Case(
-            _mha(), {"query": QUERY}, {"return_cache": True, "use_causal_mask": True}
+            _mha(), SELF, {"return_cache": True, "use_causal_mask": True}
         ),
         "writes_cache": Case(
             _mha(),
@@ -226,11 +203,7 @@ CASES = {
         ),
     },
     "TransformerEncoderBlock": {
-        "post_norm": Case(
-            _encoder_block(),
-            {"inputs": QUERY, "padding_mask": (B, T)},
-            padding={"padding_mask": ("inputs",)},
-        ),
+        "post_norm": Case(_encoder_block(), PADDED),
         "pre_norm_scores": Case(
             _encoder_block(
                 norm_first=True,
@@ -245,9 +218,8 @@ CASES = {
                 kernel_initializer="he_normal",
                 seed=3,
             ),
-            {"inputs": QUERY, "padding_mask": (B, T)},
+            PADDED,
             SCORES,
-            padding={"padding_mask": ("inputs",)},
         ),
         "grouped_mask_and_bias": Case(
             _encoder_block(num_key_value_heads=1, qkv_bias=False),
@@ -261,26 +233,15 @@ CASES = {
     "TransformerDecoderBlock": {
         "decoder_only": Case(
             _decoder_block(norm_first=True, activation="gelu"),
-            {"inputs": QUERY, "padding_mask": (B, T)},
+            PADDED,
             SCORES,
-            padding={"padding_mask": ("inputs",)},
             causal_over="inputs",
         ),
-        "window": Case(
-            _decoder_block(window=T - 1),
-            {"inputs": QUERY, "padding_mask": (B, T)},
-            padding={"padding_mask": ("inputs",)},
-            causal_over="inputs",
-        ),
+        "window": Case(_decoder_block(window=T - 1), PADDED, causal_over="inputs"),
         "with_encoder": Case(
             _decoder_block(),
-            {
-                "inputs": QUERY,
-                "encoder_outputs": VALUE,
-                "encoder_padding_mask": (B, S),
-            },
+            {"inputs": QUERY, "encoder_outputs": VALUE, "encoder_padding_mask": (B, S)},
             SCORES,
-            padding={"encoder_padding_mask": ("encoder_outputs",)},
             causal_over="inputs",
         ),
         "pre_norm_with_encoder": Case(
@@ -323,7 +284,7 @@ CASES = {
         "conv": Case(
             lambda: layers.PerFrame(keras.layers.Conv2D(UNITS, 2)),
             {"inputs": (B, T, S, S, D)},
-        ),
+        )
     },
     "AttentionRNN": {
         "gru_additive": Case(
@@ -335,16 +296,11 @@ CASES = {
                 "memory_padding_mask": (B, S),
             },
             SCORES,
-            padding={"memory_padding_mask": ("memory",)},
             causal_over="inputs",
         ),
         "lstm_general": Case(
             _rnn(keras.layers.LSTMCell, lambda: DOT("general"), unroll=True),
-            {
-                "inputs": QUERY,
-                "memory": VALUE,
-                "initial_state": [(B, UNITS), (B, UNITS)],
-            },
+            RECURRENT,
             causal_over="inputs",
         ),
         "lstm_gate": Case(
@@ -354,23 +310,13 @@ CASES = {
                 gate=True,
                 kernel_initializer="he_normal",
             ),
-            {
-                "inputs": QUERY,
-                "memory": VALUE,
-                "initial_state": [(B, UNITS), (B, UNITS)],
-                "memory_padding_mask": (B, S),
-            },
+            {**RECURRENT, "memory_padding_mask": (B, S)},
             SCORES,
-            padding={"memory_padding_mask": ("memory",)},
             causal_over="inputs",
         ),
         "simple_dot_one_step": Case(
             _rnn(keras.layers.SimpleRNNCell, lambda: DOT("scaled_dot")),
-            {
-                "inputs": (B, 1, D),
-                "memory": (B, S, UNITS),
-                "initial_state": (B, UNITS),
-            },
+            {"inputs": (B, 1, D), "memory": (B, S, UNITS), "initial_state": (B, UNITS)},
             SCORES,
         ),
     },
@@ -406,7 +352,7 @@ CASES = {
         ),
     },
     "AttentionObjective": {
-        "plain": Case(layers.AttentionObjective, {"inputs": QUERY}),
+        "plain": Case(layers.AttentionObjective, TOKENS),
         "options": Case(
             lambda: layers.AttentionObjective(
                 coverage_weight=0.5,
@@ -422,7 +368,6 @@ CASES = {
             _speller(seed=3),
             {"inputs": (B, T), "memory": VALUE, "memory_padding_mask": (B, S)},
             SCORES,
-            padding={"memory_padding_mask": ("memory",)},
             ids_below=F,
         ),
         "samples": Case(
@@ -441,15 +386,8 @@ CASES = {
         ),
     },
     "PyramidalBLSTM": {
-        "pairs": Case(
-            lambda: layers.PyramidalBLSTM(UNITS),
-            {"inputs": (B, 2 * T, D)},
-        ),
-        "padding": Case(
-            lambda: layers.PyramidalBLSTM(UNITS, reduction=1),
-            {"inputs": QUERY, "padding_mask": (B, T)},
-            padding={"padding_mask": ("inputs",)},
-        ),
+        "pairs": Case(lambda: layers.PyramidalBLSTM(UNITS), {"inputs": (B, 2 * T, D)}),
+        "padding": Case(lambda: layers.PyramidalBLSTM(UNITS, reduction=1), PADDED),
     },
     "LogMelSpectrogram": {
         "padding": Case(
@@ -470,12 +408,7 @@ CASES = {
         ),
     },
     "RelativeMultiHeadAttention": {
-        "content": Case(
-            _relative(dropout=0.25, seed=37),
-            CONTENT_STREAM,
-            SCORES,
-            padding={"padding_mask": ("inputs",)},
-        ),
+        "content": Case(_relative(dropout=0.25, seed=37), CONTENT_STREAM, SCORES),
         "query": Case(
             _relative(kernel_initializer="he_normal"),
             {**QUERY_STREAM, "attention_mask": (B, T, KNOWN)},
@@ -494,7 +427,6 @@ CASES = {
         "content": Case(
             _xlnet_block(activation="relu", dropout=0.1, attention_dropout=0.2, seed=3),
             CONTENT_STREAM,
-            padding={"padding_mask": ("inputs",)},
         ),
         "query": Case(
             _xlnet_block(layer_norm_epsilon=1e-3, kernel_initializer="he_normal"),
@@ -504,19 +436,17 @@ CASES = {
     },
     "RelativePositionEncoding": {
         "plain": Case(
-            lambda: layers.RelativePositionEncoding(2, max_wavelength=100),
-            {"inputs": QUERY},
+            lambda: layers.RelativePositionEncoding(2, max_wavelength=100), TOKENS
         ),
         "memory": Case(
-            lambda: layers.RelativePositionEncoding(),
-            {"inputs": QUERY, "memory": MEMORY},
+            layers.RelativePositionEncoding, {"inputs": QUERY, "memory": MEMORY}
         ),
     },
     "TargetEmbedding": {
         "targets": Case(
             lambda: layers.TargetEmbedding("ones"),
             {"inputs": QUERY, "target_mapping": (B, TARGETS, T)},
-        ),
+        )
     },
     "SegmentMemory": {
         "fills": Case(
@@ -527,9 +457,7 @@ CASES = {
         ),
     },
     "PadCache": {
-        "room": Case(
-            lambda: layers.PadCache(CACHE), {"inputs": (B, HEADS, T, KEY_DIM)}
-        ),
+        "room": Case(lambda: layers.PadCache(CACHE), {"inputs": (B, HEADS, T, KEY_DIM)})
     },
     "TokenEmbedding": {
         "ids": Case(
@@ -539,45 +467,35 @@ CASES = {
         ),
         "reverse": Case(
             lambda: layers.TokenEmbedding(UNITS, D),
-            {"inputs": QUERY},
+            TOKENS,
             {"reverse": True},
             stays_float32=True,
         ),
     },
     "OutputBias": {
-        "bias": Case(
-            lambda: layers.OutputBias("ones"), {"inputs": QUERY}, stays_float32=True
-        ),
+        "bias": Case(lambda: layers.OutputBias("ones"), TOKENS, stays_float32=True)
     },
     "PositionWeightedSum": {
-        "plain": Case(lambda: layers.PositionWeightedSum(T), {"inputs": QUERY}),
+        "plain": Case(lambda: layers.PositionWeightedSum(T), TOKENS),
         "padding": Case(
             lambda: layers.PositionWeightedSum(KNOWN, kernel_initializer="he_normal"),
-            {"inputs": QUERY, "padding_mask": (B, T)},
-            padding={"padding_mask": ("inputs",)},
+            PADDED,
         ),
     },
     "WordGuidedAttention": {
         "plain": Case(
-            lambda: layers.WordGuidedAttention(),
+            layers.WordGuidedAttention,
             {"query": QUERY, "value": VALUE, "key": (B, S, D)},
         ),
         "padding_scores": Case(
-            lambda: layers.WordGuidedAttention(),
-            {
-                "query": QUERY,
-                "value": VALUE,
-                "key": (B, S, D),
-                "padding_mask": (B, T),
-            },
+            layers.WordGuidedAttention,
+            {"query": QUERY, "value": VALUE, "key": (B, S, D), "padding_mask": (B, T)},
             SCORES,
-            padding={"padding_mask": ("query",)},
         ),
     },
     "GlimpseAttention": {
         "plain": Case(
-            lambda: layers.GlimpseAttention(UNITS),
-            {"query": (B, D), "value": VALUE},
+            lambda: layers.GlimpseAttention(UNITS), {"query": (B, D), "value": VALUE}
         ),
         "dropout_scores": Case(
             lambda: layers.GlimpseAttention(
@@ -588,43 +506,33 @@ CASES = {
         ),
     },
     "TokenPooling": {
-        "first": Case(
-            lambda: layers.TokenPooling("first"),
-            {"inputs": QUERY, "padding_mask": (B, T)},
-        ),
-        **{
-            pooling: Case(
-                lambda pooling=pooling: layers.TokenPooling(pooling),
-                {"inputs": QUERY, "padding_mask": (B, T)},
-                padding={"padding_mask": ("inputs",)},
-            )
-            for pooling in ("last", "mean", "max", "mean_sqrt_length", "weighted_mean")
-        },
+        how: Case(
+            lambda how=how: layers.TokenPooling(how),
+            PADDED,
+            hides=how != "first",  # Padding is never the first token here.
+        )
+        for how in ("first", "last", "mean", "max", "mean_sqrt_length", "weighted_mean")
     },
     "Dropout": {
-        "rank_3": Case(lambda: layers.Dropout(0.5, seed=5), {"inputs": QUERY}),
+        "rank_3": Case(lambda: layers.Dropout(0.5, seed=5), TOKENS),
         "noise_shape": Case(
-            lambda: layers.Dropout(0.25, noise_shape=(None, 1, None), seed=5),
-            {"inputs": QUERY},
+            lambda: layers.Dropout(0.25, noise_shape=(None, 1, None), seed=5), TOKENS
         ),
     },
     "BatchNormalization": {
-        "maps": Case(lambda: layers.BatchNormalization(), {"inputs": (B, T, S, D)}),
+        "maps": Case(layers.BatchNormalization, MAPS),
         "no_weights": Case(
             lambda: layers.BatchNormalization(center=False, scale=False, epsilon=1e-5),
-            {"inputs": (B, T, S, D)},
+            MAPS,
         ),
-        "rank_3": Case(lambda: layers.BatchNormalization(), {"inputs": QUERY}),
+        "rank_3": Case(layers.BatchNormalization, TOKENS),
     },
     "LayerNormalization": {
-        "rank_3": Case(lambda: layers.LayerNormalization(), {"inputs": QUERY}),
-        "rank_4": Case(
-            lambda: layers.LayerNormalization(epsilon=1e-12),
-            {"inputs": (B, T, S, D)},
-        ),
+        "rank_3": Case(layers.LayerNormalization, TOKENS),
+        "rank_4": Case(lambda: layers.LayerNormalization(epsilon=1e-12), MAPS),
     },
     "FeedForward": {
-        "relu": Case(lambda: layers.FeedForward(UNITS), {"inputs": QUERY}),
+        "relu": Case(lambda: layers.FeedForward(UNITS), TOKENS),
         "gelu_rank_4": Case(
             lambda: layers.FeedForward(
                 UNITS,
@@ -634,32 +542,29 @@ CASES = {
                 kernel_initializer="he_normal",
                 seed=5,
             ),
-            {"inputs": (B, T, S, D)},
+            MAPS,
         ),
     },
     "Maxout": {
-        "two": Case(lambda: layers.Maxout(), {"inputs": (B, T, 2 * D)}),
+        "two": Case(layers.Maxout, {"inputs": (B, T, 2 * D)}),
         "three": Case(lambda: layers.Maxout(pieces=3), {"inputs": (B, 3 * D)}),
     },
     "SinusoidalPositionEmbedding": {
         "add": Case(
-            lambda: layers.SinusoidalPositionEmbedding(max_wavelength=100),
-            {"inputs": QUERY},
+            lambda: layers.SinusoidalPositionEmbedding(max_wavelength=100), TOKENS
         ),
         "concatenate_positions": Case(
             lambda: layers.SinusoidalPositionEmbedding("concatenate", position_dim=E),
             {"inputs": QUERY, "positions": (B, T)},
         ),
-        "grid_add": Case(
-            lambda: layers.SinusoidalPositionEmbedding(), {"inputs": (B, T, S, 22)}
-        ),
+        "grid_add": Case(layers.SinusoidalPositionEmbedding, {"inputs": (B, T, S, 22)}),
         "grid_concatenate": Case(
             lambda: layers.SinusoidalPositionEmbedding("concatenate", position_dim=6),
-            {"inputs": (B, T, S, D)},
+            MAPS,
         ),
     },
     "LearnedPositionEmbedding": {
-        "add": Case(lambda: layers.LearnedPositionEmbedding(F), {"inputs": QUERY}),
+        "add": Case(lambda: layers.LearnedPositionEmbedding(F), TOKENS),
         "first_row": Case(
             lambda: layers.LearnedPositionEmbedding(F, first_row=2),
             {"inputs": QUERY, "positions": (B, T)},

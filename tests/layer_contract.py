@@ -44,7 +44,7 @@ class Case:
         make: Creates the layer.
         inputs: Shapes of the tensors that it is called with, by argument.
         static: The other arguments of the call.
-        padding: Maps a mask among `inputs` to the inputs that it masks.
+        hides: Whether what a padding mask masks has an effect without the mask alone.
         causal_over: An argument whose later positions must not influence earlier
             outputs.
         ids_below: Upper bound of `inputs` if they are ids.
@@ -57,12 +57,29 @@ class Case:
     make: Callable[[], keras.layers.Layer]
     inputs: dict
     static: dict = dataclasses.field(default_factory=dict)
-    padding: dict = dataclasses.field(default_factory=dict)
+    hides: bool = True
     causal_over: str | None = None
     ids_below: int | None = None
     stays_float32: bool = False
     ranks: bool = False
     pixels: bool = False
+
+    @property
+    def padding(self):
+        """Maps a padding mask to the inputs it masks: features of each position."""
+        return {
+            mask: hidden
+            for mask, shape in self.inputs.items()
+            if mask.endswith("padding_mask")
+            and self.hides
+            and (hidden := tuple(self._features_at(shape)))
+        }
+
+    def _features_at(self, positions):
+        for name, shape in self.inputs.items():
+            is_list = isinstance(shape, list)
+            if not is_list and shape[:-1] == positions and name != "same_segment":
+                yield name
 
 
 def tensors(case, seed=0) -> dict[str, Any]:

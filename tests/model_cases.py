@@ -428,28 +428,30 @@ def given(model, inputs):
     return single
 
 
-def eager_outputs_of(model, inputs, **call) -> dict[str, Any]:
-    """The outputs of an eager call by name; a single output is called `logits`."""
-    outputs = numpy(model(given(model, inputs), **call))
+def named(outputs) -> dict[str, Any]:
+    """The outputs of a model by name; a single output is called `logits`."""
     return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
 
+def eager_outputs_of(model, inputs, **call) -> dict[str, Any]:
+    """The outputs of an eager call, `named`."""
+    return named(numpy(model(given(model, inputs), **call)))
+
+
 def outputs_of(model, inputs, **call) -> dict[str, Any]:
-    """The outputs by name; a single output is called `logits`.
+    """The outputs, `named`.
 
     Eager on TensorFlow. JAX compiles each operation of an eager call by itself, which
     takes several times as long as the call compiled as a whole.
     """
     if keras.backend.backend() != "jax":
         return eager_outputs_of(model, inputs, **call)
-    outputs = numpy(
-        _compiled_on_jax(model, *call.items())(
-            [variable.value for variable in model.trainable_variables],
-            [variable.value for variable in model.non_trainable_variables],
-            given(model, inputs),
-        )
+    outputs = _compiled_on_jax(model, *call.items())(
+        [variable.value for variable in model.trainable_variables],
+        [variable.value for variable in model.non_trainable_variables],
+        given(model, inputs),
     )
-    return outputs if isinstance(outputs, dict) else {"logits": outputs}
+    return named(numpy(outputs))
 
 
 @functools.cache
@@ -473,3 +475,13 @@ def _compiled_on_jax(model, *call):
 def logits_of(model, inputs) -> Any:
     """The logits of an eager call, (B, T, V)."""
     return outputs_of(model, inputs, training=False)["logits"]
+
+
+def full_passes(model, inputs, count):
+    """Greedy decoding without states: the whole prefix at every step."""
+    tokens = inputs["decoder_token_ids"]
+    for _ in range(count):
+        logits = logits_of(model, {**inputs, "decoder_token_ids": tokens})
+        best = logits[:, -1:].argmax(-1).astype("int32")
+        tokens = np.concatenate([tokens, best], axis=1)
+    return tokens[:, -count:]

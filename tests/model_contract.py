@@ -9,7 +9,6 @@ from model_cases import (
     CASES,
     ONE_OF_EACH,
     TEXT,
-    B,
     given,
     has_own_loss,
     inputs_for,
@@ -17,6 +16,7 @@ from model_cases import (
     outputs_of,
     truth_for,
 )
+from model_family import B
 
 from keras_attn.layers import GumbelSoftmax
 

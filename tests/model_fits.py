@@ -16,19 +16,13 @@ from model_cases import (
     given,
     inputs_for,
     is_detector,
+    named,
     numpy,
     outputs_of,
     randomize,
     unpools,
 )
-from model_contract import (
-    close,
-    few_of,
-    is_idle,
-    labels_for,
-    remove_noise,
-    train,
-)
+from model_contract import close, few_of, is_idle, labels_for, remove_noise, train
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 # Also fitted in a graph without XLA. The contract of layers does so with every layer.
@@ -134,8 +128,7 @@ def _check_fit_with_xla(case):
     has_ties = is_detector(model) or unpools(model)
     cases = [(inputs, 1e-5), *([] if has_ties else [(flat, 1e-3)])]
     for fed, tolerance in cases:
-        compiled = model.predict_on_batch(given(model, fed))
-        compiled = compiled if isinstance(compiled, dict) else {"logits": compiled}
+        compiled = named(model.predict_on_batch(given(model, fed)))
         close(compiled, eager_outputs_of(model, fed), tolerance, rtol=tolerance)
     if type(model).compute_loss is not keras.Model.compute_loss:
         return  # It has losses of its own, which its tests compare.

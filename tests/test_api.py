@@ -8,7 +8,9 @@ import inspect
 import re
 from pathlib import Path
 
+import layer_cases
 import pytest
+from layer_cases import NOT_INSTANTIATED
 
 PUBLIC = {
     "keras_attn": (
@@ -51,27 +53,8 @@ PUBLIC = {
         "ExportError ExportReport Runner SignatureInfo TensorInfo decoder export "
         "freeze load_runner verify"
     ),
-    "keras_attn.layers": (
-        "AdditiveAttention AdditiveAttention2D AttentionObjective AttentionPooling "
-        "AttentionRNN AttentionSpeller BatchNormalization CacheRoom CaptionEmbedding "
-        "ClassToken CoAttentionBlock CodeProjection ColumnMask "
-        "ConditionalBatchNormalization Conv2D CropLike Dense DotProductAttention "
-        "Dropout Embedding EndTokenPooling FeaturePyramid FeedForward "
-        "FrameAttentionRNN GlimpseAttention GlobalRegion GumbelSoftmax "
-        "HardAttentionRNN HiddenPatches ImageCodeEmbedding ImagePreprocessing "
-        "LayerNormalization LayerScale "
-        "LearnedPositionEmbedding LogMelSpectrogram MLPDotAttention "
-        "MaxPoolWithIndices MaxUnpool2D Maxout MinimumImageSize MultiHeadAttention "
-        "OutputBias PadCache PatchEmbedding PatchMerging PatchUnmasking PerFrame "
-        "PositionWeightedSum ProbePooling Projection PyramidalBLSTM ROIAlign ROIPool "
-        "RandomPatchMasking RegionProposal RelativeMultiHeadAttention "
-        "RelativePositionEncoding ResizeLike ScoredAttention SegmentMemory "
-        "SelectDetections SelectMasks SelfAttention2D SimilarityLogits "
-        "SinusoidalPositionEmbedding SpectralNormalization StandardizedConv2D "
-        "StochasticDepth SwinBlock TargetEmbedding TextImageMask TokenEmbedding "
-        "TokenPooling TransformerDecoderBlock TransformerEncoderBlock "
-        "TransposedConv2D UpsampleLike WindowAttention WordGuidedAttention XLNetBlock"
-    ),
+    # Each has a case in the contract of layers, or a reason for none.
+    "keras_attn.layers": " ".join(sorted({**layer_cases.CASES, **NOT_INSTANTIATED})),
     "keras_attn.losses": (
         "ChoiceCrossEntropy MaskedPatchLoss MaskedRegionLoss PolicyLoss RankingLoss "
         "ReferringCrossEntropy SegmentationCrossEntropy SmoothedCrossEntropy "
@@ -175,23 +158,13 @@ def test_a_name_that_is_not_there():
         _ = keras_attn.nowhere
 
 
-BUILDERS = [name for name in PUBLIC["keras_attn.models"].split() if "build_" in name]
-LAYERS = PUBLIC["keras_attn.layers"].split()
-
-
-@pytest.mark.parametrize(
-    "module, name",
-    [
-        *(("keras_attn.models", name) for name in BUILDERS),
-        *(("keras_attn.layers", name) for name in LAYERS),
-    ],
-)
-def test_arguments_of_builders_and_layers_have_types(module, name):
-    public = getattr(importlib.import_module(module), name)
-    if isinstance(public, type):
-        owner = next(x for x in public.__mro__ if "__init__" in vars(x))
-        if owner.__module__.startswith("keras."):
-            return  # The arguments are those of Keras' own layer.
+# Those of builders are in `test_signatures.py`.
+@pytest.mark.parametrize("name", PUBLIC["keras_attn.layers"].split())
+def test_arguments_of_layers_have_types(name):
+    public = getattr(importlib.import_module("keras_attn.layers"), name)
+    owner = next(x for x in public.__mro__ if "__init__" in vars(x))
+    if owner.__module__.startswith("keras."):
+        return  # The arguments are those of Keras' own layer.
     for argument in inspect.signature(public).parameters.values():
         if argument.kind is not argument.VAR_KEYWORD:
             assert argument.annotation is not argument.empty, argument.name

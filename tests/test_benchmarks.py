@@ -6,12 +6,12 @@ What is printed says which contestants are skipped, and why.
 import argparse
 import importlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import keras
 import pytest
+from processes import run_python
 
 from keras_attn import models
 from keras_attn.models.parts.keras_state import without_allocating
@@ -64,13 +64,11 @@ def module(monkeypatch):
 def run(script, *arguments):
     """What a benchmark prints."""
     rounds = [] if script in ("shipping.py", "tpu.py") else ["--rounds", "1"]
-    command = [sys.executable, str(FOLDER / script), "--small", *rounds, *arguments]
+    command = [FOLDER / script, "--small", *rounds, *arguments]
     # Where `make install` puts it, beside the other packages.
     library = str(Path(sys.prefix, "libtpu", "libtpu", "libtpu.so"))
-    env = {"TPU_LIBRARY_PATH": library, **os.environ}
-    done = subprocess.run(command, capture_output=True, check=False, text=True, env=env)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    library = os.environ.get("TPU_LIBRARY_PATH", library)
+    return run_python(*command, TPU_LIBRARY_PATH=library)
 
 
 def test_every_benchmark_is_run():

@@ -13,6 +13,7 @@ from keras_attn.checks.arguments import (
     check_positive,
     check_rank,
 )
+from keras_attn.kernels.precision import at_least_float32, at_least_float32_dtype
 
 
 def exactly(message):
@@ -21,13 +22,9 @@ def exactly(message):
 
 def test_check_rank():
     check_rank("query", np.zeros((2, 3)), 2, "(batch, width)")
-    with pytest.raises(
-        ValueError,
-        match=exactly(
-            "`query` must have 3 axes, (batch, length, width). "
-            "Received: query.shape=(2, 5)"
-        ),
-    ):
+    message = "`query` must have 3 axes, (batch, length, width). "
+    message += "Received: query.shape=(2, 5)"
+    with pytest.raises(ValueError, match=exactly(message)):
         check_rank("query", np.zeros((2, 5)), 3, "(batch, length, width)")
 
 
@@ -35,13 +32,9 @@ def test_check_matches():
     for shape in ((2, 5), (1, 5), (2, 1), (None, 5), (2, None)):
         check_matches("mask", shape, (2, 5), "(batch, length)")
     check_matches("mask", (2, 5), (None, None), "(batch, length)")
-    with pytest.raises(
-        ValueError,
-        match=exactly(
-            "`mask` must have the shape (batch, length) = (2, None, 5). "
-            "Received: mask.shape=(2, 7, 3)"
-        ),
-    ):
+    message = "`mask` must have the shape (batch, length) = (2, None, 5). "
+    message += "Received: mask.shape=(2, 7, 3)"
+    with pytest.raises(ValueError, match=exactly(message)):
         check_matches("mask", (2, 7, 3), (2, None, 5), "(batch, length)")
 
 
@@ -101,13 +94,9 @@ def test_check_pair():
     for side in (np.int64(3), np.array(3), ops.convert_to_tensor(3)):
         assert check_pair("size", side) == (3, 3)
     for wrong in ((3,), (3, 5, 7), "35", 3.0, {3, 5}, {3: 5, 5: 3}, None):
-        with pytest.raises(
-            ValueError,
-            match=exactly(
-                "`size` must be a positive integer or a pair of them, (rows, columns). "
-                f"Received: size={wrong!r}"
-            ),
-        ):
+        message = "`size` must be a positive integer or a pair of them, (rows, columns)"
+        message += f". Received: size={wrong!r}"
+        with pytest.raises(ValueError, match=exactly(message)):
             check_pair("size", wrong)
     for wrong in ((3, 0), (3, True), (3.0, 5), (3, None), np.array([3.0, 5.0])):
         with pytest.raises(ValueError, match=r"`size` must be a positive integer\."):
@@ -129,3 +118,13 @@ def test_a_size_that_is_not_known_is_no_pair():
 
     with pytest.raises(ValueError, match="`size` must be a positive integer or a pair"):
         traced(tf.zeros((2, 3, 5, 7)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_half_precision_becomes_float32(dtype):
+    if dtype == "float64" and keras.backend.backend() == "jax":
+        pytest.skip("JAX has no float64 by default")
+    expected = "float64" if dtype == "float64" else "float32"
+    outputs = at_least_float32(ops.cast(np.ones(3), dtype))
+    assert keras.backend.standardize_dtype(outputs.dtype) == expected
+    assert at_least_float32_dtype(dtype) == expected

@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from conftest import EXAMPLES
+from conftest import assert_drawn
 from PIL import Image
 
 NAMES = ("red heart", "blue heart", "star", "moon", "sun", "ring", "key")
@@ -28,17 +28,12 @@ def test_dalle_shapes(example, tmp_path):
             assert re.search(f"^{part}{kind}: {line}", printed, re.M)
     results = json.loads((tmp_path / "scores.json").read_text("utf-8"))
     # No training image shows a new pair; what the judge says of it is the judge's.
-    assert set(results[0]["new"]) == {
-        "best of 1",
-        "best of 8",
-        "size",
-        "color",
-        "shape",
-    }
+    names = {"best of 1", "best of 8", "size", "color", "shape"}
+    assert set(results[0]["new"]) == names
     for name in ("dvae", "clip_0", "dalle_0"):
         assert (tmp_path / name / "model.keras").is_file()
         assert list((tmp_path / name / "logs").glob("**/events*"))
-    assert (tmp_path / "samples_0.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "samples_0")
     # What was trained is read.
     from dalle_shapes import fit  # pyright: ignore[reportMissingImports]
 
@@ -64,29 +59,20 @@ def test_dalle_emoji(example, tmp_path):
     printed = example("dalle_emoji", "--smoke", "--data-dir", folder, "--run-dir", run)
     assert "15 pictures, captions of up to" in printed
     figures = json.loads(printed[printed.index("{") : printed.index("}") + 1])
-    assert set(figures) == {
-        "best sample",
-        "training picture chosen by CLIP",
-        "discrete VAE",
-    }
-    assert (run / "samples.png").stat().st_size > 1000
+    names = {"best sample", "training picture chosen by CLIP", "discrete VAE"}
+    assert set(figures) == names
+    assert_drawn(run, "samples")
 
 
-def test_held_out_pairs(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from dalle_shapes import (  # pyright: ignore[reportMissingImports]
-        draw,
-        new_shapes,
-        split_kinds,
-    )
-
-    shapes = new_shapes(0)
-    known, new = split_kinds(shapes)
+def test_held_out_pairs(example_module):
+    script = example_module("dalle_shapes")
+    shapes = script.new_shapes(0)
+    known, new = script.split_kinds(shapes)
     assert (len(known), len(new)) == (36, 12)
     assert not {kind[1:] for kind in known} & {kind[1:] for kind in new}
     for part in range(3):
         assert {kind[part] for kind in known} == {kind[part] for kind in known + new}
-    pictures = draw(shapes, 5, 4)
+    pictures = script.draw(shapes, 5, 4)
     for number in range(4):
         example = shapes.example(5 + number)
         assert pictures.captions[number] == example.caption
@@ -97,13 +83,9 @@ def test_held_out_pairs(monkeypatch):
         np.testing.assert_allclose(image[~mask].mean(0), 120, atol=0.5)
 
 
-def test_the_best_of_each_few(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from dalle_emoji import (  # pyright: ignore[reportMissingImports]
-        nearer_than_others,
-    )
-    from dalle_shapes import best_of  # pyright: ignore[reportMissingImports]
-
+def test_the_best_of_each_few(example_module):
+    nearer_than_others = example_module("dalle_emoji").nearer_than_others
+    best_of = example_module("dalle_shapes").best_of
     scores = [3, 1, 4, 1, 5, 9]
     assert best_of(scores, 1).tolist() == [0, 1, 2, 3, 4, 5]
     assert best_of(scores, 3).tolist() == [2, 5]

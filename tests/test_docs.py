@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import assert_drawn
 from data.image_sets import write_coco, write_voc
 from extras import NEEDS_JAX
 from walk_cases import write_r2r
@@ -24,22 +25,32 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
 
 
-def run_recipes(name, heading="", until=None):
-    """Runs a document's recipes, those between headings; returns their variables."""
-    names = {}
-    text = (DOCS / name).read_text("utf-8")
-    text = text[text.index(heading) : text.index(until) if until else None]
-    for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
-        exec(compile(recipe, name, "exec"), names)
-    return names
+def guide(test):
+    """Marks a guide that CI runs in turn."""
+    return pytest.mark.runs(pytest.mark.variation(test))
+
+
+@pytest.fixture
+def run_recipes(tmp_path, monkeypatch):
+    """Runs a document's recipes in a new folder, and returns their variables."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name, heading="", until=None):
+        """Those between headings."""
+        names = {}
+        text = (DOCS / name).read_text("utf-8")
+        text = text[text.index(heading) : text.index(until) if until else None]
+        for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
+            exec(compile(recipe, name, "exec"), names)
+        return names
+
+    return run
 
 
 # A recipe loads a checkpoint under a new head.
 @pytest.mark.filterwarnings("ignore:The checkpoint has no weights for:UserWarning")
-@pytest.mark.runs
-@pytest.mark.variation
-def test_images(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_images(run_recipes, tmp_path):
     # Two epochs on random images: the accuracy of an int8 export depends on the seed.
     keras.utils.set_random_seed(1)
     for split in ("train", "val"):
@@ -50,8 +61,7 @@ def test_images(tmp_path, monkeypatch):
                 picture = RNG.integers(0, 256, (32, 32, 3))
                 keras.utils.save_img(folder / f"{index}.png", picture, scale=False)
     names = run_recipes("image_models.md")
-    for picture in ("heads", "rollout", "positions", "mae"):
-        assert (tmp_path / f"{picture}.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "heads", "rollout", "positions", "mae")
     assert names["maps"]["stage_0"].shape == (1, 24, 16, 16)
     assert names["maps"]["stage_1"].shape == (1, 12, 8, 32)
     for artefact in ("vit.tflite", "vit.onnx", "vit/saved_model.pb"):
@@ -59,14 +69,13 @@ def test_images(tmp_path, monkeypatch):
 
 
 @pytest.mark.runs
-def test_the_pages_for_beginners(tmp_path, monkeypatch, capsys):
+def test_the_pages_for_beginners(run_recipes, tmp_path, capsys):
     """Each page alone, as a reader may begin with any."""
-    monkeypatch.chdir(tmp_path)
     run_recipes("build.md")
     assert "vit_base_patch16" in capsys.readouterr().out
     run_recipes("fit.md")
     run_recipes("see.md")
-    assert (tmp_path / "heads.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "heads")
     assert "<html" in (tmp_path / "attention.html").read_text("utf-8")
     assert [*(tmp_path / "logs").rglob("events*")]
     names = run_recipes("own_layers.md")
@@ -79,19 +88,16 @@ def test_the_pages_for_beginners(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.shipped
-def test_ship(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_ship(run_recipes, tmp_path, capsys):
     names = run_recipes("ship.md")
     assert names["logits"].shape == (8, 10)
     for artefact in ("vit.tflite", "vit.onnx", "vit/saved_model.pb", "gpt.onnx"):
         assert (tmp_path / artefact).exists()
 
 
-@pytest.mark.runs
-@pytest.mark.variation
-def test_sentences(tmp_path, monkeypatch, capsys):
+@guide
+def test_sentences(run_recipes, tmp_path, capsys):
     pytest.importorskip("tensorflow_text")
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "glue" / "MRPC").mkdir(parents=True)
     for split in ("train", "dev"):
         rows = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
@@ -99,16 +105,7 @@ def test_sentences(tmp_path, monkeypatch, capsys):
         path = tmp_path / "glue" / "MRPC" / f"{split}.tsv"
         path.write_text("\n".join(rows) + "\n", "utf-8")
     (tmp_path / "checkpoint").mkdir()
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *'."0123456789',
-        "he",
-        "said",
-    ]
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] he said".split() + [*'."0123456789']
     data.WordPieceTokenizer(pieces).save(tmp_path / "checkpoint")
     names = run_recipes("glue.md")
     assert len(names["train"]) == len(names["dev"]) == 10
@@ -119,8 +116,7 @@ def test_sentences(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.runs
-def test_finetuning(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_finetuning(run_recipes, tmp_path, capsys):
     names = run_recipes("fine_tune.md")
     printed = capsys.readouterr().out
     assert "2 × block_*/attention/query" in printed
@@ -132,33 +128,27 @@ def test_finetuning(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "classifier.keras").is_file()
 
 
-@pytest.mark.runs
-@pytest.mark.variation
-def test_captions(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_captions(run_recipes, tmp_path):
     names = run_recipes("image_captioning.md")
     assert len(names["captions"]) == 16
     assert (tmp_path / "captioner.onnx" / "step.onnx").is_file()
 
 
-@pytest.mark.runs
-@pytest.mark.variation
-def test_generation(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_generation(run_recipes, tmp_path):
     names = run_recipes("images_from_captions.md")
     assert names["found"].images.shape == (4, 32, 32, 3)
     expected = decoding.generate(
         names["dalle"], names["prompt"], 64, strategy=decoding.Sample(seed=0)
     )
     np.testing.assert_array_equal(names["written"].token_ids, expected.token_ids)
-    for picture in ("codes", "masks", "samples"):
-        assert (tmp_path / f"{picture}.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "codes", "masks", "samples")
     assert (tmp_path / "decoder.onnx").is_file()
 
 
 @pytest.mark.shipped
-def test_faster_generation(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_faster_generation(run_recipes, tmp_path):
     names = run_recipes("generate.md")
     plain = names["plain"].token_ids
     np.testing.assert_array_equal(names["shipped"].token_ids, plain)
@@ -167,10 +157,8 @@ def test_faster_generation(tmp_path, monkeypatch):
     assert len(list((tmp_path / "shipped").glob("*.onnx"))) == 1
 
 
-@pytest.mark.runs
-@pytest.mark.variation
-def test_dense(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_dense(run_recipes, tmp_path):
     for index in range(6):
         for folder, values in (("image", 256), ("mask", 3)):
             shape = (40, 48, 3) if folder == "image" else (40, 48, 1)
@@ -184,18 +172,15 @@ def test_dense(tmp_path, monkeypatch):
     images.rename(tmp_path / "COCO" / "images")
     (tmp_path / "COCO" / "images" / path.name).rename(tmp_path / "COCO" / path.name)
     names = run_recipes("detection_and_segmentation.md")
-    for picture in ("segmentation", "field", "detections"):
-        assert (tmp_path / f"{picture}.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "segmentation", "field", "detections")
     assert len(names["history"]["iou_membrane"]) == 2
     assert names["scores"].result()["map_50"] == pytest.approx(1)
     assert names["truth"]["masks"].shape[0] == 2
     assert set(names["answers"]) < set(names["words"])
 
 
-@pytest.mark.runs
-@pytest.mark.variation
-def test_speech(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_speech(run_recipes, tmp_path):
     (tmp_path / "speech").mkdir()
     for text, rate in (("yes", 16_000), ("no", 8000), ("cut", 8000)):
         with wave.open(str(tmp_path / "speech" / f"{text}.wav"), "wb") as file:
@@ -210,7 +195,7 @@ def test_speech(tmp_path, monkeypatch):
     assert names["texts"] == ["no", "yes"]
     assert names["frames"]["frame_lengths"].tolist() == [52, 25]
     assert names["shipped"].token_ids.shape == (2, 20)
-    assert (tmp_path / "attention.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "attention")
 
 
 def write_vqa(folder):
@@ -230,13 +215,11 @@ def write_vqa(folder):
         (folder / f"{name}.json").write_text(json.dumps({name: entries}), "utf-8")
 
 
-@pytest.mark.runs
-@pytest.mark.variation
-def test_interaction(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_interaction(run_recipes, tmp_path):
     names = run_recipes("robot_interaction.md")
     assert len(names["history"].history["val_reward"]) == 2
-    assert (tmp_path / "interaction.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "interaction")
     assert (tmp_path / "robot.tflite").stat().st_size > 1000
     assert names["outputs"]["attention_scores"].shape == (1, 2, 49)
     assert len(list(names["watch"]._figures())) == 2
@@ -244,10 +227,8 @@ def test_interaction(tmp_path, monkeypatch):
 
 # `tf.data` stays a graph.
 @pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_f")
-@pytest.mark.runs
-@pytest.mark.variation
-def test_feedback(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_feedback(run_recipes, tmp_path):
     # What is compiled runs too few steps to be worth it.
     tf.config.run_functions_eagerly(True)
     try:
@@ -260,23 +241,19 @@ def test_feedback(tmp_path, monkeypatch):
     assert names["trainer"].network is names["policy"]
 
 
-@pytest.mark.runs
-@pytest.mark.variation
-def test_questions(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_questions(run_recipes, tmp_path):
     write_vqa(tmp_path / "vqa")
     names = run_recipes("visual_questions.md")
     assert names["train"].answers == ["yes", "no"]
     assert names["maps"].shape == (2, 8, 8)
-    assert (tmp_path / "glimpses.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "glimpses")
     names["watch"].set_model(names["model"])
     assert len(list(names["watch"]._figures())) == 2
 
 
-@pytest.mark.runs
-@pytest.mark.variation
-def test_navigation(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_navigation(run_recipes, tmp_path):
     for split in ("train", "val_unseen"):
         write_r2r(tmp_path / "r2r", split=split)
     names = run_recipes("navigation.md")
@@ -284,16 +261,15 @@ def test_navigation(tmp_path, monkeypatch):
     # An ensemble of the model and its exported file walks as the model does.
     assert names["shipped"].walks == names["walked"].walks
     assert len(names["scores"]) == len(names["walks"]) > 1
-    assert (tmp_path / "walk.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "walk")
 
 
 @pytest.mark.runs
 @pytest.mark.shipped
 @pytest.mark.variation
-def test_vision_language(tmp_path, monkeypatch):
+def test_vision_language(run_recipes, tmp_path):
     pytest.importorskip("tokenizers")
     pytest.importorskip("tensorflow_text")
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "emoji").mkdir()
     table = ["hexcode\tname\tkeywords"]
     with zipfile.ZipFile("emoji/noto.zip", "w") as archive:
@@ -319,13 +295,10 @@ def test_vision_language(tmp_path, monkeypatch):
     np.testing.assert_allclose(embedded, expected, atol=1e-4)
 
 
-@pytest.mark.runs
-@pytest.mark.variation
-def test_seeing_what_matters(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@guide
+def test_seeing_what_matters(run_recipes, tmp_path):
     names = run_recipes("images_and_texts.md", "## Seeing what matters")
-    for picture in ("similarity", "relevance", "words", "regions"):
-        assert (tmp_path / f"{picture}.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "similarity", "relevance", "words", "regions")
     assert names["maps"].shape == (1, 5, 8, 8)
     assert len(list((tmp_path / "runs/clip").iterdir())) == 2  # A file per callback.
     count = len(names["example"].objects)

@@ -71,10 +71,15 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_folder_is_restored_if_the_last_rename_fails(tmp_path, monkeypatch):
-    target = tmp_path / "m"
-    target.mkdir()
-    (target / "old").touch()
+@pytest.fixture
+def target(tmp_path):
+    """A folder with an old file, which is replaced."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "old").touch()
+    return tmp_path / "m"
+
+
+def test_folder_is_restored_if_the_last_rename_fails(target, tmp_path, monkeypatch):
     rename = os.rename
 
     def fail_once(source, destination):
@@ -142,11 +147,8 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path):
 
 @needs_locks
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_folder_is_restored_after_a_kill_between_two_renames(tmp_path, monkeypatch):
+def test_folder_is_restored_after_a_kill_between_renames(target, tmp_path, monkeypatch):
     """Without an exchange of names a folder is replaced by two renames."""
-    target = tmp_path / "m"
-    target.mkdir()
-    (target / "old").touch()
     rename, renamed = os.rename, []
 
     def die_at_second(source, destination):
@@ -165,10 +167,7 @@ def test_folder_is_restored_after_a_kill_between_two_renames(tmp_path, monkeypat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges two names")
-def test_folder_is_replaced_atomically(tmp_path, monkeypatch):
-    target = tmp_path / "m"
-    target.mkdir()
-    (target / "old").touch()
+def test_folder_is_replaced_atomically(target, tmp_path, monkeypatch):
     if not file_writing._exchange(target, target):
         pytest.skip("this file system does not exchange names")
 

@@ -7,7 +7,9 @@ import tarfile
 import keras
 import numpy as np
 import pytest
-from conftest import EXAMPLES
+from conftest import assert_drawn
+
+from keras_attn.data import Shapes, SubwordTokenizer
 
 pytestmark = pytest.mark.runs
 
@@ -29,8 +31,7 @@ def images(tmp_path):
 
 
 FIGURES = {
-    "vit": "block_5_attention.png",
-    "swin": "stage_2_block_1_attention.png",
+    **{"vit": "block_5_attention", "swin": "stage_2_block_1_attention"},
     "convnext": None,
 }
 
@@ -44,7 +45,7 @@ def test_classify_images(example, images, tmp_path):
         folder = tmp_path / "run" / model
         assert (folder / "model.keras").is_file()
         if figure is not None:
-            assert (folder / figure).stat().st_size > 1000
+            assert_drawn(folder, figure)
 
 
 @pytest.mark.variation
@@ -56,13 +57,13 @@ def test_pretrain_mae(example, images, tmp_path):
     assert "pre-trained, 30 labels: " in printed
     assert "from scratch, 30 labels: " in printed
     assert (tmp_path / "run" / "checkpoint" / "model.safetensors").is_file()
-    assert (tmp_path / "run" / "reconstruction.png").stat().st_size > 1000
+    assert_drawn(tmp_path / "run", "reconstruction")
 
 
 def test_attend_in_cnn(example, images, tmp_path):
     printed = example("attend_in_cnn", *images, "--epochs", 1, "--width", 4)
     assert re.search(r"gamma went from 0 to -?0\.\d{3}$", printed, re.M)
-    assert (tmp_path / "run" / "attention.png").stat().st_size > 1000
+    assert_drawn(tmp_path / "run", "attention")
 
 
 @pytest.fixture
@@ -89,17 +90,9 @@ def test_caption_shapes(example, backbone, tmp_path):
         assert (tmp_path / f"{name}_0" / "model.keras").is_file()
 
 
-def test_held_out_combinations_are_in_no_training_caption(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from caption_shapes import (  # pyright: ignore[reportMissingImports]
-        objects_of,
-        split_kinds,
-    )
-
-    from keras_attn.data import Shapes
-
-    shapes = Shapes()
-    known, new = split_kinds(shapes)
+def test_held_out_combinations_are_in_no_training_caption(example_module):
+    script = example_module("caption_shapes")
+    known, new = script.split_kinds(Shapes())
     assert (len(known), len(new)) == (72, 24)
     assert not set(known) & set(new)
     # What is new is the three together: each two of them are known.
@@ -110,44 +103,31 @@ def test_held_out_combinations_are_in_no_training_caption(monkeypatch):
         drawn = Shapes(kinds=kinds)
         for number in range(20):
             example = drawn.example(number)
-            named = objects_of(example.caption, drawn)
+            named = script.objects_of(example.caption, drawn)
             assert set(named) <= set(kinds)
             assert named.total() == len(example.objects)
 
 
-def test_objects_of_a_caption(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from caption_shapes import (  # pyright: ignore[reportMissingImports]
-        exact_objects,
-        objects_of,
-    )
-
-    from keras_attn.data import Shapes
-
+def test_objects_of_a_caption(example_module):
+    script = example_module("caption_shapes")
     text = "a small red ring left of a large blue star"
-    assert objects_of(text, Shapes()) == {
+    assert script.objects_of(text, Shapes()) == {
         ("small", "red", "ring"): 1,
         ("large", "blue", "star"): 1,
     }
     turned = "a large blue star right of a small red ring"
     wrong = ("a small red ring", f"{text} and a small red ring", "red small ring")
-    assert exact_objects([text, *wrong], [turned] * 4, Shapes()) == 0.25
+    assert script.exact_objects([text, *wrong], [turned] * 4, Shapes()) == 0.25
 
 
-def test_objects_that_the_tokens_of_a_caption_name(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from caption_shapes import (  # pyright: ignore[reportMissingImports]
-        MAX_LENGTH,
-        token_objects,
-    )
-
-    from keras_attn.data import SubwordTokenizer
-
+def test_objects_that_the_tokens_of_a_caption_name(example_module):
+    script = example_module("caption_shapes")
+    token_objects = script.token_objects
     ring, star = ("small", "red", "ring"), ("large", "blue", "star")
     texts = ["a large blue star above a small red ring", "a small red star"]
     tokenizer = SubwordTokenizer.train(texts)
     numbers = token_objects(texts, [[ring, star]] * 2, tokenizer)
-    assert numbers.shape == (2, MAX_LENGTH)
+    assert numbers.shape == (2, script.MAX_LENGTH)
     assert numbers[0].tolist() == [-1, 1, 1, 1, -1, -1, 0, 0, 0, -1, -1, -1]
     assert (numbers[1] == -1).all()
     # Of two that are alike no one can say which is meant.
@@ -161,7 +141,7 @@ def test_answer_shapes(example, backbone, tmp_path):
     printed = example("answer_shapes", "--smoke", "--run-dir", run, *backbone)
     for kind in ("ask", "show"):
         assert (run / kind / "model.keras").is_file()
-        assert (run / kind / "question_5.png").stat().st_size > 1000
+        assert_drawn(run / kind, "question_5")
     tables = re.findall(r"^\| all \| 40 \| (.*) \|$", printed, re.M)
     assert len(tables) == 2
     for table in tables:
@@ -183,23 +163,16 @@ def test_greet_people(example, tmp_path):
         assert count > 0 and all(0 < figure < 1 for figure in figures)
     for kind in ("memory", "forgetful"):
         assert (tmp_path / f"{kind}_0" / "model.keras").is_file()
-        assert (tmp_path / f"{kind}_0" / "interaction.png").stat().st_size > 1000
+        assert_drawn(tmp_path / f"{kind}_0", "interaction")
     assert len((tmp_path / "curves.csv").read_text("utf-8").splitlines()) == 5
 
 
-def test_a_forgetful_robot_knows_only_the_present(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from greet_people import (  # pyright: ignore[reportMissingImports]
-        CAMERAS,
-        IMAGE_SIZE,
-        forgetful,
-        new_network,
-    )
-
-    network = new_network(4)
-    shape = (2, 3, IMAGE_SIZE, IMAGE_SIZE, 1)
-    frames = {camera: keras.random.normal(shape, seed=1) for camera in CAMERAS}
-    outputs = forgetful(network, 3)(frames)
+def test_a_forgetful_robot_knows_only_the_present(example_module):
+    script = example_module("greet_people")
+    network = script.new_network(4)
+    shape = (2, 3, script.IMAGE_SIZE, script.IMAGE_SIZE, 1)
+    frames = {camera: keras.random.normal(shape, seed=1) for camera in script.CAMERAS}
+    outputs = script.forgetful(network, 3)(frames)
     for step in range(3):
         now = {camera: x[:, step : step + 1] for camera, x in frames.items()}
         for name, expected in network(now).items():
@@ -226,14 +199,11 @@ def test_read_words(example, tmp_path):
     assert abs(sum(map(int, shares[0])) - 100) <= 1
     folder = tmp_path / "without_STIX"
     assert (folder / "model.keras").is_file()
-    for index in range(4):
-        assert (folder / f"attention-{index}.png").stat().st_size > 1000
+    assert_drawn(folder, *(f"attention-{index}" for index in range(4)))
 
 
-def test_a_preview_has_equally_many_images_per_class(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from pretrain_mae import preview  # pyright: ignore[reportMissingImports]
-
+def test_a_preview_has_equally_many_images_per_class(example_module):
+    preview = example_module("pretrain_mae").preview
     labels = np.repeat(range(10), 7)
     for count in (10, 30, 50):
         assert np.bincount(preview(labels, count)).tolist() == [count // 10] * 10

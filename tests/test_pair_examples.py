@@ -5,7 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from conftest import EXAMPLES
+from conftest import assert_drawn
 from PIL import Image
 
 pytest.importorskip("tokenizers", reason="the extra `text` is not installed")
@@ -13,7 +13,7 @@ pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed
 pytest.importorskip("sentencepiece", reason="`sentencepiece` is not installed")
 
 from keras_attn import models  # noqa: E402
-from keras_attn.data import CLIPTokenizer, SentencePieceTokenizer  # noqa: E402
+from keras_attn.data import CLIPTokenizer, SentencePieceTokenizer, Shapes  # noqa: E402
 
 NAMES = "red heart, blue heart, red sun, blue sun, green sea, green heart, white cat"
 HEADER = "hexcode\tname\tkeywords\tgroup\tsubgroup\tname_de\tname_fr\n"
@@ -51,7 +51,7 @@ def test_clip_emoji(example, emoji, tmp_path):
     tables = re.findall(r"^\| (\w+) names, (.*?) \| at 1", printed, re.M)
     assert len(tables) == 6
     assert printed.count("| nearest by all three |") == 6
-    assert (tmp_path / "run" / "search.png").stat().st_size > 1000
+    assert_drawn(tmp_path / "run", "search")
     clip = models.load_checkpoint(tmp_path / "run" / "noto_0" / "clip")
     assert clip.preprocessing is not None
     # What is trained is read the second time.
@@ -61,11 +61,8 @@ def test_clip_emoji(example, emoji, tmp_path):
 
 
 @pytest.fixture
-def modules(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    import clip_emoji as module  # pyright: ignore[reportMissingImports]
-
-    return module
+def modules(example_module):
+    return example_module("clip_emoji")
 
 
 def test_families_of_emoji_are_held_out_together(modules, tmp_path):
@@ -198,27 +195,18 @@ def test_clip_shapes(example, tmp_path):
     assert again == printed
 
 
-def test_new_pairs_are_in_no_training_image(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from clip_shapes import (  # pyright: ignore[reportMissingImports]
-        accuracies,
-        new_shapes,
-        read_images,
-        split_pairs,
-    )
-
-    from keras_attn.data import Shapes
-
-    known, new = split_pairs(Shapes())
+def test_new_pairs_are_in_no_training_image(example_module):
+    script = example_module("clip_shapes")
+    known, new = script.split_pairs(Shapes())
     assert (len(known), len(new)) == (36, 12)
     for part in range(2):
         assert {pair[part] for pair in new} <= {pair[part] for pair in known}
     for pairs in (known, new):
-        _, captions, shown = read_images(new_shapes(pairs), 30)
+        _, captions, shown = script.read_images(script.new_shapes(pairs), 30)
         assert set(shown) <= set(pairs)
         for caption, pair in zip(captions, shown, strict=True):
             assert caption.split()[2:] == list(pair)
     tests = [(None, None, [known[0], known[1]]), (None, None, [new[0], new[1]])]
     scores = [np.eye(48)[:2], np.eye(48)[[36, 2]]]
     scores[1][1, 38] = 0.5  # Among new pairs, a wrong one is best.
-    assert accuracies(scores, tests, known + new, new) == (1.0, 0.5, 0.5)
+    assert script.accuracies(scores, tests, known + new, new) == (1.0, 0.5, 0.5)

@@ -15,18 +15,16 @@ ROOT = Path(__file__).resolve().parent.parent
 # By file, what it imports from where.
 PRIVATE = {
     "keras_attn/registration.py": {"keras.src.saving": {"object_registration"}},
-    "keras_attn/kernels/custom_gradient.py": {
-        "tensorflow.python.eager": {"record"},
-    },
+    "keras_attn/kernels/custom_gradient.py": {"tensorflow.python.eager": {"record"}},
     "keras_attn/kernels/runtime.py": {
         "keras.src.backend.common.symbolic_scope": {"in_symbolic_scope"},
         "tensorflow.python.ops": {"control_flow_util", "gradients_util"},
     },
     "keras_attn/layers/recurrent/recurrent.py": {
-        "keras.src.backend.common": {"global_state"},
+        "keras.src.backend.common": {"global_state"}
     },
     "keras_attn/layers/output_specs.py": {
-        "keras.src.backend.common.variables": {"get_autocast_scope"},
+        "keras.src.backend.common.variables": {"get_autocast_scope"}
     },
     "keras_attn/layers/rematerialization.py": {
         "keras.src": {"backend"},
@@ -38,7 +36,7 @@ PRIVATE = {
     "export/formats/onnx.py": {
         "tensorflow.python.framework.convert_to_constants": {
             "convert_variables_to_constants_v2"
-        },
+        }
     },
 }
 

@@ -1,4 +1,4 @@
-"""The examples of ViLBERT and VLN-BERT, with the regions of a tiny detector."""
+"""The examples of navigation, and of ViLBERT and VLN-BERT with a tiny detector."""
 
 import contextlib
 import io
@@ -87,3 +87,30 @@ def test_a_start_of_the_other_world(example, r2r, tmp_path, capsys):
     with pytest.raises(SystemExit):
         example("vln_bert_rank", *options, "--run-dir", tmp_path)
     assert "--starts in ways must be of none, masked" in capsys.readouterr().err
+
+
+# The guide to navigation uses the same model and functions.
+@pytest.mark.variation
+def test_walk_buildings(example, r2r, tmp_path):
+    run = tmp_path
+    options = ("--smoke", "--data-dir", r2r, "--run-dir", run)
+    printed = example("walk_buildings", *options)
+    assert "train: 4 instructions, 1 buildings" in printed
+    assert "unseen: 4 instructions" in printed
+    line = r"success +[\d.]+ %  SPL +[\d.]+ %  error +[\d.]+ m"
+    for kind in ("random walk", "standing still"):
+        assert len(re.findall(rf"^{kind} +{line}", printed, re.M)) == 2
+    for world in ("odometry", "look_ahead"):
+        for kind in ("attention", "mean"):
+            runs = r"success +[\d.]+ ± [\d.]+ %  SPL +[\d.]+ ± [\d.]+ %  error "
+            assert len(re.findall(rf"^{world}, {kind} +{runs}", printed, re.M)) == 2
+            for seed in (0, 1):
+                folder = run / f"{world}_{kind}_{seed}"
+                assert (folder / "model.keras").is_file()
+                assert list(folder.glob("**/events*"))
+        beam = rf"^{world}, attention, 2 models, beam of 4 +{line}"
+        assert len(re.findall(beam, printed, re.M)) == 2
+    assert (run / "walk.png").stat().st_size > 1000
+    scores = json.loads((run / "scores.json").read_text("utf-8"))
+    seeds = scores["seen, look_ahead, attention"]
+    assert len(seeds) == 2 and set(seeds[0]) > {"success", "spl"}

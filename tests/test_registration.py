@@ -3,8 +3,6 @@
 import ast
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 from keras.src.saving import object_registration
+from processes import run_python
 
 from keras_attn import registration
 from keras_attn.layers.initializers import BilinearKernel, SinusoidGrid
@@ -43,17 +42,6 @@ def _registered_name(node):
             package, *name = (argument.value for argument in decorator.args)
             return f"{package}>{name[0] if name else node.name}"
     return None
-
-
-def run(code, *arguments):
-    """What a fresh process prints."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +89,7 @@ def load(name):
 def test_every_registered_name_is_found_after_the_import_alone(files):
     folder, outputs = files
     # Other libraries look for Keras before it is imported.
-    found = run(
-        f"""
+    code = f"""
 import importlib.util, sys
 import keras_attn
 assert not {{"keras", "tensorflow"}} & set(sys.modules)
@@ -116,10 +103,8 @@ names = json.loads(sys.argv[2])
 named = [name for name in names
          if keras.saving.get_registered_name(registered(name)) != name]
 print(json.dumps([outputs, named, registered("keras_attn>Nothing")]))
-""",
-        folder,
-        json.dumps(registered_names()),
-    )
+"""
+    found = run_python("-c", code, folder, json.dumps(registered_names()))
     found, wrong, unknown = json.loads(found.splitlines()[-1])
     for name, output in found.items():
         np.testing.assert_allclose(output, outputs[name], rtol=1e-6, atol=1e-7)
@@ -136,15 +121,12 @@ def test_a_model_of_keras_with_objects_of_ours_loads_after_the_import_alone(
     files, names
 ):
     folder, outputs = files
-    found = run(
-        f"""
+    code = f"""
 import keras, keras_attn
 {LOAD}
 print(json.dumps([load(name) for name in sys.argv[2:]]))
-""",
-        folder,
-        *names,
-    )
+"""
+    found = run_python("-c", code, folder, *names)
     for name, output in zip(names, json.loads(found.splitlines()[-1]), strict=True):
         np.testing.assert_allclose(output, outputs[name], rtol=1e-6, atol=1e-7)
 

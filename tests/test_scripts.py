@@ -1,11 +1,10 @@
 """The command lines of training scripts."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 from keras_attn import scripts
 
@@ -60,7 +59,7 @@ def test_a_missing_checkpoint_is_named(monkeypatch):
         scripts.minilm_folder("--checkpoint")
 
 
-def test_it_is_imported_before_tensorflow():
+def test_it_is_imported_before_tensorflow(monkeypatch):
     """What it sets is read when TensorFlow is imported."""
     code = (
         "import os, sys\n"
@@ -68,16 +67,9 @@ def test_it_is_imported_before_tensorflow():
         "assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules\n"
         "print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
     )
-    variables = {k: v for k, v in os.environ.items() if k != "TF_ENABLE_ONEDNN_OPTS"}
-    for given, expected in (({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**variables, **given},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        assert done.stdout.strip() == expected
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    assert run_python("-c", code).strip() == "1"
+    assert run_python("-c", code, TF_ENABLE_ONEDNN_OPTS="0").strip() == "0"
 
 
 def test_an_example_is_one_file():

@@ -1,11 +1,11 @@
-"""The examples of segmentation run from the command line, with small sizes."""
+"""The examples of segmentation and detection run, with small sizes."""
 
 import re
 
 import keras
 import numpy as np
 import pytest
-from conftest import EXAMPLES
+from conftest import assert_drawn
 
 from keras_attn import models
 
@@ -41,7 +41,7 @@ def test_segment_membranes(example, tmp_path):
     # A threshold that leaves each membrane to the cells is as wrong as membranes are.
     assert f"all cell: {np.mean(~is_cell):.2%}" in printed
     assert (run / "model.keras").is_file()
-    assert (run / "segmentation.png").stat().st_size > 1000
+    assert_drawn(run, "segmentation")
 
 
 # The guide to images trains an FCN.
@@ -65,18 +65,16 @@ def test_segment_streets(example, tmp_path):
     assert re.findall(rf"^\| (\w+) \| {figures}", printed, re.M) == ["segnet"]
     for seed in (0, 1):
         assert (run / f"segnet_{seed}" / "model.keras").is_file()
-        assert (run / f"segnet_{seed}" / "segmentation.png").stat().st_size > 1000
+        assert_drawn(run / f"segnet_{seed}", "segmentation")
 
 
 @pytest.mark.variation
-def test_streets_are_segmented_at_equal_cost(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from segment_streets import CLASSES, MODELS  # pyright: ignore[reportMissingImports]
-
-    sizes = {"image_size": (180, 240), "num_classes": len(CLASSES)}
+def test_streets_are_segmented_at_equal_cost(example_module):
+    script = example_module("segment_streets")
+    sizes = {"image_size": (180, 240), "num_classes": len(script.CLASSES)}
     costs = [
         models.plan(name, **options, **sizes).forward_flops
-        for name, options in MODELS.values()
+        for name, options in script.MODELS.values()
     ]
     np.testing.assert_allclose(costs, 1e9, rtol=0.04)
 
@@ -86,10 +84,7 @@ def test_missing_masks_are_reported(example, tmp_path):
         example("segment_streets", "--data-dir", tmp_path)
 
 
-def test_class_weights_follow_the_frequency_where_a_class_occurs(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from segment_streets import class_weights  # pyright: ignore[reportMissingImports]
-
+def test_class_weights_follow_the_frequency_where_a_class_occurs(example_module):
     class Data:
         # Class 1 has a fifth of the one image that has it, class 0 the rest of both.
         images = ([0, 0, 0, 0, 1], [0, 0, 255, 255, 255])
@@ -100,7 +95,62 @@ def test_class_weights_follow_the_frequency_where_a_class_occurs(monkeypatch):
         def read(self, index):
             return None, np.array([self.images[index]])
 
-    weights = class_weights(Data(), exponent=1.0)
+    script = example_module("segment_streets")
+    weights = script.class_weights(Data(), exponent=1.0)
     median = (6 / 7 + 1 / 5) / 2
     np.testing.assert_allclose(weights[:2], [median * 7 / 6, median * 5], rtol=1e-6)
     assert weights[2:].tolist() == [1.0] * 9
+
+
+# Detection.
+
+OPTIONS = "--epochs 1 --batch-size 2 --width 4 --blocks 1 1 --image-size 48 64".split()
+
+
+def write_cells(folder):
+    """A folder like BCCD, with a white cell in each image."""
+    for name in ("JPEGImages", "Annotations", "ImageSets"):
+        (folder / name).mkdir(parents=True)
+    for split in ("train", "val"):
+        names = [f"{split}_{number}" for number in range(4)]
+        (folder / "ImageSets" / f"{split}.txt").write_text("\n".join(names))
+        for number, name in enumerate(names):
+            image = np.full((60, 80, 3), 200)
+            image[10:50, 20:60] = 20 * number
+            path = folder / "JPEGImages" / f"{name}.jpg"
+            keras.utils.save_img(path, image, scale=False)
+            cell = (
+                "<object><name>WBC</name><bndbox><xmin>21</xmin><ymin>11</ymin>"
+                "<xmax>60</xmax><ymax>50</ymax></bndbox></object>"
+            )
+            (folder / "Annotations" / f"{name}.xml").write_text(
+                f"<annotation>{cell}</annotation>"
+            )
+
+
+@pytest.mark.variation
+def test_find_blood_cells(example, tmp_path):
+    write_cells(tmp_path / "data")
+    run = tmp_path / "run"
+    printed = example(
+        "find_blood_cells", "--data-dir", tmp_path / "data", "--run-dir", run, *OPTIONS
+    )
+    assert re.search(r"^mAP [\d.]+, mAP@0.5 [\d.]+$", printed, re.M)
+    assert re.search(
+        r"^WBC: \d of 4 objects missed, \d+ false detections$", printed, re.M
+    )
+    assert_drawn(run, "worst")
+    assert (run / "model.keras").is_file()
+    assert not list((run / "backup").glob("*"))
+
+
+# `test_find_blood_cells` trains by the same functions.
+@pytest.mark.variation
+def test_shapes_masks(example, tmp_path):
+    run = tmp_path / "run"
+    counts = ("--images", 4, "--held-out", 3)
+    printed = example("shapes_masks", "--run-dir", run, *counts, *OPTIONS)
+    for kind in ("boxes", "masks"):
+        assert re.search(rf"^{kind}: mAP [\d.]+, mAP@0.5 [\d.]+$", printed, re.M)
+    assert_drawn(run, "worst")
+    assert list((run / "logs").glob("**/events*"))

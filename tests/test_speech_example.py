@@ -8,6 +8,7 @@ import wave
 
 import numpy as np
 import pytest
+from conftest import assert_drawn
 
 pytestmark = pytest.mark.runs
 
@@ -45,7 +46,7 @@ def test_spell_digits(example, tmp_path):
         line = rf"^{label} +character error rate [\d.]+ % \([\d.]+ to [\d.]+\), seq"
         assert len(re.findall(line, printed, re.M)) == 2
     folder = run / "without_ann"
-    assert (folder / "attention.png").stat().st_size > 1000
+    assert_drawn(folder, "attention")
     assert (folder / "model.keras").is_file()
     assert list((folder / "logs").glob("**/events*"))
     with pytest.raises(SystemExit, match="must have WAV files like 7_george_12.wav"):
@@ -58,12 +59,8 @@ def test_spell_digits(example, tmp_path):
         )
 
 
-def test_edit_distances(monkeypatch):
-    from conftest import EXAMPLES
-
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from spell_digits import edit_distance  # pyright: ignore[reportMissingImports]
-
+def test_edit_distances(example_module):
+    edit_distance = example_module("spell_digits").edit_distance
     for one, other, distance in (
         ("", "", 0),
         ("", "abc", 3),

@@ -1,12 +1,9 @@
 """The example measures the costs of recurrence, convolution and attention."""
 
-import importlib
 import re
-from pathlib import Path
 
 import pytest
-
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+from conftest import assert_drawn
 
 
 @pytest.mark.runs
@@ -30,7 +27,7 @@ def test_three_ways(example, tmp_path):
         ("self-attention", 8): (4, 1, 4),
         ("self-attention", 16): (4, 1, 4),
     }
-    assert (tmp_path / "three_ways.png").stat().st_size > 1000
+    assert_drawn(tmp_path, "three_ways")
 
 
 def test_one_length_is_refused(example, tmp_path):
@@ -38,10 +35,9 @@ def test_one_length_is_refused(example, tmp_path):
         example("three_ways", "--lengths", 8, "--run-dir", tmp_path)
 
 
-def test_attention_is_counted_at_lengths_that_have_blocks(monkeypatch):
+def test_attention_is_counted_at_lengths_that_have_blocks(example_module):
     """Projections and products of 4 rows, 64 wide; and the figures of the header."""
-    monkeypatch.syspath_prepend(EXAMPLES)
-    example = importlib.import_module("three_ways")
+    example = example_module("three_ways")
     flops, chain, kept = example.read_graph("self-attention", 1024, 64)
     products = 2 * 4 * (4 * 1024 * 64**2 + 2 * 1024**2 * 64)
     assert flops == pytest.approx(products, rel=0.15)

@@ -9,7 +9,7 @@ import re
 
 import keras
 import pytest
-from model_cases import CASES, ONE_OF_EACH, build, given, inputs_for
+from model_cases import CASES, ONE_OF_EACH, build, given, inputs_for, named
 from model_contract import few_of, objective_of
 from model_fits import ONE_OF_EACH_BLOCK
 
@@ -92,7 +92,7 @@ def _specs_of_outputs(model, inputs):
         outputs = jax.eval_shape(
             lambda inputs: model(inputs, training=False), given(model, inputs)
         )
-    return outputs if isinstance(outputs, dict) else {"logits": outputs}
+    return named(outputs)
 
 
 def collectives_of(program):

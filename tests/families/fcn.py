@@ -38,10 +38,7 @@ GRAPHS = [
             "fcn16s_vgg16": fcn_vgg(16, 512),
             "fcn8s_vgg16": fcn_vgg(8, 512, 256),
         },
-        options={
-            "any_size": {"image_size": None, "skips": (3,)},
-            "32s": {"skips": ()},
-        },
+        options={"any_size": {"image_size": None, "skips": (3,)}, "32s": {"skips": ()}},
         attends=False,
         tables=("upsampling",),  # Bilinear kernels.
     ),

@@ -26,12 +26,7 @@ def segnet(classes):
 GRAPHS = [
     Graph(
         "segnet",
-        {
-            "image_size": (19, 27),
-            "hidden_dims": (5, U),
-            "num_convs": (2, 1),
-            **CLASSES,
-        },
+        {"image_size": (19, 27), "hidden_dims": (5, U), "num_convs": (2, 1), **CLASSES},
         {"segnet": segnet(12)},
         options={"any_size": {"image_size": None}},
         attends=False,

@@ -23,7 +23,7 @@ GRAPHS = [
         {**CAPTIONS, "hidden_dim": U, "dropout": 0.3},
         {"caption_show_and_tell": count(12_000, 512, 512, 2048)},
         options={"context": {"image_as": "context"}},
-        pairs=("caption_show_and_tell-context",),
+        pairs=("caption_show_and_tell", "caption_show_and_tell-context"),
         attends=False,
         reference=reference,
     )

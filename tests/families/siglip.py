@@ -21,8 +21,8 @@ GRAPHS = [
             + 2 * 768
             + dense(768, 3072)
             + dense(3072, 768)
-            + 2,
+            + 2
         },
         smaller=SMALLER,
-    ),
+    )
 ]

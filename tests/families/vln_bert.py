@@ -34,10 +34,7 @@ GRAPHS = [
         "vln_bert_base",
         {**TINY, "max_path_length": M},
         {"vln_bert_base": vilbert() + _TERMS},
-        heads={
-            "vln_bert_pretrainer": {"num_region_classes": C},
-            "vln_bert_scorer": {},
-        },
+        heads={"vln_bert_pretrainer": {"num_region_classes": C}, "vln_bert_scorer": {}},
         exported=("vln_bert_scorer",),
         reference=reference,
     )

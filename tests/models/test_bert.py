@@ -1,103 +1,12 @@
-"""BERT and RoBERTa, beyond the contract of all models."""
+"""BERT, RoBERTa and XLM, beyond the contract of all models."""
 
 import keras
 import numpy as np
 import pytest
-from model_cases import (
-    CASES,
-    POSITIONS,
-    TINY,
-    B,
-    C,
-    D,
-    S,
-    V,
-    create,
-    inputs_for,
-    layer_names,
-    numpy,
-    outputs_of,
-    tiny,
-)
+from model_cases import TINY, create, inputs_for, outputs_of, tiny
+from model_family import S, V
 
 from keras_attn import models
-
-LAYERS = {
-    "token_embedding",
-    "segment_embedding",
-    "position_embedding",
-    "embeddings_norm",
-    "embeddings_dropout",
-    "block_0",
-    "block_1",
-    "first_token",
-    "pooler",
-}
-HEAD_LAYERS = {
-    "masked_lm": {"masked_lm_transform", "masked_lm_norm", "masked_lm_logits"},
-    "next_sentence": {"next_sentence"},
-    "classifier": {"classifier_dropout", "classifier"},
-    "token_classifier": {"classifier_dropout", "classifier"},
-    "span_qa": {"span_dropout", "span"},
-    "sentence_encoder": {"sentence_pooling", "sentence_norm"},
-}
-ROBERTA_CLASSIFIER = {"classifier_hidden", "classifier_hidden_dropout"}
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_layers_have_their_documented_names(family):
-    encoder = tiny(f"{family}_base")
-    assert layer_names(encoder) == LAYERS
-    for head, own in HEAD_LAYERS.items():
-        options = {"num_classes": C} if head.endswith("classifier") else {}
-        model = getattr(models, f"build_{family}_{head}")(encoder, **options)
-        if (family, head) == ("roberta", "classifier"):
-            own = own | ROBERTA_CLASSIFIER
-        # A head leaves out encoder layers that it does not use.
-        assert layer_names(model) - LAYERS == own
-
-
-@pytest.mark.parametrize(
-    "head, shape",
-    [
-        ("masked_lm", (B, S, V)),
-        ("masked_lm-positions", (B, 2, V)),
-        ("next_sentence", (B, 2)),
-        ("classifier", (B, C)),
-        ("token_classifier", (B, S, C)),
-        ("sentence_encoder", (B, D)),
-    ],
-)
-def test_heads_with_one_output(head, shape):
-    model = tiny(f"bert_{head}")
-    assert model(inputs_for(model)).shape == shape
-
-
-def test_heads_with_two_named_outputs():
-    model = tiny("bert_span_qa")
-    shapes = {name: x.shape for name, x in outputs_of(model, inputs_for(model)).items()}
-    assert shapes == {"start_logits": (B, S), "end_logits": (B, S)}
-    model = tiny("bert_pretrainer")
-    shapes = {name: x.shape for name, x in outputs_of(model, inputs_for(model)).items()}
-    assert shapes == {"masked_lm": (B, S, V), "next_sentence": (B, 2)}
-
-
-def test_logits_at_masked_positions_equal_those_of_the_whole_sequence():
-    everywhere, model = tiny("bert_masked_lm"), tiny("bert_masked_lm-positions")
-    inputs = inputs_for(model)
-    positions = inputs["masked_positions"]
-    expected = numpy(everywhere({k: inputs[k] for k in everywhere.input}))
-    expected = np.take_along_axis(expected, positions[..., None], axis=1)
-    np.testing.assert_allclose(numpy(model(inputs)), expected, rtol=0, atol=1e-5)
-
-
-def test_segment_ids_change_the_outputs():
-    model = tiny("bert_base")
-    inputs = inputs_for(model)
-    other = {**inputs, "segment_ids": 1 - inputs["segment_ids"]}
-    difference = outputs_of(model, other)["pooled_output"]
-    difference = difference - outputs_of(model, inputs)["pooled_output"]
-    assert np.abs(difference).max() > 1e-2
 
 
 def test_roberta_positions_count_real_tokens():
@@ -129,54 +38,58 @@ def test_sequences_may_be_as_long_as_the_position_table(name):
     }
     inputs["padding_mask"][:] = True
     assert np.isfinite(outputs_of(model, inputs)["sequence_output"]).all()
-    longer = {key: value[:, :1].repeat(7, 1) for key, value in inputs.items()}
-    with pytest.raises(ValueError, match="`token_ids` must have a length of at most 6"):
-        outputs_of(model, longer)
 
 
-def test_sentence_vectors_are_normalized_means_of_real_tokens():
-    model = tiny("bert_sentence_encoder")
-    inputs = inputs_for(model)
-    features = keras.Model(model.input, model.get_layer("block_1").output)
-    real = inputs["padding_mask"][..., None]
-    mean = (numpy(features(inputs)) * real).sum(1) / real.sum(1)
-    mean /= np.linalg.norm(mean, axis=-1, keepdims=True)
-    np.testing.assert_allclose(numpy(model(inputs)), mean, rtol=0, atol=1e-5)
-
-
-def test_sequences_longer_than_the_position_table_raise():
-    model = tiny("bert_base")
-    with pytest.raises(ValueError, match=f"`token_ids` .* at most {POSITIONS}, "):
-        model(inputs_for(model, length=POSITIONS + 1, padded=False))
-
-
-def test_error_messages():
+def test_a_model_with_a_head_is_no_encoder():
     with pytest.raises(TypeError, match="`encoder` must be the name of a variant, or"):
         models.build_bert_classifier(tiny("bert_classifier"), num_classes=2)
-    with pytest.raises(ValueError, match="`encoder` must be one of .*encoder='huge'"):
-        models.build_bert_classifier("huge", num_classes=2)
-    with pytest.raises(ValueError, match="`num_classes` must be .*num_classes=0"):
-        models.build_bert_classifier(tiny("bert_base"), num_classes=0)
-    with pytest.raises(
-        ValueError, match="`dropout` must be a probability.*dropout=1.5"
-    ):
-        models.build_bert_span_qa(tiny("bert_base"), dropout=1.5)
 
 
-def test_dropout_is_active_in_training_only():
-    model = create("bert_base", dropout=0.3, attention_dropout=0.2)
+def test_the_pooled_output_is_the_first_real_token():
+    model = tiny("xlm_mlm_tlm_xnli15")
     inputs = inputs_for(model)
-    inference = [outputs_of(model, inputs)["pooled_output"] for _ in range(2)]
-    np.testing.assert_array_equal(*inference)
-    training = outputs_of(model, inputs, training=True)["pooled_output"]
-    assert np.abs(training - inference[0]).max() > 1e-2
-    assert model.get_layer("embeddings_dropout").rate == 0.3
-    block = model.get_layer("block_1")
-    assert (block.dropout, block.attention_dropout) == (0.3, 0.2)
+    inputs["padding_mask"][1] = [False, True, True, True, False]
+    outputs = outputs_of(model, inputs)
+    first = outputs["sequence_output"][[0, 1], [0, 1]]
+    np.testing.assert_array_equal(outputs["pooled_output"], first)
 
 
-def test_sizes_override_those_of_the_variant():
-    sizes = {**TINY["bert_base"], "num_layers": 3}
-    built = models.build_bert("large", **sizes)
-    assert sum(layer.name.startswith("block_") for layer in built.layers) == 3
-    assert CASES["bert_classifier"].head_options == {"num_classes": C}
+def test_positions_may_be_an_input():
+    counting, with_input = (
+        tiny(f"xlm_mlm_tlm_xnli15{suffix}") for suffix in ("", "-positions")
+    )
+    inputs = inputs_for(with_input)
+    without = {name: inputs[name] for name in counting.input}
+    expected = outputs_of(counting, without)["sequence_output"]
+    actual = outputs_of(with_input, inputs)["sequence_output"]
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    inputs["position_ids"][:, 2:] -= 2
+    actual = outputs_of(with_input, inputs)["sequence_output"]
+    assert np.abs(actual - expected).max() > 1e-2
+
+
+@pytest.mark.compiled
+def test_trains_on_translations():
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("the pipeline needs the TensorFlow backend")
+    from keras_attn.data import translation_lm_dataset
+    from keras_attn.losses import SmoothedCrossEntropy
+    from keras_attn.training import MaskedLMMasking, mask_batches
+
+    rng = np.random.default_rng(5)
+    texts = [rng.integers(5, V, (13, size)).tolist() for size in (4, 6)]
+    pairs = translation_lm_dataset(
+        *texts,
+        source_language=0,
+        target_language=1,
+        end_token_id=1,
+        max_length=16,
+        batch_size=13,
+    )
+    masking = MaskedLMMasking(V, 4, special_token_ids=[0, 1, 2, 3])
+    encoder = create("xlm_mlm_tlm_xnli15-positions", dropout=0.0, attention_dropout=0.0)
+    model = models.build_xlm_masked_lm(encoder)
+    model.compile(keras.optimizers.Adam(1e-2), SmoothedCrossEntropy())
+    batches = mask_batches(pairs, masking, seed=1, same_each_epoch=True)
+    history = model.fit(batches, epochs=8, shuffle=False, verbose=0).history["loss"]
+    assert history[-1] < 0.6 * history[0]

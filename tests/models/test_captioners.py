@@ -1,22 +1,11 @@
 """Recurrent captioners, beyond the contract of all models."""
 
-import math
-
 import caption_reference as reference
 import keras
 import numpy as np
 import pytest
-from model_cases import (
-    B,
-    T,
-    V,
-    create,
-    inputs_for,
-    layer_names,
-    logits_of,
-    numpy,
-    tiny,
-)
+from model_cases import create, inputs_for, logits_of, numpy, tiny
+from model_family import B, T, V
 
 from keras_attn import models
 from keras_attn.decoding import Beam, Greedy, Sample, generate
@@ -25,36 +14,13 @@ from keras_attn.losses import SmoothedCrossEntropy
 from keras_attn.models import show_attend_tell
 from keras_attn.viz import capture_attention
 
-CASES = (
-    "caption_show_and_tell",
-    "caption_show_and_tell-context",
-    "caption_show_attend_tell",
-)
 SOFT = "caption_show_attend_tell"
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 LABELS = np.random.default_rng(3).integers(1, V, (B, T)).astype("int32")
-LAYERS = {
-    "caption_show_and_tell": (
-        "places image_vector image_embedding word_embedding word_dropout decoder "
-        "hidden_dropout logits"
-    ),
-    SOFT: (
-        "places image_vector initial_hidden initial_dropout initial_state "
-        "initial_cell word_embedding decoder attention_objective hidden_dropout "
-        "hidden_readout context_readout readout readout_dropout logits"
-    ),
-}
-LAYERS["caption_show_and_tell-context"] = (
-    LAYERS["caption_show_and_tell"] + " initial_state initial_cell"
-)
 
 
 def close(found, expected, atol=1e-5):
     np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_layers_have_their_documented_names(case):
-    assert layer_names(tiny(case)) == set(LAYERS[case].split())
 
 
 def test_show_attend_tell_follows_xu_et_al():
@@ -70,110 +36,37 @@ def test_show_attend_tell_follows_xu_et_al():
     close(captured, found["attention_scores"], atol=0)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_one_image_and_one_word(case):
-    model = tiny(case)
-    inputs = inputs_for(model)
-    expected = logits_of(model, inputs)
-    first = {name: value[:1] for name, value in inputs.items()}
-    first["decoder_token_ids"] = first["decoder_token_ids"][:, :1]
-    close(logits_of(model, first), expected[:1, :1], atol=2e-6)
-
-
 # On JAX each loop takes 8 s to compile.
 @pytest.mark.parametrize(
-    "case", CASES[1:] if keras.backend.backend() == "tensorflow" else CASES[-1:]
+    "case", [SOFT, *(["caption_show_and_tell-context"] if ON_TENSORFLOW else [])]
 )
 def test_strategies_continue_what_the_model_predicts(case):
+    """The scores are those of the whole model for the same words."""
     model = tiny(case)
     inputs = inputs_for(model)
     start = inputs["decoder_token_ids"][:, :2]
     prompt = {**inputs, "decoder_token_ids": start}
-    found = {
-        name: generate(model, prompt, 4, strategy=strategy)
-        for name, strategy in {
-            "greedy": Greedy(),
-            "sample": Sample(seed=3),
-            "again": Sample(seed=3),
-            "beam": Beam(3, length_penalty=0.0),
-        }.items()
-    }
-    for generated in found.values():
-        # The scores are those of the whole model for the same words.
+    for strategy in (Greedy(), Sample(seed=3), Beam(3, length_penalty=0.0)):
+        generated = generate(model, prompt, 4, strategy=strategy)
         tokens = np.concatenate([start, generated.token_ids], axis=1)
         given = {**inputs, "decoder_token_ids": tokens[:, :-1]}
         logits = numpy(keras.ops.log_softmax(logits_of(model, given)))[:, 1:]
         chosen = np.take_along_axis(logits, generated.token_ids[..., None], 2)[..., 0]
         close(chosen.sum(1), generated.scores, atol=1e-4)
-    greedy = found["greedy"].token_ids
-    tokens = np.concatenate([start, greedy], axis=1)
-    logits = logits_of(model, {**inputs, "decoder_token_ids": tokens[:, :-1]})
-    np.testing.assert_array_equal(logits[:, 1:].argmax(-1), greedy)
-    np.testing.assert_array_equal(found["sample"].token_ids, found["again"].token_ids)
-    assert (found["beam"].scores >= found["greedy"].scores - 1e-5).all()
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_images_by_a_backbone(case):
-    images = keras.Input((7, 9, 3))
-    features = keras.layers.Conv2D(5, 3, strides=2, name="stem")(images)
-    backbone = keras.Model(images, features)
-    model = create(case, backbone=backbone)
-    inputs = inputs_for(model)
-    assert set(inputs) == {"images", "decoder_token_ids"}
-    by_features = create(case, grid_size=(3, 4))
-    by_features.set_weights(model.get_weights()[2:])
-    given = {
-        "features": numpy(backbone(inputs["images"])),
-        "decoder_token_ids": inputs["decoder_token_ids"],
-    }
-    close(logits_of(model, inputs), logits_of(by_features, given))
-    words = generate(model, {"images": inputs["images"]}, 3, start_token_id=1)
-    assert words.token_ids.shape == (B, 3)
-    # Both parts learn.
-    before = [numpy(w).copy() for w in model.trainable_weights]
-    model.compile("sgd", loss=SmoothedCrossEntropy(), run_eagerly=True)
-    model.fit(inputs, LABELS, batch_size=B, verbose=0)
-    for weight, old in zip(model.trainable_weights, before, strict=True):
-        assert np.abs(numpy(weight) - old).max() > 0, weight.path
+        if isinstance(strategy, Greedy):
+            np.testing.assert_array_equal(logits.argmax(-1), generated.token_ids)
 
 
 @pytest.mark.parametrize(
-    ("builder", "options", "message"),
+    ("options", "message"),
     [
-        ("and", {"image_as": "last"}, "`image_as` must be one of 'first_word', 'cont"),
-        ("and", {"dropout": 1.0}, r"`dropout` must be a probability in \[0, 1\)"),
-        ("and", {"grid_size": 0}, "`grid_size` must be a positive integer"),
-        ("attend", {"dropout": -0.1}, r"`dropout` must be a probability in \[0, 1\)"),
-        ("attend", {"attention": "firm"}, "`attention` must be one of 'soft', 'hard'"),
-        ("attend", {"inference": "drawn"}, "`inference` must be one of 'mean', 'most_"),
-        (
-            "attend",
-            {"mean_rate": 1.5},
-            r"`mean_rate` must be a probability in \[0, 1\)",
-        ),
-        ("attend", {"feature_dim": 0}, "`feature_dim` must be a positive integer"),
-        ("attend", {"backbone": keras.Sequential()}, "backbone"),
-        ("attend", {"coverage_weight": -1}, "`coverage_weight` must be a non-negative"),
-        (
-            "attend",
-            {"reinforce_weight": math.nan},
-            "`reinforce_weight` must be",
-        ),
-        (
-            "attend",
-            {"entropy_weight": "small"},
-            "`entropy_weight` must be a",
-        ),
+        ({"mean_rate": 1.5}, r"`mean_rate` must be a probability in \[0, 1\)"),
+        ({"coverage_weight": -1}, "`coverage_weight` must be a non-negative"),
     ],
 )
-def test_bad_options(builder, options, message):
-    build_model = {
-        "and": models.build_caption_show_and_tell,
-        "attend": models.build_caption_show_attend_tell,
-    }[builder]
-    with pytest.raises((ValueError, TypeError), match=message):
-        build_model(**options)
+def test_numbers_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        models.build_caption_show_attend_tell(**options)
 
 
 # The loss
@@ -236,17 +129,6 @@ def test_padding_changes_no_gradient():
         close(one, other, atol=1e-6)
 
 
-def test_without_sample_weights_all_words_count():
-    model = without_dropout()
-    inputs = inputs_for(model)
-    expected, _ = expected_loss(model, inputs, LABELS, np.ones((B, T)), 1.0)
-    model.compile(
-        keras.optimizers.SGD(0.0), loss=SmoothedCrossEntropy(), run_eagerly=True
-    )
-    history = model.fit(inputs, LABELS, batch_size=B, verbose=0)
-    close(history.history["loss"], expected)
-
-
 def test_evaluation_is_of_the_words_alone():
     model = without_dropout()
     inputs = inputs_for(model)
@@ -260,6 +142,9 @@ def test_evaluation_is_of_the_words_alone():
     assert set(logged.history) == {
         *("loss", "coverage", "accuracy", "val_loss", "val_accuracy")
     }
+    # Without sample weights all words count.
+    expected, _ = expected_loss(model, inputs, LABELS, np.ones((B, T)), 1.0)
+    close(logged.history["loss"], expected)
     found = model.evaluate(inputs, LABELS, B, verbose=0, return_dict=True)
     expected, _ = expected_loss(model, inputs, LABELS, np.ones((B, T)), 0.0)
     close(found["loss"], expected)
@@ -270,28 +155,6 @@ def test_a_weight_of_zero_leaves_the_term_out():
     model = without_dropout(coverage_weight=0.0)
     outputs = model(inputs_for(model), training=True)
     assert outputs.shape == (B, T, V)
-
-
-def test_a_loaded_model_has_the_same_loss(tmp_path):
-    model = without_dropout(coverage_weight=0.7)
-    model.save(tmp_path / "model.keras")
-    losses = []
-    for each in (model, keras.saving.load_model(tmp_path / "model.keras")):
-        each.compile("sgd", loss=SmoothedCrossEntropy(), run_eagerly=True)
-        losses.append(each.fit(inputs_for(model), LABELS, B, verbose=0).history["loss"])
-    close(*losses, atol=1e-5)
-
-
-@pytest.mark.parametrize("attention", ["soft", "hard"])
-def test_the_terms_come_with_a_call_in_training(attention):
-    model = without_dropout(attention=attention)
-    outputs = model(inputs_for(model), training=True)
-    places = {"places": (B, 1, T, 6)} if attention == "hard" else {}
-    assert {name: tuple(x.shape) for name, x in outputs.items()} == {
-        "outputs": (B, T, V),
-        "attention_scores": (B, 1, T, 6),
-        **places,
-    }
 
 
 class _MoreOutputs(HardAttentionRNN):
@@ -319,16 +182,3 @@ def test_the_terms_do_not_depend_on_other_outputs_of_the_decoder(
     found, expected = (numpy(x(inputs, training=True)) for x in (model, plain))
     assert np.any(expected["places"] != expected["attention_scores"])
     keras.tree.map_structure(np.testing.assert_array_equal, found, expected)
-
-
-def test_weights_have_fixed_paths():
-    paths = {weight.path for weight in tiny(SOFT).weights}
-    assert {path for path in paths if path.startswith("decoder/")} == {
-        "decoder/gate_kernel",
-        "decoder/gate_bias",
-        *(f"decoder/decoder_cell/{x}" for x in ("kernel", "recurrent_kernel", "bias")),
-        *(
-            f"decoder/attention/{name}"
-            for name in ("query/kernel", "key/kernel", "score_vector", "key/bias")
-        ),
-    }

@@ -5,7 +5,6 @@ import pickle
 import re
 import struct
 
-import keras
 import ml_dtypes
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from parity.folders import (
     CHECKPOINTS,
     altered,
     config_of,
+    same_weights,
     split_header,
     tensors_of,
     with_header,
@@ -110,23 +110,20 @@ def test_a_config_that_is_not_a_json_object(checkpoint, text, message):
 
 
 def test_pickles_are_named_and_never_opened(checkpoint):
+    pickled = checkpoint / "pytorch_model.bin"
+    pickled.write_bytes(pickle.dumps(Bomb()))
+    load_checkpoint(checkpoint)
+    pickled.unlink()
     (checkpoint / "model.safetensors").unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"`folder` has no \*.safetensors. Received: folder="
-    ):
+    with pytest.raises(FileNotFoundError, match=r"`folder` has no \*.safetensors. Rec"):
         load_checkpoint(checkpoint)
-    (checkpoint / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
+    pickled.write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(
         FileNotFoundError,
         match=r"no \*.safetensors. pytorch_model.bin can contain code and is never "
         "opened here: if you trust it, convert it to safetensors .*save_pretrained",
     ):
         load_checkpoint(checkpoint)
-
-
-def test_a_pickle_next_to_the_weights_is_not_read(checkpoint):
-    (checkpoint / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb()))
-    load_checkpoint(checkpoint)
 
 
 def test_weights_with_another_file_name(checkpoint):
@@ -169,7 +166,9 @@ def test_a_truncated_file(checkpoint, keep):
         load_checkpoint(checkpoint)
 
 
-@pytest.mark.parametrize("damage", ["text", "length", "overlap", "beyond", "dtype"])
+@pytest.mark.parametrize(
+    "damage", ["text", "length", "longer", "overlap", "beyond", "dtype"]
+)
 def test_a_corrupt_file(checkpoint, damage):
     file = checkpoint / "model.safetensors"
     text, data = split_header(file.read_bytes())
@@ -180,6 +179,8 @@ def test_a_corrupt_file(checkpoint, damage):
         file.write_bytes(with_header(b"\x80\x04not JSON", data))
     elif damage == "length":
         file.write_bytes(struct.pack("<Q", 2**60) + file.read_bytes()[8:])
+    elif damage == "longer":
+        file.write_bytes(file.read_bytes() + b"\0" * 8)
     else:
         if damage == "overlap":
             header[first]["data_offsets"] = header[second]["data_offsets"]
@@ -188,13 +189,6 @@ def test_a_corrupt_file(checkpoint, damage):
         else:
             header[first]["dtype"] = "F31"
         file.write_bytes(with_header(json.dumps(header).encode(), data))
-    with pytest.raises(ValueError, match="`model.safetensors` is truncated, corrupt"):
-        load_checkpoint(checkpoint)
-
-
-def test_a_file_longer_than_its_header_says(checkpoint):
-    file = checkpoint / "model.safetensors"
-    file.write_bytes(file.read_bytes() + b"\0" * 8)
     with pytest.raises(ValueError, match="`model.safetensors` is truncated, corrupt"):
         load_checkpoint(checkpoint)
 
@@ -399,11 +393,7 @@ def test_leftovers_of_a_killed_process_are_removed(checkpoint):
     model = load_checkpoint(checkpoint)
     save_checkpoint(model, checkpoint)
     assert not list(checkpoint.glob("*.partial"))
-    again = load_checkpoint(checkpoint)
-    for one, two in zip(again.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(
-            keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(two)
-        )
+    same_weights(load_checkpoint(checkpoint), model)
 
 
 def test_shards_are_at_most_max_shard_bytes(tmp_path):
@@ -416,12 +406,6 @@ def test_shards_are_at_most_max_shard_bytes(tmp_path):
     assert index["metadata"] == {"total_size": 4 * 23}
     files = index["weight_map"]
     # The third is larger than the maximum, and has a file of its own.
-    assert [files[key][6:11] for key in ones] == [
-        "00001",
-        "00001",
-        "00002",
-        "00003",
-        "00003",
-    ]
+    assert [int(files[key][6:11]) for key in ones] == [1, 1, 2, 3, 3]
     assert set(tensors_of(tmp_path / "f")) == set(ones)
     assert json.loads((tmp_path / "f/config.json").read_text()) == {"is": "config"}

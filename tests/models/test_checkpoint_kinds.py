@@ -54,28 +54,21 @@ def test_names_of_modules(case, tmp_path):
     folders.same_weights(load_checkpoint(tmp_path), load_checkpoint(CHECKPOINTS / case))
 
 
-@pytest.mark.parametrize(
-    "case, prefix", [("vit_encoder", ""), ("deit_encoder", ""), ("swin_whole", "swin.")]
-)
-def test_masked_image_modeling(case, prefix, tmp_path):
-    """transformers: `ViTForMaskedImageModeling`, DeiT's, and SimMIM's Swin."""
-    added = {
-        f"{prefix}embeddings.mask_token": np.ones((1, 1, 3), "float32"),
-        "decoder.0.weight": np.ones((5, 4, 1, 1), "float32"),
-    }
-    altered(tmp_path, case, tensors=lambda tensors: {**tensors, **added})
-    check(load_checkpoint(tmp_path, "encoder"), case)
+MASK, DECODER = "embeddings.mask_token", "decoder.0.weight"
 
 
 @pytest.mark.parametrize(
-    "case, head",
+    "case, keys",
     [
-        ("gpt2_body", "qa_outputs"),  # GPT2ForQuestionAnswering
-        ("xlm_encoder", "logits_proj"),  # XLMForMultipleChoice
+        ("gpt2_body", ["qa_outputs.weight"]),  # GPT2ForQuestionAnswering
+        ("xlm_encoder", ["logits_proj.weight"]),  # XLMForMultipleChoice
+        ("vit_encoder", [MASK, DECODER]),  # ViTForMaskedImageModeling
+        ("deit_encoder", [MASK, DECODER]),
+        ("swin_whole", [f"swin.{MASK}", DECODER]),  # SimMIM
     ],
 )
-def test_heads_that_we_do_not_build_are_left_out(case, head, tmp_path):
-    added = {f"{head}.weight": np.ones((2, 12), "float32")}
+def test_heads_that_we_do_not_build_are_left_out(case, keys, tmp_path):
+    added = dict.fromkeys(keys, np.ones((2, 12), "float32"))
     altered(tmp_path, case, tensors=lambda tensors: {**tensors, **added})
     check(load_checkpoint(tmp_path, "encoder"), case)
 

@@ -14,70 +14,47 @@ from keras_attn.models.checkpoints.folder import Folder
 # What can not be loaded.
 
 
+OF_BERT = [
+    ("model_type", "t5", "must be one of bert, distilbert.*'t5'"),
+    ("model_type", None, "must be one of .*model_type=None"),
+    ("model_type", ["bert"], r"must be one of .*\['bert'\]"),
+    (
+        *("architectures", ["BertForMultipleChoice"]),
+        r"name one of BertModel, .* otherwise pass a `task`, one of encoder, .*\['Bert",
+    ),
+    ("architectures", None, "must name one of .*=None"),
+    ("architectures", [["BertModel"]], "must name one of"),
+    ("position_embedding_type", "relative_key", "'absolute'; other .*='relative_key'"),
+    ("is_decoder", True, "must be False; other"),
+    ("add_cross_attention", True, "must be False; other"),
+    ("pruned_heads", {"0": [1]}, "must be {} or None; other"),
+    ("quantization_config", {"bits": 4}, "must be None; other"),
+    ("hidden_act", "mish", "must be one of gelu, .*='mish'"),
+    ("hidden_act", ["gelu"], "must be one of gelu"),
+    ("hidden_size", 0, "positive integer.*=0"),
+    ("hidden_size", True, "positive integer.*=True"),
+    ("hidden_size", 12.0, "positive integer.*=12.0"),
+    ("layer_norm_eps", -1e-5, "number from 0 to 1. .*=-1e-05"),
+    ("layer_norm_eps", "1e-5", "number from 0 to 1.*='1e-5'"),
+    ("layer_norm_eps", float("nan"), "from 0 to 1.*=nan"),
+]
+
+
 @pytest.mark.parametrize(
     "case, field, value, message",
     [
-        ("bert_encoder", "model_type", "t5", "must be one of bert, distilbert.*'t5'"),
-        ("bert_encoder", "model_type", None, "must be one of .*model_type=None"),
-        ("bert_encoder", "model_type", ["bert"], r"must be one of .*\['bert'\]"),
-        (
-            "bert_encoder",
-            "architectures",
-            ["BertForMultipleChoice"],
-            "must name one of BertModel, .* otherwise pass a `task`, one of "
-            r"encoder, .*\['BertForMultipleChoice'\]",
-        ),
-        ("bert_encoder", "architectures", None, "must name one of .*=None"),
-        ("bert_encoder", "architectures", [["BertModel"]], "must name one of"),
-        (
-            "bert_encoder",
-            "position_embedding_type",
-            "relative_key",
-            "must be 'absolute'; other .*Received: .*='relative_key'",
-        ),
-        ("bert_encoder", "is_decoder", True, "must be False; other"),
-        ("bert_encoder", "add_cross_attention", True, "must be False; other"),
-        ("bert_encoder", "pruned_heads", {"0": [1]}, "must be {} or None; other"),
+        *(("bert_encoder", *row) for row in OF_BERT),
         ("bert_masked_lm", "tie_word_embeddings", False, "be True for 'masked_lm'.*=F"),
         ("roberta_masked_lm", "tie_word_embeddings", False, "be True for 'masked_lm'"),
         ("gpt2_causal_lm", "tie_word_embeddings", False, "be True for 'causal_lm'"),
         ("gpt2_classifier", "tie_word_embeddings", "no", "True or False.*='no'"),
-        ("bert_encoder", "quantization_config", {"bits": 4}, "must be None; other"),
-        ("bert_encoder", "hidden_act", "mish", "must be one of gelu, .*='mish'"),
-        ("bert_encoder", "hidden_act", ["gelu"], "must be one of gelu"),
-        ("bert_encoder", "hidden_size", 0, "positive integer.*=0"),
-        ("bert_encoder", "hidden_size", True, "positive integer.*=True"),
-        ("bert_encoder", "hidden_size", 12.0, "positive integer.*=12.0"),
-        (
-            "bert_encoder",
-            "layer_norm_eps",
-            -1e-5,
-            "number from 0 to 1. .*=-1e-05",
-        ),
-        ("bert_encoder", "layer_norm_eps", "1e-5", "number from 0 to 1.*='1e-5'"),
-        ("bert_encoder", "layer_norm_eps", float("nan"), "from 0 to 1.*=nan"),
         ("roberta_encoder", "pad_token_id", 0, "must be 1; other"),
-        (
-            "roberta_encoder",
-            "max_position_embeddings",
-            2,
-            "must be above 2, the first position of RoBERTa.*=2",
-        ),
+        ("roberta_encoder", "max_position_embeddings", 2, "above 2, the first pos.*=2"),
         ("gpt_body", "afn", "gelu_new", "must be one of gelu, relu, silu, swish"),
         ("gpt2_body", "scale_attn_weights", False, "must be True; other"),
-        (
-            "gpt2_body",
-            "scale_attn_by_inverse_layer_idx",
-            True,
-            "must be False; other",
-        ),
+        ("gpt2_body", "scale_attn_by_inverse_layer_idx", True, "must be False; other"),
         ("gpt2_body", "n_inner", 0, "positive integer"),
-        (
-            "gpt2_body",
-            "embd_pdrop",
-            0.5,
-            "must be equal.*pass the one to use as `dropout`. Received: embd_pdrop=0.5",
-        ),
+        ("gpt2_body", "embd_pdrop", 0.5, "be equal.*the one to use as `dropout`.*=0.5"),
     ],
 )
 def test_unsupported_configs_are_refused(case, field, value, message, tmp_path):
@@ -97,42 +74,29 @@ def test_a_dropout_override_replaces_both_rates(tmp_path):
     "case, config, message",
     [
         (
-            "bert_encoder",
-            {"vocab_size": 31},
+            *("bert_encoder", {"vocab_size": 31}),
             r"embeddings.word_embeddings.weight is \(29, 12\), expected \(31, 12\) "
             r"\(vocab_size=31\)",
         ),
         (
-            "bert_encoder",
-            {"intermediate_size": 22},
+            *("bert_encoder", {"intermediate_size": 22}),
             r"intermediate.dense.weight is \(20, 12\), expected \(22, 12\) "
             r"\(intermediate_size=22\).*; and 2 more",
         ),
         (
-            "bert_classifier",
-            {"id2label": {str(i): str(i) for i in range(7)}},
-            r"classifier.weight is \(5, 12\), expected \(7, 12\) "
-            r"\(7 entries of id2label\)",
+            *("bert_classifier", {"id2label": {str(i): str(i) for i in range(7)}}),
+            r"\(5, 12\), expected \(7, 12\) \(7 entries of id2label\)",
         ),
-        (
-            "gpt2_body",
-            {"n_positions": 18},
-            r"wpe.weight is \(17, 12\), expected \(18, 12\) \(n_positions=18\)",
-        ),
-        (
-            "xlnet_encoder",
-            {"d_inner": 14},
-            r"layer_1.weight is \(13, 18\), expected \(14, 18\) \(d_inner=14\)",
-        ),
+        ("gpt2_body", {"n_positions": 18}, r"wpe.weight .*\(n_positions=18\)"),
+        ("xlnet_encoder", {"d_inner": 14}, r"layer_1.weight .*\(d_inner=14\)"),
     ],
 )
 def test_configs_that_contradict_the_weights_are_refused(
     case, config, message, tmp_path
 ):
     altered(tmp_path, case, config)
-    with pytest.raises(
-        ValueError, match=rf"weights must have the shapes .*Received: .*{message}"
-    ):
+    message = rf"weights must have the shapes .*Received: .*{message}"
+    with pytest.raises(ValueError, match=message):
         load_checkpoint(tmp_path)
 
 
@@ -165,67 +129,48 @@ def adding(**more):
     }
 
 
+def with_two_keys_of_a_bias(arrays):
+    return {**arrays, "bert.pooler.dense.bias": arrays["pooler.dense.bias"]}
+
+
+def with_whole_numbers(arrays):
+    return {**arrays, "pooler.dense.bias": np.zeros(12, "int32")}
+
+
 @pytest.mark.parametrize(
     "case, config, tensors, message",
     [
-        (
-            "bert_encoder",
-            {},
-            adding(surprise="f4"),
-            "does not have. Received: surprise",
-        ),
+        ("bert_encoder", {}, adding(surprise="f4"), "not have. Received: surprise"),
         # A part of a head that is read may not be ignored.
         (
-            "bert_classifier",
-            {},
-            adding(classifier__scale="f4"),
+            *("bert_classifier", {}, adding(classifier__scale="f4")),
             "does not have.*classifier.scale",
         ),
         ("gpt2_classifier", {}, adding(score__bias="f4"), "does not have.*score.bias"),
         (
-            "bert_encoder",
-            {"num_hidden_layers": 1},
-            None,
+            *("bert_encoder", {"num_hidden_layers": 1}, None),
             r"does not have. The files have more blocks than config.json says. "
             r"Received: encoder.layer.1.*, .* and \d+ more",
         ),
         (
-            "bert_encoder",
-            {"num_hidden_layers": 3},
-            None,
+            *("bert_encoder", {"num_hidden_layers": 3}, None),
             "`num_hidden_layers` in config.json must be at most 2, the number of "
             "blocks in the weight files. Received: num_hidden_layers of 3, folder=",
         ),
         (
-            "bert_encoder",
-            {},
-            without("embeddings.LayerNorm.bias"),
-            "lacks keys of this model. Received: bert.embeddings.LayerNorm.bias, "
-            "folder=",
+            *("bert_encoder", {}, without("embeddings.LayerNorm.bias")),
+            "lacks keys of this model. Received: bert.embeddings.LayerNorm.bias, fold",
         ),
         (
-            "bert_encoder",
-            {"architectures": ["BertForSequenceClassification"]},
-            None,
-            "lacks keys of this model. If `task` is given, a missing head is newly "
-            "initialized. Received: classifier.bias, classifier.weight",
+            *("bert_encoder", {"architectures": ["BertForSequenceClassification"]}),
+            *(None, "If `task` is given, a missing head is newly initialized. Receiv"),
         ),
         (
-            "bert_encoder",
-            {},
-            lambda arrays: {
-                **arrays,
-                "bert.pooler.dense.bias": arrays["pooler.dense.bias"],
-            },
+            *("bert_encoder", {}, with_two_keys_of_a_bias),
             "must have only one key. .*pooler.dense.bias and .*the same weight",
         ),
         (
-            "bert_encoder",
-            {},
-            lambda arrays: {
-                key: x.astype("int32") if key == "pooler.dense.bias" else x
-                for key, x in arrays.items()
-            },
+            *("bert_encoder", {}, with_whole_numbers),
             "`pooler.dense.bias` must have a floating-point dtype, .* dtype=I32",
         ),
     ],
@@ -239,9 +184,7 @@ def test_unknown_and_missing_keys_are_named(case, config, tensors, message, tmp_
 def test_an_incomplete_head_is_refused(tmp_path):
     altered(tmp_path, "bert_classifier", tensors=without("classifier.bias"))
     for task in (None, "classifier"):
-        with pytest.raises(
-            ValueError, match="lacks keys.*Received: classifier.bias, folder="
-        ):
+        with pytest.raises(ValueError, match="lacks keys.*Received: classifier.bias, "):
             load_checkpoint(tmp_path, task)
 
 
@@ -282,12 +225,9 @@ def test_weights_are_assigned_if_keras_does_not_call_the_initializer(monkeypatch
 
 
 def test_models_of_no_family_are_refused(tmp_path):
-    with pytest.raises(
-        ValueError, match="`model` must be from a builder of a family .*: bert, .*'odd'"
-    ):
-        save_checkpoint(
-            keras.Sequential([keras.Input((3,))], name="odd"), tmp_path / "x"
-        )
+    odd = keras.Sequential([keras.Input((3,))], name="odd")
+    with pytest.raises(ValueError, match="from a builder of a family .*: bert, .*'odd"):
+        save_checkpoint(odd, tmp_path / "x")
     with pytest.raises(ValueError, match="must be from a builder .*model=None"):
         save_checkpoint(None, tmp_path / "x")
     encoder = load_checkpoint(CHECKPOINTS / "bert_encoder")

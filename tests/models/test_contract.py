@@ -7,11 +7,7 @@ compiled, so what was compiled before cannot change a message.
 """
 
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -26,18 +22,14 @@ from model_cases import (
     GRAPHS,
     KINDS_OF_MODELS,
     ONE_OF_EACH,
-    POSITIONS,
     TINY,
-    B,
-    C,
-    S,
-    V,
     create,
     digest,
     expected_outputs,
     given,
     initial_weights,
     inputs_for,
+    named,
     numpy,
     outputs_of,
     seeded,
@@ -54,6 +46,8 @@ from model_contract import (
     every_text_case,
     few_of,
 )
+from model_family import POSITIONS, B, C, S, V
+from processes import run_python
 
 from keras_attn import models
 from keras_attn.checks.indices import index_ranges, length_ranges
@@ -146,15 +140,7 @@ def test_one_seed_gives_the_same_weights_in_another_process():
         "import json, model_cases as m; "
         "print(json.dumps({c: m.digest(m.seeded(c, 1)[1]) for c in m.KINDS_OF_MODELS}))"
     )
-    tests = Path(__file__).parent.parent
-    path = os.pathsep.join([str(tests), str(tests.parent)])
-    printed = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        check=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    ).stdout
+    printed = run_python("-c", script)
     # The order of a set of strings differs between processes and must not matter.
     here = {case: digest(initial_weights(case)) for case in KINDS_OF_MODELS}
     assert json.loads(printed.splitlines()[-1]) == here
@@ -162,10 +148,7 @@ def test_one_seed_gives_the_same_weights_in_another_process():
 
 @every_case
 def test_symbolic_shapes_match_the_values(case):
-    symbolic = tiny(case).output
-    if not isinstance(symbolic, dict):
-        symbolic = {"logits": symbolic}
-    values = expected_outputs(case)
+    symbolic, values = named(tiny(case).output), expected_outputs(case)
     assert set(symbolic) == set(values)
     for name, symbol in symbolic.items():
         assert len(symbol.shape) == values[name].ndim
@@ -410,36 +393,25 @@ SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 def test_an_error_names_the_label_that_is_no_class(case, loss):
     model = create(case)
     model.compile("sgd", loss)
-    inputs = inputs_for(model)
-    shapes = model.output if isinstance(model.output, dict) else {"y": model.output}
-    right = {
-        name: np.zeros(
-            [
-                size or inputs_for(model)["token_ids"].shape[1]
-                for size in (B, *symbol.shape[1:-1])
-            ],
-            "int32",
-        )
-        for name, symbol in shapes.items()
-    }
-    for name, symbol in shapes.items():
+    inputs = given(model, inputs_for(model))
+    outputs = outputs_of(model, inputs_for(model))
+    right = {name: value.argmax(-1) for name, value in outputs.items()}
+
+    def as_taken(labels):
+        return labels if isinstance(model.output, dict) else labels["logits"]
+
+    for name, symbol in named(model.output).items():
         count = symbol.shape[-1]
-        shown = "y" if name == "y" else rf"y\['{name}'\]"
+        shown = rf"y\['{name}'\]" if isinstance(model.output, dict) else "y"
         for wrong in (-1, count):
-            labels = {**right, name: right[name] + wrong}
+            labels = as_taken({**right, name: np.full_like(right[name], wrong)})
             match = rf"`{shown}` must be in \[0, {count}\), .*Received: {wrong} at"
             for call in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
                 with pytest.raises(ValueError, match=match):
-                    y = labels if isinstance(model.output, dict) else labels["y"]
-                    getattr(model, call)(given(model, inputs), y)
-    y = {key: labels - 1 for key, labels in right.items()}
-    y = y if isinstance(model.output, dict) else y["y"]
+                    getattr(model, call)(inputs, labels)
+    wrong = as_taken({name: np.full_like(x, -1) for name, x in right.items()})
     with pytest.raises(ValueError, match="Received: -1 at"):
-        model.fit(
-            validation_data=(given(model, inputs), y),
-            x=given(model, inputs),
-            y=right if isinstance(model.output, dict) else right["y"],
-        )
+        model.fit(inputs, as_taken(right), validation_data=(inputs, wrong))
 
 
 def test_a_label_that_the_loss_ignores_is_no_error():

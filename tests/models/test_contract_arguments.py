@@ -2,11 +2,12 @@
 
 import functools
 import inspect
+import math
 import re
 import types
 import typing
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
@@ -14,7 +15,14 @@ from model_cases import GRAPHS, TINY, first_of_families, tiny
 from model_contract import few_of
 
 from keras_attn import models
-from keras_attn.checks.argument_types import AtLeast, Index, MayBeEmpty
+from keras_attn.checks.argument_types import (
+    Activation,
+    AtLeast,
+    Epsilon,
+    Index,
+    MayBeEmpty,
+    Probability,
+)
 from keras_attn.models.catalog import registry
 from keras_attn.models.catalog.arguments import checked_arguments
 
@@ -143,6 +151,43 @@ def test_ranges_are_read_from_annotations():
         ("widths", [-1], "`widths` must be a non-negative integer. Received: widths"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
+            checked({name: value})
+
+
+def test_the_message_says_what_an_argument_of_each_type_must_be():
+    def build(
+        *,
+        size: int = 1,
+        rate: Probability = 0.1,
+        epsilon: Epsilon = 0.0,
+        sizes: Sequence[int] = (1,),
+        scales: Sequence[float] = (1.0,),
+        kind: Literal["add", "multiply"] = "add",
+        options: dict[str, int] | None = None,
+        flag: bool = False,
+        activation: Activation = "relu",
+        pair: int | tuple[int, int] = 3,
+    ):
+        return size, rate, epsilon, sizes, scales, kind, options, flag, activation, pair
+
+    checked = functools.partial(checked_arguments, inspect.signature(build))
+    for name, value, expected in (
+        ("size", 0, "a positive integer"),
+        ("rate", math.nan, "a finite number"),
+        ("rate", 1.0, "a probability in [0, 1)"),
+        ("epsilon", -1, "not be negative"),
+        ("sizes", 3, "a list or tuple of at least one number"),
+        ("sizes", (), "a list or tuple of at least one number"),
+        ("sizes", (1, 0), "a positive integer"),
+        ("scales", (1.0, -1.0), "positive numbers"),
+        ("kind", "sum", "one of 'add', 'multiply'"),
+        ("options", 3, "a dictionary"),
+        ("flag", 1, ""),
+        ("activation", "none", "a function, or the name of an activation of Keras, or"),
+        ("pair", (3, 5, 7), "a positive integer or a pair of them, (rows, columns)"),
+    ):
+        message = rf"`{name}` must (be )?{re.escape(expected)}.*Received: {name}="
+        with pytest.raises((TypeError, ValueError), match=message):
             checked({name: value})
 
 

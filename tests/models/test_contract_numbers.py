@@ -14,15 +14,14 @@ from model_cases import (
     GRAPHS,
     ONE_OF_EACH,
     TEXT,
-    B,
-    S,
-    V,
+    build,
     create,
     expected_outputs,
     given,
     has_own_loss,
     inputs_for,
     is_detector,
+    named,
     numpy,
     outputs_of,
     tiny,
@@ -40,6 +39,7 @@ from model_contract import (
     labels_for,
     train,
 )
+from model_family import B, S, V
 
 from keras_attn.checks.indices import index_ranges
 from keras_attn.viz import capture_attention
@@ -81,6 +81,26 @@ def test_every_option_and_head_fits(case):
     assert np.isfinite(loss)
 
 
+# Images of any size, of two axes that are free.
+ANY_SIZE = [
+    case
+    for case, made in CASES.items()
+    if made.options.get("image_size", 0) in (None, (None, None))
+]
+
+
+@pytest.mark.parametrize("case", ANY_SIZE)
+def test_a_model_of_any_image_size_equals_the_one_of_each_size(case):
+    model = tiny(case)
+    for size in ((19, 27), (16, 24), (37, 9)):
+        fixed = build(case, image_size=size)
+        fixed.set_weights(model.get_weights())
+        inputs = inputs_for(fixed)
+        expected = outputs_of(fixed, inputs)
+        close(outputs_of(model, inputs), expected, 1e-5)
+        close(named(model.predict(inputs["images"], verbose=0)), expected, 1e-5)
+
+
 def gradients(model, inputs):
     """The gradient of the loss with respect to every trainable weight."""
     is_trained = has_own_loss(model)
@@ -89,7 +109,7 @@ def gradients(model, inputs):
     def loss_of(outputs) -> Any:
         if is_trained:
             return model.compute_loss(y=truth_for(model), y_pred=outputs)
-        outputs = outputs if isinstance(outputs, dict) else {"logits": outputs}
+        outputs = named(outputs)
         return sum(
             keras.ops.mean(keras.ops.square(outputs[name] - label))
             for name, label in labels.items()
@@ -293,8 +313,8 @@ def test_a_row_of_padding_alone_is_finite(case):
     inputs = inputs_for(model)
     inputs["padding_mask"][1] = False
     # Past the check of `Functional`, which refuses such a row.
-    outputs = numpy(keras.Model.__call__(model, given(model, inputs)))
-    for value in outputs.values() if isinstance(outputs, dict) else [outputs]:
+    outputs = named(keras.Model.__call__(model, given(model, inputs)))
+    for value in outputs.values():
         assert np.isfinite(value).all()
 
 
@@ -303,9 +323,7 @@ def predicted_logits(model, inputs):
     if BACKEND == "tensorflow":
         outputs = outputs_of(model, inputs, training=False)
     else:  # An eager call would compile each loop again.
-        outputs = model.predict_on_batch(given(model, inputs))
-    if not isinstance(outputs, dict):
-        return outputs
+        outputs = named(model.predict_on_batch(given(model, inputs)))
     return outputs["logits" if "logits" in outputs else "text_logits"]
 
 

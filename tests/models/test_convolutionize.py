@@ -24,9 +24,9 @@ def randomized(model):
     return randomize(model, scale=0.4)
 
 
-def convolutions(inputs=None):
+def convolutions():
     """An input and a map of 3 × 4 locations with 5 channels."""
-    inputs = keras.Input((*SIZE, 3)) if inputs is None else inputs
+    inputs = keras.Input((*SIZE, 3))
     hidden = layers.Conv2D(7, 3, padding="same", activation="relu")(inputs)
     hidden = layers.BatchNormalization()(layers.MaxPooling2D(2)(hidden))
     return inputs, layers.Conv2D(5, 4, strides=2, padding="valid")(hidden)
@@ -78,8 +78,7 @@ def nested_model():
 
 
 def mean_model():
-    inputs, hidden = convolutions()
-    return keras.Model(inputs, layers.Dense(13)(ops.mean(hidden, axis=(1, 2))))
+    return _on_map(lambda hidden: ops.mean(hidden, axis=(1, 2)), layers.Dense(13))
 
 
 def largest_model():
@@ -178,9 +177,7 @@ def test_a_model_of_any_size_needs_the_size_of_one_place():
     np.testing.assert_allclose(
         convolutional(images)[:, 0, 0], model(images), rtol=1e-5, atol=1e-5
     )
-    with pytest.raises(
-        ValueError, match=r"must equal the size of .*\(12, 18\).*size=13"
-    ):
+    with pytest.raises(ValueError, match=r"equal the size of .*\(12, 18\).*size=13"):
         convolutionize(users_model(), image_size=13)
 
 
@@ -219,19 +216,15 @@ def test_layers_keep_their_precision(policy):
     )
 
 
-def _flattened(*then):
+def _on_map(*then):
     inputs, hidden = convolutions()
-    hidden = layers.Flatten()(hidden)
     for layer in then:
         hidden = layer(hidden)
     return keras.Model(inputs, hidden)
 
 
-def _on_map(*then):
-    inputs, hidden = convolutions()
-    for layer in then:
-        hidden = layer(hidden)
-    return keras.Model(inputs, layers.Dense(3)(layers.Flatten()(hidden)))
+def _flattened(*then):
+    return _on_map(layers.Flatten(), *then)
 
 
 def _with_two_inputs():
@@ -280,11 +273,13 @@ REFUSED = {
         r"`share` \(Activation\) follows the last map",
     ),
     "reshape": (
-        lambda: _on_map(layers.Reshape((3, 2, 5), name="turned")),
+        lambda: _on_map(
+            layers.Reshape((3, 2, 5), name="turned"), layers.Flatten(), layers.Dense(3)
+        ),
         r"`turned` \(Reshape\) does not fit a larger image",
     ),
     "resizing": (
-        lambda: _on_map(layers.Resizing(7, 9)),
+        lambda: _on_map(layers.Resizing(7, 9), layers.Flatten(), layers.Dense(3)),
         "gets a map of .* locations from larger images, too",
     ),
     "sequence": (
@@ -305,42 +300,30 @@ REFUSED = {
         r"\(Mean\) must be over rows and columns, axes 1 and 2",
     ),
     "channels_first": (
-        lambda: _on_map_then(layers.Flatten(data_format="channels_first")),
+        lambda: _on_map(layers.Flatten(data_format="channels_first"), layers.Dense(3)),
         "must flatten the map to one vector, channels last",
     ),
     "pooled_first": (
-        lambda: _on_map_then(
-            layers.GlobalAveragePooling2D(data_format="channels_first")
+        lambda: _on_map(
+            layers.GlobalAveragePooling2D(data_format="channels_first"), layers.Dense(3)
         ),
         "must have channels last",
     ),
     "two_maps": (_with_two_maps, "combines vectors of several maps"),
-    "back": (
-        _back_to_a_map,
-        r"\(Flatten\) turns a map into the shape",
-    ),
+    "back": (_back_to_a_map, r"\(Flatten\) turns a map into the shape"),
     "inputs": (_with_two_inputs, "must have one input, images .*18, 3.*None, 3"),
     "vit": (
         lambda: create("vit_base_patch16"),
         r"`patch_embedding` \(PatchEmbedding\)",
     ),
     "swin": (lambda: create("swin_tiny"), "`patch_embedding` .* does not fit a larger"),
-    "none": (lambda: _only_convolutions(), "must be a classifier: none of its layers"),
+    "none": (_on_map, "must be a classifier: none of its layers"),
     "vector": (
         lambda: keras.Sequential([keras.Input((7,)), layers.Dense(3)]),
         r"must have one input, images .*Received: inputs of shape \(None, 7\)",
     ),
     "unbuilt": (lambda: keras.Sequential([layers.Dense(3)]), "`model` must be built"),
 }
-
-
-def _on_map_then(layer):
-    inputs, hidden = convolutions()
-    return keras.Model(inputs, layers.Dense(3)(layer(hidden)))
-
-
-def _only_convolutions():
-    return keras.Model(*convolutions())
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -6,27 +6,13 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from model_cases import (
-    TINY,
-    B,
-    M,
-    build,
-    create,
-    inputs_for,
-    numpy,
-    randomize,
-    tiny,
-    truth_for,
-)
+from model_cases import build, create, inputs_for, numpy, randomize, tiny, truth_for
+from model_contract import close
+from model_family import B, M
 from variations import in_turn
 
-from keras_attn import data, metrics, models
-from keras_attn.losses.detection import (
-    binary_losses,
-    class_losses,
-    mean_over_samples,
-    smooth_l1,
-)
+from keras_attn import data, metrics
+from keras_attn.losses import detection
 from keras_attn.models.parts.detection.detector_truth import mask_targets
 from keras_attn.ops.boxes import convert_boxes
 
@@ -36,23 +22,22 @@ every_detector = pytest.mark.parametrize("case", DETECTORS)
 NAN, INFINITY = float("nan"), float("inf")
 
 
-def losses_of(model, truth, images=None):
+def losses_of(model, truth):
     """The losses of `truth`, without an update."""
-    images = inputs_for(model)["images"] if images is None else images
     model.compile(run_eagerly=True)
-    return model.test_on_batch(images, truth, return_dict=True)
+    return model.test_on_batch(inputs_for(model)["images"], truth, return_dict=True)
 
 
 def test_losses_by_hand():
     np.testing.assert_allclose(
-        smooth_l1(np.array([[0.05, -2.0], [0.0, 1.0]], "float32")),
+        detection.smooth_l1(np.array([[0.05, -2.0], [0.0, 1.0]], "float32")),
         [4.5 * 0.05**2 + 2 - 1 / 18, 1 - 1 / 18],
         rtol=1e-6,
     )
     values = np.array([[1, 2, INFINITY], [NAN, 5, 6], [7, 8, 9]], "float32")
     counted = np.array([[True, True, False], [False, True, False], [False] * 3])
     samples = np.array([[True, True, True], [False, True, True], [False] * 3])
-    found = mean_over_samples(values, counted, samples)
+    found = detection.mean_over_samples(values, counted, samples)
     np.testing.assert_allclose(found, (3 / 3 + 5 / 2 + 0) / 3, rtol=1e-6)
     logits = np.array([-90.0, -1.0, 0.5, 90.0], "float32")
     probabilities = 1 / (1 + np.exp(-logits.astype("float64")))
@@ -60,11 +45,11 @@ def test_losses_by_hand():
         expected = -target * np.log(probabilities) - (1 - target) * np.log(
             np.maximum(1 - probabilities, 1e-40)
         )
-        found = binary_losses(logits[:3], target)
+        found = detection.binary_losses(logits[:3], target)
         np.testing.assert_allclose(found, expected[:3], rtol=1e-5)
-    np.testing.assert_allclose(binary_losses(logits[3:], 0.0), [90.0])
+    np.testing.assert_allclose(detection.binary_losses(logits[3:], 0.0), [90.0])
     logits = np.log(np.array([[[0.2, 0.3, 0.5], [0.6, 0.1, 0.3]]], "float32"))
-    found = class_losses(logits, np.array([[2, 0]], "int32"))
+    found = detection.class_losses(logits, np.array([[2, 0]], "int32"))
     np.testing.assert_allclose(found, -np.log([[0.5, 0.6]]), rtol=1e-6)
 
 
@@ -157,8 +142,7 @@ def test_unusable_boxes_count_as_padding(case):
         more["masks"] = np.concatenate([truth["masks"], masks], axis=1)
     found = losses_of(model, more)
     # Not the same: every ground-truth box is a proposal, and padding none.
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+    close(found, expected, 0, rtol=1e-4)
 
 
 @pytest.mark.parametrize("case", ["mask_rcnn_resnet50"])
@@ -173,9 +157,7 @@ def test_crowds_are_not_learned(case):
     }
     more["is_crowd"] = np.arange(more["classes"].shape[1]) == truth["classes"].shape[1]
     more["is_crowd"] = np.tile(more["is_crowd"], (B, 1))
-    found = losses_of(model, more)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+    close(losses_of(model, more), expected, 0, rtol=1e-4)
     none = {name: value[:, :0] for name, value in more.items()}
     assert np.isfinite(list(losses_of(model, none).values())).all()
 
@@ -335,14 +317,11 @@ def test_boxes_have_the_format_of_the_model(bounding_box_format):
     expected, found = numpy(model(images)), numpy(other(images))
     boxes = convert_boxes(found.pop("boxes"), bounding_box_format, "xyxy", size)
     np.testing.assert_allclose(boxes, expected.pop("boxes"), rtol=0, atol=1e-4)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-4)
+    close(found, expected, 1e-4)
     truth = truth_for(model)
     boxes = convert_boxes(truth["boxes"], "xyxy", bounding_box_format, size)
     converted = {**truth, "boxes": ops.convert_to_numpy(boxes)}
-    expected, found = losses_of(model, truth), losses_of(other, converted)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+    close(losses_of(other, converted), losses_of(model, truth), 0, rtol=1e-4)
 
 
 @every_detector
@@ -359,7 +338,8 @@ def test_region_features(case):
     if case == "faster_rcnn_vgg16":
         assert features.shape == (B, 5, 17)
     else:
-        last = numpy(_last_map(model)(images))
+        last_map = model.get_layer("feature_pyramid").input[-1]
+        last = numpy(keras.Model(model.input, last_map)(images))
         assert features.shape == (B, 5, last.shape[-1])
         # A mean of features inside the map, which are not negative.
         assert (features >= 0).all()
@@ -397,10 +377,6 @@ def test_region_features_of_a_single_map():
     model = build("faster_rcnn_resnet50", **sizes)
     features, *_ = model.region_features(inputs_for(model)["images"], 5)
     assert features.shape == (B, 5, 12)
-
-
-def _last_map(model):
-    return keras.Model(model.input, model.get_layer("feature_pyramid").input[-1])
 
 
 def test_the_samples_follow_the_seed():
@@ -442,44 +418,15 @@ def test_errors():
     [
         (
             "faster_rcnn_resnet50",
-            {"num_classes": 0},
-            "`num_classes` must be a positive",
-        ),
-        (
-            "faster_rcnn_resnet50",
-            {"image_size": None},
-            "`image_size` must be a positive",
-        ),
-        (
-            "faster_rcnn_resnet50",
             {"anchor_sizes": (8, 16, 32, 64, 128)},
             r"`anchor_sizes` must have .* stages of `num_blocks`: 3. .*64, 128\)",
         ),
-        (
-            "faster_rcnn_resnet50",
-            {"anchor_sizes": (8, -16, 32)},
-            "`anchor_sizes` must be positive numbers",
-        ),
-        (
-            "faster_rcnn_resnet50",
-            {"iou_threshold": 5},
-            "`iou_threshold` must be a number from 0 to 1",
-        ),
-        (
-            "faster_rcnn_resnet50",
-            {"score_threshold": -3},
-            "`score_threshold` must be a number",
-        ),
+        ("faster_rcnn_resnet50", {"iou_threshold": 5}, "must be a number from 0 to 1"),
+        ("faster_rcnn_resnet50", {"score_threshold": -3}, "`score_threshold` must be"),
         (
             "faster_rcnn_resnet50",
             {"detection_options": {"positive_fraction": 3.0}},
             "`positive_fraction` must be a number",
-        ),
-        ("mask_rcnn_resnet50", {"num_mask_layers": 0}, "`num_mask_layers` must be"),
-        (
-            "mask_rcnn_resnet50",
-            {"num_training_proposals": 0},
-            "`num_training_proposals` must be a positive integer",
         ),
         (
             "mask_rcnn_resnet50",
@@ -487,23 +434,13 @@ def test_errors():
             "`training_candidates_per_level` must be a positive integer",
         ),
         (
-            "mask_rcnn_resnet50",
-            {"detection_options": {"seed": 3}},
-            r"`detection_options` must not have \['seed'\]: .*='?.*3",
-        ),
-        (
             "faster_rcnn_vgg16",
             {"proposal_options": {"seed": 3, "name": "mine"}},
-            r"`proposal_options` must not have \['name', 'seed'\]",
+            r"`proposal_options` must not have \['name', 'seed'\]: .*='?.*3",
         ),
-        (
-            "faster_rcnn_vgg16",
-            {"num_frozen": 9},
-            "`num_frozen` must be from 0 to .*num_frozen=9",
-        ),
-        ("faster_rcnn_vgg16", {"bounding_box_format": "xxyy"}, "must be one of.*xxyy"),
+        ("faster_rcnn_vgg16", {"num_frozen": 9}, "must be from 0 to .*num_frozen=9"),
     ],
 )
 def test_wrong_arguments(name, options, match):
-    with pytest.raises((ValueError, TypeError), match=match):
-        models.create(name, **{**TINY[name], **options})
+    with pytest.raises(ValueError, match=match):
+        build(name, **options)

@@ -1,17 +1,13 @@
 """What models learn and log on two devices of `tf.distribute` and on one."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from model_cases import (
     GRAPHS,
-    T,
     create,
     given,
     has_own_loss,
@@ -22,13 +18,10 @@ from model_cases import (
     truth_for,
 )
 from model_contract import remove_noise
+from model_family import T
+from processes import run_python
 
-from keras_attn.losses import (
-    MaskedPatchLoss,
-    MaskedRegionLoss,
-    SegmentationCrossEntropy,
-    SmoothedCrossEntropy,
-)
+from keras_attn import losses as ours
 from keras_attn.models.dalle import DALLE
 from keras_attn.models.dvae import DVAE
 from keras_attn.models.parts.detection.detector import Detector
@@ -36,22 +29,17 @@ from keras_attn.models.parts.dual_encoder import DualEncoder
 from keras_attn.models.parts.functional import Functional
 from keras_attn.training import AdversarialTrainer, DeepQ, enable_lora
 
-TESTS = Path(__file__).resolve().parent.parent
 ROWS, DEVICES = 4, 2
+needs_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
+)
 
 
 def found_by(measure, cases):
     """What a process with two devices measures on one and on two, by case."""
-    path = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
-    process = subprocess.run(
-        [sys.executable, __file__, measure, *cases],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr[-3000:]
-    return json.loads(process.stdout.splitlines()[-1])
+    found = json.loads(run_python(__file__, measure, *cases).splitlines()[-1])
+    assert set(found) == set(cases)
+    return found.items()
 
 
 ADAPTED = "+adapted"
@@ -71,9 +59,7 @@ MORE = ("clip_vit_base_patch32", "mae_vit_base", "resnet18")
 
 
 @pytest.mark.compiled
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
-)
+@needs_tensorflow
 @pytest.mark.parametrize(
     "cases",
     [
@@ -87,9 +73,7 @@ MORE = ("clip_vit_base_patch32", "mae_vit_base", "resnet18")
     ],
 )
 def test_two_devices_train_like_one(cases):
-    by_case = found_by("learned", cases)
-    assert set(by_case) == set(cases)
-    for case, (one, two) in by_case.items():
+    for case, (one, two) in found_by("learned", cases):
         assert one[0] != one[1], case
         np.testing.assert_allclose(two, one, rtol=1e-5, err_msg=case)
 
@@ -98,23 +82,14 @@ def test_two_devices_train_like_one(cases):
 # count. In evaluation, where batch norms and samples are none of the loss.
 OWN_LOSSES = ("dalle_12b", "caption_show_attend_tell", "vilbert_pretrainer")
 MORE_OWN_LOSSES = (
-    "clip_vit_base_patch32",
-    "siglip_base_patch16_224",
-    "mae_vit_base",
-    "vln_bert_pretrainer",
-    "listen_attend_spell",
-    "show_attend_interact",
-    "dvae_dalle",
-    "faster_rcnn_resnet50",
-    "mask_rcnn_resnet50",
-    "fcn8s_vgg16",
+    *("clip_vit_base_patch32", "siglip_base_patch16_224", "mae_vit_base"),
+    *("vln_bert_pretrainer", "listen_attend_spell", "show_attend_interact"),
+    *("dvae_dalle", "faster_rcnn_resnet50", "mask_rcnn_resnet50", "fcn8s_vgg16"),
 )
 
 
 @pytest.mark.compiled
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
-)
+@needs_tensorflow
 @pytest.mark.parametrize(
     "cases",
     [
@@ -126,9 +101,7 @@ MORE_OWN_LOSSES = (
 )
 def test_two_devices_log_what_one_does(cases):
     """Seven rows in batches of four: the devices have unequal parts of the last."""
-    by_case = found_by("logged", cases)
-    assert set(by_case) == set(cases)
-    for case, (one, two) in by_case.items():
+    for case, (one, two) in found_by("logged", cases):
         assert set(one) == set(two) and "loss" in one
         for name in one:
             np.testing.assert_allclose(
@@ -157,15 +130,8 @@ def fit(model, data, run_eagerly):
         else keras.tree.map_structure(lambda _: "mse", labels),
         run_eagerly=run_eagerly,
     )
-    history = model.fit(
-        given(model, inputs),
-        labels,
-        batch_size=ROWS,
-        epochs=2,
-        shuffle=False,
-        verbose=0,
-    )
-    return history.history["loss"]
+    options = {"batch_size": ROWS, "epochs": 2, "shuffle": False, "verbose": 0}
+    return model.fit(given(model, inputs), labels, **options).history["loss"]
 
 
 def has_batch_norms(model):
@@ -262,18 +228,22 @@ def loss_and_labels(name, output, inputs, random):
     """A loss for an output, its labels, and weights of which some are 0."""
     shape = output.shape
     if name == "reconstruction":
-        return MaskedPatchLoss(7), inputs["images"], np.ones(len(output), "float32")
+        return (
+            ours.MaskedPatchLoss(7),
+            inputs["images"],
+            np.ones(len(output), "float32"),
+        )
     weights = random.integers(0, 2, shape[:-1]).astype("float32")
     if name == "masked_regions":
         regions = random.dirichlet(np.ones(shape[-1]), shape[:-1]).astype("float32")
-        return MaskedRegionLoss(), regions, weights
+        return ours.MaskedRegionLoss(), regions, weights
     if len(shape) == 2:
         targets = random.normal(size=shape).astype("float32")
         return "mse", targets, np.ones(len(output), "float32")
     labels = random.integers(0, shape[-1], shape[:-1]).astype("int32")
     if len(shape) == 4:
-        return SegmentationCrossEntropy(0), labels, weights
-    return SmoothedCrossEntropy(), labels, weights
+        return ours.SegmentationCrossEntropy(0), labels, weights
+    return ours.SmoothedCrossEntropy(), labels, weights
 
 
 def learned(one, two):

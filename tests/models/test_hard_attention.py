@@ -3,17 +3,14 @@
 Expected values are those of `caption_reference.py`, in NumPy.
 """
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import caption_reference as reference
 import keras
 import numpy as np
 import pytest
 from keras import ops
-from model_cases import B, T, V, build, create, inputs_for, logits_of, numpy, randomize
+from model_cases import build, create, inputs_for, logits_of, numpy, randomize
+from model_family import B, T, V
+from processes import run_python
 
 from keras_attn.losses import SmoothedCrossEntropy
 
@@ -144,13 +141,11 @@ def test_the_loss_is_that_of_the_words_with_the_places_drawn():
     history = model.fit(inputs, LABELS, B, **options).history
     close(history["loss"], expected)
     close(history["coverage"], coverage.mean())
-    baseline = model.get_layer("attention_objective").baseline
-    close(numpy(baseline), 0.9 * numpy(hard_baseline()) + 0.1 * likelihood.mean())
-
-
-def hard_baseline():
-    """The baseline that `create` gives the model, a random weight like the others."""
-    return hard().get_layer("attention_objective").baseline
+    # `create` gives a model a random baseline, as all weights.
+    before, after = (
+        numpy(x.get_layer("attention_objective").baseline) for x in (hard(), model)
+    )
+    close(after, 0.9 * before + 0.1 * likelihood.mean())
 
 
 def expected_gradients(model, inputs, labels):
@@ -225,13 +220,9 @@ def test_a_row_of_soft_attention_learns_by_its_gradient_alone():
         close(one, other, atol=1e-6)
 
 
-def test_fits_with_xla_and_half_precision():
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = hard(mean_rate=0.0)
-    finally:
-        keras.config.set_dtype_policy(policy)
+@pytest.mark.parametrize("dtype_policy", ["mixed_bfloat16"], indirect=True)
+def test_fits_with_xla_and_half_precision(dtype_policy):
+    model = hard(mean_rate=0.0)
     inputs = inputs_for(model)
     model.compile("sgd", loss=SmoothedCrossEntropy(), jit_compile=True)
     history = model.fit(inputs, LABELS, B, epochs=2, verbose=0).history
@@ -273,14 +264,5 @@ print(*[float(each) for each in baseline.value.values])
     keras.backend.backend() != "tensorflow", reason="`tf.distribute` is TensorFlow's"
 )
 def test_two_devices_have_one_baseline():
-    tests = Path(__file__).resolve().parent.parent
-    path = os.pathsep.join([str(tests.parent), str(tests)])
-    printed = subprocess.run(
-        [sys.executable, "-c", _TWO_DEVICES],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    one, other = map(float, printed.split()[-2:])
+    one, other = map(float, run_python("-c", _TWO_DEVICES).split()[-2:])
     assert one == other < 0

@@ -175,11 +175,7 @@ FEW = {
 @pytest.mark.parametrize(
     "case, mesh",
     [
-        pytest.param(
-            case,
-            mesh,
-            marks=[] if mesh in FEW.get(case, ()) else VARIATION,
-        )
+        pytest.param(case, mesh, marks=[] if mesh in FEW.get(case, ()) else VARIATION)
         for case in ONE_OF_EACH
         for mesh in MESHES
     ],

@@ -38,8 +38,7 @@ def test_a_compiled_model_is_loaded_compiled(case, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "case, output",
-    [("dalle_12b", "image_logits"), ("dvae_dalle", "reconstruction")],
+    "case, output", [("dalle_12b", "image_logits"), ("dvae_dalle", "reconstruction")]
 )
 def test_a_loss_that_is_added_needs_labels(case, output):
     model = create(case)

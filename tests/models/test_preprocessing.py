@@ -2,6 +2,7 @@
 
 import io
 import json
+import types
 from typing import Any
 
 import keras
@@ -34,6 +35,8 @@ CLIP = {
 }
 BARE = {"image_processor_type": None}
 BOTH = {"height": 16, "width": 16}
+EDGE = {"shortest_edge": 20}
+CONVNEXT = {"image_processor_type": "ConvNextImageProcessor"}
 
 
 def photo(rows, columns, seed=0):
@@ -48,6 +51,13 @@ def small_model(sides=(16, 16)):
     model.preprocessing = CLIP
     model.class_names = list("abcde")
     return model
+
+
+def check_config(preprocessing, expected):
+    """Asserts these fields of the layer of a preprocessing; returns all."""
+    config = models.image_preprocessing(preprocessing).get_config()
+    assert {key: config[key] for key in expected} == expected
+    return config
 
 
 @pytest.mark.parametrize(
@@ -68,32 +78,22 @@ def small_model(sides=(16, 16)):
         ({"do_normalize": False}, {"mean": 0.0, "std": 1.0}),
         ({"crop_offset": "round"}, {"crop_offset": "round"}),
         ({"passes": "columns_first"}, {"passes": "columns_first"}),
+        ({**CONVNEXT, "crop_pct": 0.875}, {"size": 18, "crop_size": [16, 16]}),
         (
-            {"image_processor_type": "ConvNextImageProcessor", "crop_pct": 0.875},
-            {"size": 18, "crop_size": [16, 16]},
-        ),
-        (
-            {
-                "image_processor_type": "ConvNextImageProcessor",
-                "size": {"shortest_edge": 384},
-                "do_center_crop": False,
-            },
+            {**CONVNEXT, "size": {"shortest_edge": 384}, "do_center_crop": False},
             {"size": [384, 384], "crop_size": None},
         ),
     ],
 )
 def test_the_fields_give_the_layer(changes, expected):
-    layer = models.image_preprocessing({**CLIP, **changes})
-    config = layer.get_config()
-    assert {key: config[key] for key in expected} == expected
+    check_config({**CLIP, **changes}, expected)
 
 
 def test_old_fields_of_clip_take_its_defaults():
     fields = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 16}
     fields |= {"crop_size": 12, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-    config = models.image_preprocessing(fields).get_config()
-    assert (config["size"], config["crop_size"]) == (16, [12, 12])
-    assert (config["resample"], config["scale"]) == ("bicubic", 1 / 255)
+    expected = {"size": 16, "crop_size": [12, 12], "resample": "bicubic"}
+    check_config(fields, {**expected, "scale": 1 / 255})
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,8 @@ def test_old_fields_of_clip_take_its_defaults():
         ({"image_std": ["a"]}, "`image_std` of a preprocessing must be the numbers"),
         ({"do_pad": True}, "`do_pad` of a preprocessing must be false"),
         ({"do_flip_channel_order": True}, "`do_flip_channel_order` .* must be false"),
-        (
-            {"sharpen": 2},
-            "`sharpen` of a preprocessing must be one of the known fields",
-        ),
-        (
-            {"do_resize": "false"},
-            "`do_resize` of a preprocessing must be true or false",
-        ),
+        ({"sharpen": 2}, "`sharpen` .* must be one of the known fields"),
+        ({"do_resize": "false"}, "`do_resize` .* must be true or false"),
         ({"crop_mode": "border"}, "`crop_mode` .* must be 'center' or 'squash'"),
         ({"resize_mode": "longest"}, "`resize_mode` .* must be 'shortest' or 'squash'"),
         ({"crop_pct": 1.5}, "`crop_pct` of a preprocessing must be a share from"),
@@ -125,14 +119,8 @@ def test_old_fields_of_clip_take_its_defaults():
             {"image_processor_type": "DetrImageProcessor"},
             "`image_processor_type` .* must be one of Beit, .*'DetrImageProcessor'",
         ),
-        (
-            {"image_processor_type": "ConvNextImageProcessor", "size": BOTH},
-            "`size` of a preprocessing must be a number or shortest_edge for ConvNeXt",
-        ),
-        (
-            {"image_processor_type": "ConvNextImageProcessor", "crop_size": 9},
-            "`crop_size` of a preprocessing must be as `size` for ConvNeXt",
-        ),
+        ({**CONVNEXT, "size": BOTH}, "`size` .* number or shortest_edge for ConvNeXt"),
+        ({**CONVNEXT, "crop_size": 9}, "`crop_size` .* as `size` for ConvNeXt"),
     ],
 )
 def test_fields_that_ask_for_other_steps_are_named(changes, match):
@@ -163,15 +151,12 @@ def test_the_layer_travels_with_the_model(tmp_path):
 
 
 def test_other_models_and_sizes_are_refused():
-    with pytest.raises(
-        ValueError, match=r"take the images|images of the size .*16, 16"
-    ):
+    with pytest.raises(ValueError, match="take the images|images of the size .*16, 16"):
         models.with_preprocessing(small_model(), ImagePreprocessing(16, crop_size=12))
     tokens = keras.Input((7,))
-    with pytest.raises(ValueError, match=r"`model` must take one input, images"):
-        models.with_preprocessing(
-            keras.Model(tokens, tokens * 2.0), ImagePreprocessing(3)
-        )
+    other = keras.Model(tokens, tokens * 2.0)
+    with pytest.raises(ValueError, match="`model` must take one input, images"):
+        models.with_preprocessing(other, ImagePreprocessing(3))
 
 
 @pytest.mark.parametrize(
@@ -354,15 +339,14 @@ def test_bad_contents_and_unknown_sizes_are_refused():
     for bad in (tf.constant(b"a"), tf.constant([1])):
         with pytest.raises(ValueError, match=r"`contents` must be strings of shape"):
             decode_images(bad, layer)
-    with pytest.raises(
-        ValueError, match="`preprocessing` must return images of a known"
-    ):
+    with pytest.raises(ValueError, match="`preprocessing` must return images of a kn"):
         decode_images(tf.constant([b"a"]), layer)
 
 
-class _Opened:
-    def __init__(self, path, **config):
-        self.path, self.config = path, config
+def preprocessing_of(path, **config) -> Any:
+    """What is read from a folder with this configuration."""
+    opened: Any = types.SimpleNamespace(path=path, config=config)
+    return description._preprocessing(opened)
 
 
 OPEN_CLIP = {"mean": [0.5, 0.25, 1.0], "std": [0.5, 2.0, 1.0]}
@@ -382,11 +366,9 @@ OPEN_CLIP = {"mean": [0.5, 0.25, 1.0], "std": [0.5, 2.0, 1.0]}
 def test_folders_of_open_clip(tmp_path, changes, expected):
     vision = {"model_cfg": {"vision_cfg": {"image_size": 21}}}
     fields = {**OPEN_CLIP, "resize_mode": "shortest", **changes}
-    opened = _Opened(tmp_path, preprocess_cfg=fields, **vision)
-    found = description._preprocessing(opened)  # type: ignore
-    config = models.image_preprocessing(found).get_config()
-    assert {key: config[key] for key in expected} == expected
-    assert (config["crop_offset"], config["mean"]) == ("round", OPEN_CLIP["mean"])
+    found = preprocessing_of(tmp_path, preprocess_cfg=fields, **vision)
+    same = {"crop_offset": "round", "mean": OPEN_CLIP["mean"]}
+    check_config(found, {**expected, **same})
 
 
 @pytest.mark.parametrize(
@@ -398,21 +380,18 @@ def test_folders_of_open_clip(tmp_path, changes, expected):
 )
 def test_folders_of_open_clip_with_other_steps_are_refused(tmp_path, changes, match):
     fields = {**OPEN_CLIP, "size": 21, **changes}
-    opened = _Opened(tmp_path, preprocess_cfg=fields, model_cfg=None)
-    found: Any = description._preprocessing(opened)  # type: ignore
+    found = preprocessing_of(tmp_path, preprocess_cfg=fields, model_cfg=None)
     with pytest.raises(ValueError, match=match):
         models.image_preprocessing(found)
-    opened.config["preprocess_cfg"]["size"] = "large"
-    assert description._preprocessing(opened) is None  # type: ignore
+    fields["size"] = "large"
+    assert preprocessing_of(tmp_path, preprocess_cfg=fields, model_cfg=None) is None
 
 
 def test_a_size_that_is_not_square_is_covered_in_open_clip(tmp_path):
     fields = {**OPEN_CLIP, "size": [17, 19], "interpolation": "bilinear"}
-    opened = _Opened(tmp_path, preprocess_cfg=fields, model_cfg=None)
-    found: Any = description._preprocessing(opened)  # type: ignore
-    config = models.image_preprocessing(found).get_config()
-    assert config["covers"] and config["size"] == config["crop_size"] == [17, 19]
-    assert config["resample"] == "bicubic"
+    found = preprocessing_of(tmp_path, preprocess_cfg=fields, model_cfg=None)
+    expected = {"covers": True, "size": [17, 19], "crop_size": [17, 19]}
+    check_config(found, {**expected, "resample": "bicubic"})
 
 
 def test_old_files_name_no_processor_and_timms_has_its_own_fields(tmp_path):
@@ -425,55 +404,36 @@ def test_old_files_name_no_processor_and_timms_has_its_own_fields(tmp_path):
         ("swin", [20, 20], None),
         ("clip", 20, [224, 224]),
     ):
-        opened = _Opened(tmp_path, model_type=model_type)
-        found: Any = description._preprocessing(opened)  # type: ignore
-        config = models.image_preprocessing(found).get_config()
-        assert (config["size"], config["crop_size"]) == (size, crop_size)
-    assert description._preprocessing(_Opened(tmp_path)) == old  # type: ignore
+        found = preprocessing_of(tmp_path, model_type=model_type)
+        check_config(found, {"size": size, "crop_size": crop_size})
+    assert preprocessing_of(tmp_path) == old
     kind = {"image_processor_type": "TimmWrapperImageProcessor"}
     file.write_text(json.dumps({**kind, "pretrained_cfg": {"input_size": [3, 20, 20]}}))
-    found = description._preprocessing(_Opened(tmp_path))  # type: ignore
-    config = models.image_preprocessing(found).get_config()
-    assert (config["size"], config["crop_size"]) == (22, [20, 20])  # 20 / 0.875
-    assert config["mean"] == [0.485, 0.456, 0.406]
+    expected = {"size": 22, "crop_size": [20, 20]}  # 20 / 0.875
+    check_config(
+        preprocessing_of(tmp_path), {**expected, "mean": [0.485, 0.456, 0.406]}
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "sides", "expected"),
     [
-        (
-            {"size": {"shortest_edge": 20}},
-            [32, 32],
-            {"size": 40, "crop_size": [32, 32]},
-        ),
-        (
-            {"size": {"shortest_edge": 20}},
-            [24, 48],
-            {"size": [30, 60], "crop_size": [24, 48], "covers": True},
-        ),
-        (
-            {"image_processor_type": "LevitImageProcessor"},
-            [32, 32],
-            {"size": 36, "crop_size": [32, 32]},
-        ),
-        (
-            {"image_processor_type": "ConvNextImageProcessor", "do_center_crop": False},
-            [32, 32],
-            {"size": 36, "crop_size": [32, 32]},
-        ),
-        ({"do_center_crop": False, "size": BOTH}, [7, 9], {"size": [7, 9]}),
-        ({"resample": 0}, [7, 9], None),
+        ({"size": EDGE}, [32, 32], {"size": 40}),
+        ({"size": EDGE}, [24, 48], {"size": [30, 60], "covers": True}),
+        ({"image_processor_type": "LevitImageProcessor"}, [32, 32], {"size": 36}),
+        ({**CONVNEXT, "do_center_crop": False}, [32, 32], {"size": 36}),
     ],
 )
 def test_images_of_another_size_are_cropped_by_the_same_share(changes, sides, expected):
-    fields = {**CLIP, **changes}
-    found = description._for_other_size(fields, sides)
-    if expected is None:
-        assert found == fields
-        return
-    config = models.image_preprocessing(found).get_config()
-    assert {key: config[key] for key in expected} == expected
-    assert config["mean"] == CLIP["image_mean"]
+    found = description._for_other_size({**CLIP, **changes}, sides)
+    check_config(found, {**expected, "crop_size": sides, "mean": CLIP["image_mean"]})
+
+
+def test_images_of_another_size_without_a_crop_or_a_known_filter():
+    fields = {**CLIP, "do_center_crop": False, "size": BOTH}
+    check_config(description._for_other_size(fields, [7, 9]), {"size": [7, 9]})
+    fields = {**CLIP, "resample": 0}
+    assert description._for_other_size(fields, [7, 9]) == fields
 
 
 def test_images_that_cover_a_size_have_the_same_pixels_at_unknown_sizes():
@@ -485,7 +445,5 @@ def test_images_that_cover_a_size_have_the_same_pixels_at_unknown_sizes():
         )
         found = unknown(image[None].astype("float32"))
         np.testing.assert_allclose(found, layer(image[None]), atol=1e-6)
-    with pytest.raises(
-        ValueError, match="`covers` must be False without a `crop_size`"
-    ):
+    with pytest.raises(ValueError, match="`covers` must be False without a `crop_si"):
         ImagePreprocessing(11, crop_size=11, covers=True)

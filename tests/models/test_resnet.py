@@ -5,15 +5,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from model_cases import C, numpy, randomize
+from layer_contract import normal as sample
+from model_cases import numpy, randomize
+from model_family import C
 
 from keras_attn import models
 
 TINY = {"stem_dim": 3, "num_blocks": (1, 2, 1), "num_classes": C}
-
-
-def sample(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def build(**options):
@@ -113,33 +111,6 @@ def test_every_second_place_of_a_dilated_map_is_the_map_of_the_stage(size):
         rows, columns = maps["stage_0"].shape[1:3]
         step = 4 // steps[-1]
         assert maps["stage_2"].shape[1:3] == (-(-rows // step), -(-columns // step))
-
-
-def test_a_model_of_any_image_size_equals_the_one_of_each_size():
-    model = randomize(build(image_size=None, include_top=False))
-    assert model.input.shape == (None, None, None, 3)
-    for size in ((19, 29), (20, 28), (37, 5), (1, 1)):
-        fixed = build(image_size=size, include_top=False)
-        fixed.set_weights(model.get_weights())
-        images = sample(2, *size, 3)
-        found, expected = numpy(model(images)), numpy(fixed(images))
-        predicted = model.predict(images, verbose=0)
-        # Every part halves the map, rounded up.
-        rows, columns = (-(-side // 4) for side in size)
-        for stage in range(3):
-            shape = (2, rows, columns, 12 * 2**stage)
-            assert found[f"stage_{stage}"].shape == shape
-            rows, columns = -(-rows // 2), -(-columns // 2)
-        for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5)
-            np.testing.assert_allclose(predicted[name], value, rtol=0, atol=1e-5)
-
-
-def test_an_empty_image_is_refused():
-    model = build(image_size=None)
-    for shape in ((2, 0, 7, 3), (0, 5, 7, 3)):
-        with pytest.raises(ValueError, match=r"`images` must have the shape"):
-            model(np.zeros(shape, "float32"))
 
 
 @pytest.mark.parametrize("block, last", [("bottleneck", 2), ("basic", 1)])

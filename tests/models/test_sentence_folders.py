@@ -96,18 +96,8 @@ TEXT = "sentence_bert_config.json"
 @pytest.mark.parametrize(
     ("name", "file", "fields", "match"),
     [
-        (
-            "mean_sqrt",
-            POOLING,
-            {"pooling_mode": "median"},
-            "`pooling_mo",
-        ),
-        (
-            "mean_sqrt",
-            POOLING,
-            {"pooling_mode": []},
-            "`pooling_mode` in",
-        ),
+        ("mean_sqrt", POOLING, {"pooling_mode": "median"}, "`pooling_mo"),
+        ("mean_sqrt", POOLING, {"pooling_mode": []}, "`pooling_mode` in"),
         ("mean_sqrt", POOLING, {"new": 1}, "`new` in config.json must"),
         (
             "cls_prompt",
@@ -121,12 +111,7 @@ TEXT = "sentence_bert_config.json"
             {"activation_function": "torch.nn.modules.activation.Softshrink"},
             "`activation_function` in 2_Dense/config.json must be one of",
         ),
-        (
-            "max_two_dense",
-            DENSE,
-            {"use_residual": True},
-            "`use_residual`",
-        ),
+        ("max_two_dense", DENSE, {"use_residual": True}, "`use_residual`"),
         ("max_two_dense", DENSE, {"out_features": 0}, "`out_features`"),
         (
             "max_two_dense",
@@ -233,9 +218,7 @@ def build(**options):
 
 def test_a_sentence_encoder_of_ours_is_written_and_read(tmp_path):
     model = build(
-        pooling=("mean", "max"),
-        projections=((5,), (3, "relu", False)),
-        normalize=False,
+        pooling=("mean", "max"), projections=((5,), (3, "relu", False)), normalize=False
     )
     models.save_checkpoint(model, tmp_path)
     loaded = models.load_checkpoint(tmp_path, "sentence_encoder")

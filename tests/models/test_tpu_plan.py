@@ -1,11 +1,9 @@
 """The memory that the compiler of TPUs says, beside the lower bound of `plan`."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+from processes import run_python
 
 from keras_attn.cli.tpu_compile import Request, compile_in_a_process
 
@@ -21,14 +19,9 @@ print(json.dumps([found.weights, found.optimizer_state, found.inputs]))
 
 def planned(name, **options):
     """Weights, optimizer and inputs by `plan`, which needs TensorFlow: in a process."""
-    done = subprocess.run(
-        [sys.executable, "-c", PLAN, name, json.dumps(options)],
-        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    arguments = ("-c", PLAN, name, json.dumps(options))
+    printed = run_python(*arguments, KERAS_BACKEND="tensorflow")
+    return json.loads(printed.splitlines()[-1])
 
 
 @pytest.mark.variation
