@@ -347,7 +347,6 @@ CASES = {
                 "memory_padding_mask": (B, S),
             },
             SCORES,
-            padding={"memory_padding_mask": ("memory",)},
             causal_over="inputs",
         ),
     },
