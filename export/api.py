@@ -258,16 +258,11 @@ def verify(
     if quantization is None:
         quantization = _inspect(file_format.quantization_of, path)
     check_quantization(file_format, quantization, sample_inputs)
-    # An older artefact may have the outputs that only training needs.
-    extra = set(getattr(model, "training_outputs", ()))
     signatures = _signatures(
         model,
         file_format,
         sample_inputs,
         None if isinstance(model, IncrementalPair) else runner.max_length,
-        with_training_outputs=any(
-            extra & set(info.outputs) for info in runner.signatures.values()
-        ),
         tokenizer=tokenizer,
         image_bytes=image_bytes,
         sequence_length=sequence_length,
@@ -297,7 +292,6 @@ def _signatures(
     tokenizer: Any,
     image_bytes: bool,
     sequence_length: int | Mapping[str, int] | None,
-    with_training_outputs: bool = False,
 ) -> list[Signature]:
     """The signatures of a model, from texts or the bytes of images if asked for."""
     if check_boolean("image_bytes", image_bytes):
@@ -313,9 +307,7 @@ def _signatures(
         check_tokenizer(tokenizer, format, model)
     # Texts and files are no inputs of the model itself.
     is_own = tokenizer is None and not image_bytes
-    signatures = signatures_of(
-        model, sample_inputs if is_own else None, max_length, with_training_outputs
-    )
+    signatures = signatures_of(model, sample_inputs if is_own else None, max_length)
     if image_bytes:
         return [with_image_bytes(signatures[0], model)]
     if tokenizer is not None:

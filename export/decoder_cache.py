@@ -271,14 +271,10 @@ def _renamed(config: Any, names: dict[str, str]) -> Any:
         }
     if isinstance(config, list | tuple):
         parts = [_renamed(part, names) for part in config]
-        if len(parts) == 3 and isinstance(parts[0], str) and _are_integers(parts[1:]):
+        if [*map(type, parts)] == [str, int, int]:
             parts[0] = names.get(parts[0], parts[0])
         return parts
     return config
-
-
-def _are_integers(values: list) -> bool:
-    return all(isinstance(value, int) for value in values)
 
 
 def _remove_old(folder: Path, newest: Path) -> None:

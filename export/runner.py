@@ -174,7 +174,7 @@ def load_runner(path: str | PathLike) -> Runner:
         raise ValueError(f"`path` does not exist. Received: path={str(path)!r}")
     try:
         format = format_at(path)
-        special = [file for file in path.rglob("*") if not _is_regular(file)]
+        special = [x for x in path.rglob("*") if not (x.is_file() or x.is_dir())]
     except OSError as error:
         raise ExportError(f"{path} cannot be read: {error.strerror}") from error
     if special:
@@ -188,10 +188,6 @@ def load_runner(path: str | PathLike) -> Runner:
             f"`path` must be one of: {ANY_ARTEFACT}. Received: path={str(path)!r}"
         )
     return Runner(format.load(path))
-
-
-def _is_regular(path: Path) -> bool:
-    return path.is_file() or path.is_dir()
 
 
 def _default_ranges(signatures: Mapping[str, SignatureInfo]) -> IndexRanges:

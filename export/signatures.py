@@ -114,11 +114,6 @@ class TracedModel:
     integers: Mapping[int, QuantizedKernel] = field(default_factory=dict)
 
     @property
-    def models(self) -> list[keras.Model]:
-        """The Keras model of each signature."""
-        return [signature.model for signature in self.signatures]
-
-    @property
     def infos(self) -> dict[str, SignatureInfo]:
         """The inputs and outputs of each signature, by its name."""
         return {
@@ -134,7 +129,6 @@ def signatures_of(
     model: Any,
     sample_inputs: Any = None,
     max_length: int | None = None,
-    with_training_outputs: bool = False,
 ) -> list[Signature]:
     """Returns the signatures of a model.
 
@@ -144,7 +138,6 @@ def signatures_of(
         sample_inputs: Inputs of a model that does not declare any.
         max_length: For a generative model: the length of its caches. None = the
             model's default.
-        with_training_outputs: Whether to keep the outputs that only training needs.
 
     Returns:
         `[serve]`, or `[prefill, step]`.
@@ -168,7 +161,7 @@ def signatures_of(
     if sample_inputs is not None and not model.built:
         model(keras.tree.map_structure(tf.convert_to_tensor, sample_inputs))
     if is_declared(model):
-        kept = model if with_training_outputs else without_training_outputs(model)
+        kept = without_training_outputs(model)
         serve = _declared(SERVE, kept)
         if kept is model:
             return [serve]

@@ -40,7 +40,7 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts.computed_loss import adds_compiled_loss
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
@@ -74,7 +74,6 @@ VARIANTS = {
 CARDS = model_cards(
     "dalle_{variant}",
     {"12b": (12_000_000_000, "a caption of 256 tokens and 32 × 32 codes")},
-    family="dalle",
     title="DALL·E, a Transformer over a caption and the codes of its image",
     paper="Ramesh et al. 2021, arXiv:2102.12092",
     task="text to image",
@@ -90,8 +89,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_dalle(
     variant: str = "12b",

@@ -50,6 +50,7 @@ REFUSED = {
         "AdditiveAttention2D.score_vector",
         "AttentionRNN.gate_kernel",
         "ClassToken",
+        "HardAttentionRNN.gate_kernel",
         "PatchUnmasking",
         "ProbePooling.probe",
         "TargetEmbedding",

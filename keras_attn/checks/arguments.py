@@ -106,9 +106,26 @@ def check_positive(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_several(name: str, value: Any) -> int:
+    """Returns `value`; raises a `ValueError` unless it is an integer of at least 2."""
+    if check_positive(name, value) < 2:
+        raise ValueError(f"`{name}` must be at least 2. Received: {name}={value}")
+    return int(value)
+
+
 def is_whole(value) -> bool:
     """Whether a value is an integer, of Python or NumPy, and not a boolean."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def check_token_id(name: str, value: Any) -> Any:
+    """Returns `value`; raises unless it is None or an integer of at least 0."""
+    if value is not None and (not is_whole(value) or value < 0):
+        raise ValueError(
+            f"`{name}` must be a token's id, an integer of at least 0, or None. "
+            f"Received: {name}={value!r}"
+        )
+    return value
 
 
 def check_boolean(name: str, value: Any) -> bool:
@@ -127,7 +144,7 @@ def check_fraction(name: str, value: float) -> float:
     return value
 
 
-def check_above_zero(name: str, value: float) -> float:
+def check_above_zero(name: str, value: Any) -> float:
     """Returns `value`; raises a `ValueError` unless it is finite and above 0."""
     if not isinstance(value, numbers.Real) or not 0.0 < value < math.inf:
         raise ValueError(

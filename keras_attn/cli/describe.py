@@ -8,9 +8,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-from rich.text import Text
-
 from keras_attn.cli.opened_model import (
     build_model,
     find_model,
@@ -19,7 +16,7 @@ from keras_attn.cli.opened_model import (
 )
 from keras_attn.cli.options import Json, ModelOrName, Task
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, print_json, working
+from keras_attn.cli.terminal import console, print_json, print_rows, working
 
 if TYPE_CHECKING:
     import keras
@@ -52,13 +49,7 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
         if json:
             print_json(_described(path, dict(rows), built))
             return
-    table = Table(show_header=False, title=Text(title))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")  # A long path is not cut.
-    for label, text in rows:
-        if text:
-            table.add_row(label, Text(text))
-    console.print(table)
+    print_rows(title, rows)
 
 
 def _card_of(name: str) -> dict[str, Any]:

@@ -196,6 +196,24 @@ def load_tokenizer_of(path: Path) -> Any:
         return load_text_tokenizer(path)
 
 
+def given_tokenizer(path: Path, tokenizer: Path | None) -> Any:
+    """The tokenizer of --tokenizer, or else of the folder of --model.
+
+    Args:
+        path: Of the model.
+        tokenizer: The folder of the tokenizer, if it was given.
+
+    Raises:
+        ValueError: If the model is a file and no folder was given.
+    """
+    if tokenizer is None and path.is_file():
+        raise ValueError(
+            "--tokenizer, the folder of a tokenizer, must be given if --model is a "
+            f"file. Received: --model {str(path)!r}"
+        )
+    return load_tokenizer_of(tokenizer or path)
+
+
 @contextlib.contextmanager
 def noting_warnings() -> Iterator[None]:
     """Prints the warnings of what is loaded in the block to stderr, a line each."""

@@ -195,6 +195,17 @@ TokenizerFolder = Annotated[
     Path | None,
     Panel("Text").folder("Folder of the tokenizer, if it is not next to the model."),
 ]
+LabelColumn = Annotated[
+    str | None,
+    Panel("Texts").option("Column of the labels. Default: label, class, score, …."),
+]
+PromptColumn = Annotated[
+    str | None, Panel("Texts").option("Column of the prompts. Default: prompt.")
+]
+Masks = Annotated[
+    Path | None,
+    Panel("Images").folder("Folder of the masks, if it is not masks/ in DATA."),
+]
 Tolerance = Annotated[
     float | None,
     _OPTIONS.option(

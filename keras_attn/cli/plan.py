@@ -6,13 +6,16 @@ Opening a model: `cli/opened_model.py`; counting: `models/plans/planning.py`; TP
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
-from rich.text import Text
-
 from keras_attn.cli.opened_model import build_model, find_model, is_checkpoint
 from keras_attn.cli.options import Json, ModelOrName, Panel, Task
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, naming_options, print_json, say, working
+from keras_attn.cli.terminal import (
+    naming_options,
+    print_json,
+    print_rows,
+    say,
+    working,
+)
 
 if TYPE_CHECKING:
     from keras_attn.cli.tpu_compile import Answer
@@ -149,12 +152,8 @@ def plan(
     size = f"{counted.batch} x {counted.sequence} tokens"
     if not counted.has_tokens:
         size = f"{counted.batch} {'row' if counted.batch == 1 else 'rows'}"
-    table = Table(show_header=False, title=Text(f"{counted.name}: {size}"))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for row in _rows(counted, "token" if counted.has_tokens else "row"):
-        table.add_row(*row)
-    console.print(table)
+    unit = "token" if counted.has_tokens else "row"
+    print_rows(f"{counted.name}: {size}", _rows(counted, unit))
     each = "one device" if counted.devices == 1 else f"each of {devices} devices"
     say(
         f"In {counted.dtype}. Memory is for {each}; FLOPs count matrix products, 2 per "
@@ -240,15 +239,8 @@ def _say_tpu(
         print_json({**_figures(counted), "tpu": {"topology": chips.name, **found}})
         return
     tokens = f" of {counted.sequence} tokens" if counted.has_tokens else ""
-    table = Table(
-        show_header=False,
-        title=Text(f"{counted.name} on {chips.name}: {batch} rows{tokens}"),
-    )
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for row in _tpu_rows(counted, bound):
-        table.add_row(*row)
-    console.print(table)
+    title = f"{counted.name} on {chips.name}: {batch} rows{tokens}"
+    print_rows(title, _tpu_rows(counted, bound))
     say(
         f"In {counted.dtype}; data-parallel, with {counted.optimizer}. The memory is "
         f"that {why}. Times are the least that published figures of the chip allow, "

@@ -10,7 +10,8 @@ import json
 import reprlib
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,31 @@ def shortened(text: object, limit: int = 2000) -> str:
     if len(text) <= limit:
         return text
     return f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+
+
+@contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Puts a place before the message of a `ValueError` that the block raises.
+
+    Args:
+        place: The file, or what in it is bad.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file exists, of a name from a file that may be no name at all.
+
+    Args:
+        path: The file.
+    """
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # A name that is too long, or has a zero byte.
+        return False
 
 
 def size_of(path: Path) -> int:

@@ -6,7 +6,7 @@ Legend: B batch, T length, V vocabulary.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_fraction
+from keras_attn.checks.arguments import check_fraction, check_token_id
 from keras_attn.losses.weighted_mean import (
     WeightedMeanLoss,
     broadcastable,
@@ -127,27 +127,6 @@ class SmoothedCrossEntropy(WeightedMeanLoss):
             pad_token_id=self.pad_token_id,
             from_logits=self.from_logits,
         )
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "label_smoothing": self.label_smoothing,
-            "pad_token_id": self.pad_token_id,
-            "from_logits": self.from_logits,
-        }
-
-
-def check_token_id(name, value):
-    """Returns `value`; raises unless it is None or a nonnegative integer."""
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int) or value < 0
-    ):
-        raise ValueError(
-            f"`{name}` must be a token's id, an integer of at least 0, or None. "
-            f"Received: {name}={value!r}"
-        )
-    return value
 
 
 def real_weights(labels, sample_weight, pad_token_id):

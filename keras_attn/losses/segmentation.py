@@ -81,13 +81,6 @@ class SegmentationCrossEntropy(WeightedMeanLoss):
         losses = _cross_entropy(ops.where(counts, labels, 0), y_pred)
         return ops.where(counts, losses, ops.zeros_like(losses))
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "ignore_label": self.ignore_label,
-        }
-
 
 def _cross_entropy(labels, logits):
     return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_attn.checks.arguments import check_pair
 from keras_attn.checks.indices import known_values
+from keras_attn.configuration import Configured
 
 
 def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
@@ -56,7 +57,7 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class AttentionInside(keras.metrics.Metric):
+class AttentionInside(Configured, keras.metrics.Metric):
     """Mean share of attention inside the named object, over all maps so far.
 
     Its figures, in the logs and in `evaluate(return_dict=True)`, are
@@ -143,14 +144,6 @@ class AttentionInside(keras.metrics.Metric):
             "attention_inside": ops.divide_no_nan(self.inside.value, visible),
             "object_area": ops.divide_no_nan(self.area.value, visible),
             "object_visible": ops.divide_no_nan(visible, self.count.value),
-        }
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "grid_size": self.grid_size,
-            "max_area": self.max_area,
         }
 
 

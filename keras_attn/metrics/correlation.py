@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_attn.checks.arguments import check_positive
 from keras_attn.checks.indices import known_values
+from keras_attn.configuration import Configured
 from keras_attn.kernels.replicas import gather_rows
 
 
@@ -74,7 +75,7 @@ class PearsonCorrelation(keras.metrics.Metric):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SpearmanCorrelation(keras.metrics.Metric):
+class SpearmanCorrelation(Configured, keras.metrics.Metric):
     """Pearson correlation of the ranks of all examples so far.
 
     Equal numbers have the mean of their ranks. A weight counts an example that many
@@ -147,10 +148,6 @@ class SpearmanCorrelation(keras.metrics.Metric):
             ops.less_equal(ops.convert_to_tensor(self.count), self.max_samples),
         )
         return ops.where(is_known, _correlation(moments), float("nan"))
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "max_samples": self.max_samples}
 
 
 def _add_variable(metric, name, shape, dtype=None) -> Any:

@@ -19,9 +19,9 @@ from keras_attn.layers import (
     WindowAttention,
 )
 from keras_attn.layers.capture import capture_attention
-from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
-from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure, text_style
 
 _PANEL_INCHES = 1.7
 
@@ -213,13 +213,7 @@ def plot_image_attention(
     axes[0].set_title("image", fontsize=8, color=TEXT_COLOR)
     for axis, heat, label in zip(axes[1:count], maps, labels, strict=True):
         overlay(axis, image, heat, box)
-        axis.set_title(
-            drawable(label),
-            fontsize=8,
-            color=TEXT_COLOR,
-            parse_math=False,
-            family=font_families(),
-        )
+        axis.set_title(drawable(label), **text_style(8))
     add_title(figure, title)
     return figure
 
@@ -293,11 +287,17 @@ def _grid_of(model, path, scores):
         return tuple(outer.input.shape[1:3])
     if "patch_embedding" not in {each.name for each in model.layers}:
         return None
-    patches = model.get_layer("patch_embedding")
-    sizes = zip(patches.input.shape[1:3], patches.patch_size, strict=True)
-    grid = tuple(size // side for size, side in sizes)
+    grid = patch_grid(model)
     prefix = scores.shape[-1] - grid[0] * grid[1]
     return grid if 0 <= prefix <= 2 else None
+
+
+def patch_grid(model) -> tuple[int, int]:
+    """Rows and columns of the patches of a ViT."""
+    patches = model.get_layer("patch_embedding")
+    sizes = zip(patches.input.shape[1:3], patches.patch_size, strict=True)
+    rows, columns = (size // side for size, side in sizes)
+    return rows, columns
 
 
 def _map(model, path, scores, grid, query):

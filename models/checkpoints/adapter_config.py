@@ -28,22 +28,13 @@ APPLIED = (
 )
 # These must have the value, or be empty: we lack what others ask for.
 REFUSED: dict[str, Any] = {
-    "alora_invocation_tokens": None,
-    "arrow_config": None,
+    **dict.fromkeys(
+        "alora_invocation_tokens arrow_config enable_lora kasa_config "
+        "layer_replication megatron_config monteclora_config target_parameters "
+        "trainable_token_indices use_bdlora velora_config".split()
+    ),
+    **dict.fromkeys("ensure_weight_tying lora_bias use_dora use_qalora".split(), False),
     "bias": "none",
-    "enable_lora": None,
-    "ensure_weight_tying": False,
-    "kasa_config": None,
-    "layer_replication": None,
-    "lora_bias": False,
-    "megatron_config": None,
-    "monteclora_config": None,
-    "target_parameters": None,
-    "trainable_token_indices": None,
-    "use_bdlora": None,
-    "use_dora": False,
-    "use_qalora": False,
-    "velora_config": None,
 }
 # These change no number of updates that are read: names, the way to initial values, how
 # the base's weight is stored, options of what is refused.

@@ -27,6 +27,16 @@ PREPROCESSING = "preprocessor_config.json"
 _PROCESSOR, _OF_IMAGES = "processor_config.json", "image_processor"
 # timm's processor in transformers, whose file has timm's fields.
 _OF_TIMM = "TimmWrapperImageProcessor"
+# As in timm and open_clip: resize, crop the center, rescale, normalize.
+_AS_TORCHVISION = {
+    "image_processor_type": "CLIPImageProcessor",
+    "do_resize": True,
+    # A field of `ImagePreprocessing`: both crop as torchvision does.
+    "crop_offset": "round",
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+}
 
 
 def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
@@ -187,9 +197,7 @@ def _from_timm(fields: Mapping[str, Any], _) -> dict[str, Any] | None:
     if mode == "center" and not covers:
         resized = {"shortest_edge": resized["height"]}
     return {
-        # As in timm: resize, crop the center, rescale, normalize.
-        "image_processor_type": "CLIPImageProcessor",
-        "do_resize": True,
+        **_AS_TORCHVISION,
         "size": resized,
         "resample": _code_of(fields.get("interpolation") or "bicubic"),
         "do_center_crop": True,
@@ -197,12 +205,7 @@ def _from_timm(fields: Mapping[str, Any], _) -> dict[str, Any] | None:
         # Fields of timm that transformers does not read.
         "crop_pct": share,
         "crop_mode": mode,
-        # And of `ImagePreprocessing`: timm crops as torchvision does.
-        "crop_offset": "round",
         **({"covers": True} if covers else {}),
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
         "image_mean": fields.get("mean") or [0.485, 0.456, 0.406],
         "image_std": fields.get("std") or [0.229, 0.224, 0.225],
     }
@@ -229,21 +232,15 @@ def _from_clip(
     is_cropped, covers = mode == "shortest", len({*pair}) > 1 and mode == "shortest"
     code = _code_of(fields.get("interpolation") or "bicubic")
     return {
-        "image_processor_type": "CLIPImageProcessor",
-        "do_resize": True,
+        **_AS_TORCHVISION,
         "size": {"shortest_edge": pair[0]} if is_cropped and not covers else sides,
         # It covers a size that is not square by its default, which is bicubic.
         "resample": 3 if covers else code,
         "do_center_crop": is_cropped,
         "crop_size": sides,
-        # Fields of `ImagePreprocessing`: open_clip crops as torchvision does.
-        "crop_offset": "round",
         **({"covers": True} if covers else {}),
         # A field of open_clip, of which "longest" is refused.
         "resize_mode": mode,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
         **{
             name: fields[theirs]
             for name, theirs in (("image_mean", "mean"), ("image_std", "std"))

@@ -35,6 +35,7 @@ from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.folder import FILES, Files, preview
 from keras_attn.models.checkpoints.tensors import Index
+from keras_attn.models.parts.functional import numbered_names
 
 # A regular expression, and its replacement.
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -306,12 +307,25 @@ def layers_of(model) -> dict[str, Any]:
     return {layer.name: layer for layer in getattr(model, "layers", ())}
 
 
-def numbered(names: Collection[str], start: str, end: str = "") -> list[str]:
-    """`start + "0"`, `start + "1"`, … as long as, followed by `end`, they are names."""
-    found: list[str] = []
-    while f"{start}{len(found)}{end}" in names:
-        found.append(f"{start}{len(found)}")
-    return found
+def stages_of(names: Collection[str], end: str, kind: str = "block") -> list[list[str]]:
+    """For each stage, the names up to `end` of the layers of each block.
+
+    Args:
+        names: Names of layers, such as `"stage_0_block_0_conv_0"`.
+        end: What follows the number of a block in the name of a layer of each block.
+        kind: What a block is called.
+    """
+    stages: list[list[str]] = []
+    while blocks := numbered_names(names, f"stage_{len(stages)}_{kind}_", end):
+        stages.append(blocks)
+    return stages
+
+
+def has_only(layers: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
+    """Whether the names of all layers with weights begin with one of `starts`."""
+    return all(
+        name.startswith(starts) for name, layer in layers.items() if layer.weights
+    )
 
 
 @dataclass(frozen=True)
@@ -320,15 +334,15 @@ class Family:
 
     Attributes:
         model_type: The `model_type` in `config.json`.
-        architectures: Class in `config.json` to the task it is read as.
         tasks: Every task that `build` accepts.
-        prefix: Prefix of the body's keys; a file may omit it.
-        heads: Prefixes of the full keys of heads, and of parts that only some heads
-            have, such as the pooler. A file may have them even if a model does not.
         build: `(config, task, overrides) -> model`.
         task_of: The task of a model of this family; None for any other model.
         config: A model's fields of `config.json`, except `architectures`.
         weights: Every weight of a model.
+        architectures: Class in `config.json` to the task it is read as.
+        prefix: Prefix of the body's keys; a file may omit it.
+        heads: Prefixes of the full keys of heads, and of parts that only some heads
+            have, such as the pooler. A file may have them even if a model does not.
         also_saved_as: Task to the class it is written as, for tasks that no class of
             `architectures` is read as, or more than one.
         buffers: Patterns for full keys whose tensors are not learned.
@@ -351,14 +365,14 @@ class Family:
     """
 
     model_type: str
-    architectures: Mapping[str, str]
     tasks: tuple[str, ...]
-    prefix: str
-    heads: tuple[str, ...]
     build: Callable[[Config, str, dict], keras.Model]
     task_of: Callable[[keras.Model], str | None]
     config: Callable[[keras.Model], dict]
     weights: Callable[[keras.Model], list[Weight]]
+    architectures: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    heads: tuple[str, ...] = ()
     also_saved_as: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     tied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

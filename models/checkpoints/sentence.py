@@ -26,7 +26,8 @@ from keras_attn.files.reading import (
     shown,
 )
 from keras_attn.layers import TokenPooling
-from keras_attn.models.checkpoints.mapping import layers_of, numbered
+from keras_attn.models.checkpoints.mapping import layers_of
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.parts.heads import Projection
 
 MODULES = "modules.json"
@@ -240,7 +241,7 @@ def sentence_files(model: keras.Model) -> dict[str, Any]:
         fields["pooling_mode"] = modes
     files: dict[str, Any] = {"1_Pooling/config.json": fields}
     listed = ["", "1_Pooling"]
-    for name in numbered(layers, "sentence_projection_"):
+    for name in numbered_names(layers, "sentence_projection_"):
         place = f"{len(listed)}_Dense"
         listed.append(place)
         layer = layers[name]

@@ -12,7 +12,6 @@ import keras
 from keras import ops
 from keras.layers import UnitNormalization
 
-from keras_attn.checks.arguments import check_pair
 from keras_attn.kernels.replicas import at_least_one_row, mean_loss
 from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers import (
@@ -43,12 +42,8 @@ def block_options(activation, layer_norm_epsilon, dropout, attention_dropout):
 
 def embed_patches(images, hidden_dim, patch_size, **options):
     """(B, H, W, channels) -> (B, patches, D), by the layer `patch_embedding`."""
-    return PatchEmbedding(
-        hidden_dim,
-        check_pair("patch_size", patch_size),
-        name="patch_embedding",
-        **options,
-    )(images)
+    layer = PatchEmbedding(hidden_dim, patch_size, name="patch_embedding", **options)
+    return layer(images)
 
 
 def text_tower(

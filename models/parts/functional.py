@@ -12,7 +12,7 @@ Legend: B batch, T length.
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -90,6 +90,14 @@ def numbered(layers: dict[str, Any], prefix: str) -> list:
     """The layers `<prefix>_0`, `<prefix>_1`, …, in order."""
     names = (f"{prefix}_{index}" for index in itertools.count())
     return [layers[name] for name in itertools.takewhile(layers.__contains__, names)]
+
+
+def numbered_names(names: Collection[str], start: str, end: str = "") -> list[str]:
+    """`start + "0"`, `start + "1"`, … as long as, followed by `end`, they are names."""
+    found: list[str] = []
+    while f"{start}{len(found)}{end}" in names:
+        found.append(f"{start}{len(found)}")
+    return found
 
 
 def is_declared(model: keras.Model) -> bool:

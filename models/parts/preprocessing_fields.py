@@ -99,59 +99,31 @@ Role = Literal["applied", "ignored", "refused"]
 # readers make every file the channels of the model), the layout of what is returned,
 # labels, and how the library computes. Any other field is refused unless it is off.
 FIELDS: dict[str, Role] = {
-    "image_processor_type": "applied",
-    "feature_extractor_type": "applied",
-    "do_resize": "applied",
-    "size": "applied",
-    "default_to_square": "applied",
-    "resample": "applied",
-    "crop_pct": "applied",
-    "do_center_crop": "applied",
-    "crop_size": "applied",
-    "do_rescale": "applied",
-    "rescale_factor": "applied",
-    "rescale_offset": "applied",
-    "do_normalize": "applied",
-    "image_mean": "applied",
-    "image_std": "applied",
-    "include_top": "applied",
+    **dict.fromkeys(
+        "image_processor_type feature_extractor_type do_resize size default_to_square "
+        "resample crop_pct do_center_crop crop_size do_rescale rescale_factor "
+        "rescale_offset do_normalize image_mean image_std include_top".split(),
+        "applied",
+    ),
     # Of `ImagePreprocessing`.
-    "crop_offset": "applied",
-    "passes": "applied",
-    "covers": "applied",
+    **dict.fromkeys(("crop_offset", "passes", "covers"), "applied"),
     # Of timm and open_clip: `center`, `squash` and `shortest` are said by `size`.
-    "crop_mode": "applied",
-    "resize_mode": "applied",
-    "do_convert_rgb": "ignored",
-    "input_data_format": "ignored",
-    "data_format": "ignored",
-    "return_tensors": "ignored",
-    "device": "ignored",
-    "disable_grouping": "ignored",
-    "image_seq_length": "ignored",
-    "processor_class": "ignored",
-    "do_reduce_labels": "ignored",
-    "reduce_labels": "ignored",
-    "ignore_index": "ignored",
-    "num_labels": "ignored",
-    "do_convert_annotations": "ignored",
-    "format": "ignored",
-    "transformers_version": "ignored",
-    "_valid_processor_keys": "ignored",
-    "_valid_kwargs_names": "ignored",
-    "_processor_class": "ignored",
+    **dict.fromkeys(("crop_mode", "resize_mode"), "applied"),
+    **dict.fromkeys(
+        "do_convert_rgb input_data_format data_format return_tensors device "
+        "disable_grouping image_seq_length processor_class do_reduce_labels "
+        "reduce_labels ignore_index num_labels do_convert_annotations format "
+        "transformers_version _valid_processor_keys _valid_kwargs_names "
+        "_processor_class".split(),
+        "ignored",
+    ),
     "pad_size": "ignored",  # Without `do_pad`.
-    "do_pad": "refused",
-    "use_square_size": "refused",
-    "do_flip_channel_order": "refused",
-    "do_align_long_axis": "refused",
-    "do_thumbnail": "refused",
-    "size_divisor": "refused",
-    "keep_aspect_ratio": "refused",
-    "ensure_multiple_of": "refused",
-    "max_size": "refused",
-    "patch_size": "refused",
-    "max_num_patches": "refused",
+    **dict.fromkeys(
+        "do_pad use_square_size do_flip_channel_order do_align_long_axis do_thumbnail "
+        "size_divisor keep_aspect_ratio ensure_multiple_of max_size patch_size "
+        "max_num_patches".split(),
+        "refused",
+    ),
 }
 # The fields of timm's `pretrained_cfg` and of open_clip's `preprocess_cfg`. The sizes
 # and shares for tests are those of timm's own benchmarks, not of its default.

@@ -31,7 +31,12 @@ from keras_attn.models.parts.encoder import (
     first_token,
     normalized_embeddings,
 )
-from keras_attn.models.parts.heads import INITIALIZER, as_encoder, logits_layer
+from keras_attn.models.parts.heads import (
+    INITIALIZER,
+    as_encoder,
+    logits_layer,
+    transformed,
+)
 
 Fusion = Literal["multiply", "add"]
 
@@ -244,18 +249,15 @@ def pair_of(encoder, fusion, dropout):
     return Dropout(dropout, name="pair_dropout")(pair)
 
 
+def pair_scores(encoder, fusion, dropout):
+    """How well text and image fit together, (B, 1); the arguments of `pair_of`."""
+    layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
+    return layer(pair_of(encoder, fusion, dropout))
+
+
 def masked_region_logits(encoder, regions, num_region_classes):
     """Logits (B, R, C) of the classes of regions (B, R, E)."""
-    block = encoder.get_layer("block_0")
-    regions = Dense(
-        regions.shape[-1],
-        activation=block.activation,
-        kernel_initializer=INITIALIZER,
-        name="masked_regions_transform",
-    )(regions)
-    regions = LayerNormalization(
-        epsilon=block.layer_norm_epsilon, name="masked_regions_norm"
-    )(regions)
+    regions = transformed(encoder, regions, "masked_regions")
     return logits_layer(
         num_region_classes, "masked_regions", kernel_initializer=INITIALIZER
     )(regions)

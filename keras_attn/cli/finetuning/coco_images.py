@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_attn.data.images.image_files import from_windows
 from keras_attn.data.images.split_names import SPLITS, split_of
+from keras_attn.files.reading import is_file
 
 _CHUNK = 2**20
 _MOST_NAMES = 10_000
@@ -44,7 +45,7 @@ def image_folder_of(annotations: Path, other: Path | None = None) -> Path:
     places = [place for place in dict.fromkeys(places) if place.is_dir()]
     names = _file_names(annotations)
     for place in places:
-        if any(_is_file(place / x) for name in names for x in _ways(name)):
+        if any(is_file(place / x) for name in names for x in _ways(name)):
             return place
     return places[0]
 
@@ -98,10 +99,3 @@ def _file_names(path: Path) -> list[str]:
 
 def _ways(name: str) -> set[str]:
     return {name, from_windows(name)}
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # A name that is too long, or has a zero byte.
-        return False

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_attn.cli.finetuning.job import Batches, TextJob, hold_out, names_of
+from keras_attn.cli.finetuning.job import Batches, TextJob, names_of
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
@@ -53,11 +53,9 @@ class CompletionJob(TextJob):
             other = find_other_kind(settings, kind, settings.validation)
             validation = self._read(settings.validation, other)
         else:
-            fraction, seed = settings.validation_fraction, settings.seed
-            kept, held = hold_out(len(train[0]), fraction, seed)
             train, validation = (
                 [[column[index] for index in rows] for column in train]
-                for rows in (kept, held)
+                for rows in self.hold_out(len(train[0]))
             )
         self.parts = [train, validation]
         ours, theirs = (

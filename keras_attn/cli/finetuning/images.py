@@ -42,6 +42,35 @@ def pixels_of(source: Source, given: str | None) -> str:
     return "imagenet"
 
 
+def normalization_of(source: Source, given: str | None, what: str) -> str | None:
+    """The `normalize` of data sets whose pixels keep their places.
+
+    Args:
+        source: The model.
+        given: `--pixels`.
+        what: What they are, for the message.
+
+    Raises:
+        ValueError: If it is another value range.
+    """
+    pixels = pixels_of(source, given)
+    if pixels not in ("imagenet", "unit", "bytes"):
+        raise ValueError(
+            f"--pixels must be imagenet, unit or bytes for {what}. "
+            f"Received: --pixels {pixels}"
+        )
+    return None if pixels == "bytes" else pixels
+
+
+def names_outside_backbone(model: Any) -> list[str]:
+    """The names of a model's layers with weights that are in no stage of a backbone."""
+    return [
+        layer.name
+        for layer in model.layers
+        if layer.weights and not layer.name.startswith(("stem_", "stage_"))
+    ]
+
+
 def preprocessing_fields(
     pixels: str, size: tuple[int, int], channels: int
 ) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from keras_attn.cli.options import ModelOrName, Panel
+from keras_attn.cli.options import LabelColumn, Masks, ModelOrName, Panel, PromptColumn
 
 _OPTIONS, _TABLE, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
 _TRAINING, _SMALL = Panel("Training"), Panel("Training a small part of the weights")
@@ -93,13 +93,8 @@ class Settings:
             "hypothesis, …, if there is one."
         ),
     ] = None
-    label_column: Annotated[
-        str | None,
-        _TABLE.option("Column of the labels. Default: label, class, score, …."),
-    ] = None
-    prompt_column: Annotated[
-        str | None, _TABLE.option("Column of the prompts. Default: prompt.")
-    ] = None
+    label_column: LabelColumn = None
+    prompt_column: PromptColumn = None
     header: Annotated[
         bool,
         _TABLE.option(
@@ -133,10 +128,7 @@ class Settings:
             "for COCO's val.json in val/."
         ),
     ] = None
-    masks: Annotated[
-        Path | None,
-        _IMAGES.folder("Folder of the masks, if it is not masks/ in DATA."),
-    ] = None
+    masks: Masks = None
     classes: Annotated[
         Path | None,
         _IMAGES.file(

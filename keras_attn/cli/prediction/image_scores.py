@@ -18,6 +18,7 @@ from keras_attn.cli.finetuning.object_data import (
     folder_of,
     read_objects,
 )
+from keras_attn.cli.finetuning.objects import figures_of, object_scores
 from keras_attn.cli.finetuning.pixels import validation_kind
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.prediction.network import Network
@@ -35,7 +36,6 @@ from keras_attn.data import (
     read_segmentation,
 )
 from keras_attn.data.images.image_files import read_image
-from keras_attn.metrics import DetectionScores
 from keras_attn.ops.boxes import pairwise_iou
 
 _MATCH = 0.5  # IoU from which a box is found, for the worst images.
@@ -157,11 +157,7 @@ def score_objects(
     data = read_objects(settings.data, kind, split, result.class_names).check()
     for line in data.notes:
         note(line)
-    scores = {"": DetectionScores(result.class_names)}
-    if has_masks:
-        scores["mask_"] = DetectionScores(
-            result.class_names, masks=True, aligned_masks=result.aligned_masks
-        )
+    scores = object_scores(result.class_names, has_masks, result.aligned_masks)
     sides = result.image_size or [0, 0]
     rows = network.rows_of(1)
 
@@ -184,11 +180,7 @@ def score_objects(
             each.add(truth, found, pictures.shape[1:3])
         for row in range(len(pictures)):
             wrong.append(_count_wrong(truth, found, row, min_score))
-    figures = {
-        prefix + name: float(value)
-        for prefix, each in scores.items()
-        for name, value in each.result().items()
-    }
+    figures = figures_of(scores)
     order = [row for row in np.argsort(wrong, kind="stable")[::-1] if wrong[row]]
     files = [example.image_path for example in data.examples]
     worst = [

@@ -13,6 +13,7 @@ from PIL import Image
 
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.prediction.drawn import (
+    SIDES,
     save_classes,
     save_objects,
     save_png,
@@ -29,8 +30,6 @@ from keras_attn.export.signature_info import IMAGE_BYTES
 from keras_attn.models import image_preprocessing
 from keras_attn.ops.instance_masks import masks_in_image
 from keras_attn.ops.tiles import average_tiles, join_boxes
-
-_SIDES = ("left", "top", "right", "bottom")
 
 
 def predict_classes(
@@ -193,7 +192,7 @@ def predict_objects(
         if as_lists:
             yield {"file": str(each.path), "objects": objects}
             continue
-        names = ("label", "score", *_SIDES, *(["segmentation"] if has_masks else []))
+        names = ("label", "score", *SIDES, *(["segmentation"] if has_masks else []))
         # An image without objects is a line, too: it was looked at.
         for one in objects or [dict.fromkeys(names)]:
             if one.get("segmentation") is not None:
@@ -239,7 +238,7 @@ def _objects(
             {
                 "label": result.class_names[int(classes[row])],
                 "score": float(f"{float(scores[row]):.6g}"),
-                **dict(zip(_SIDES, places, strict=True)),
+                **dict(zip(SIDES, places, strict=True)),
             }
         )
         if has_masks:

@@ -6,6 +6,7 @@ Legend: B rows of a batch, T tokens, C classes.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_attn.cli.finetuning.kinds import TEXT_COLUMNS
@@ -217,11 +218,10 @@ def _continued(
                 )
             prompts.append(ids)
         longest = max(map(len, prompts))
-        token_ids = np.full((len(part), longest), tokenizer.pad_token_id, np.int32)
-        mask = np.zeros((len(part), longest), bool)
-        for number, ids in enumerate(prompts):
-            token_ids[number, : len(ids)] = ids
-            mask[number, : len(ids)] = True
+        token_ids = keras.utils.pad_sequences(
+            prompts, longest, padding="post", value=tokenizer.pad_token_id
+        )
+        mask = np.arange(longest) < np.array([[len(ids)] for ids in prompts])
         answer = generate(
             network.model,
             {"token_ids": token_ids, "padding_mask": mask},

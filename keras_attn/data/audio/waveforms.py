@@ -147,25 +147,19 @@ def read_waveforms(
     skipped = Skipped(on_error)
     kept, waveforms = [], []
     for path in map(Path, paths):
-        try:
+        with skipped.collecting(str(path)):
             waveform, rate = read_audio(path, sampling_rate)
             if len(waveform) < min_seconds * rate:
                 raise ValueError(
                     f"{path.name} must last at least {min_seconds} s (`min_seconds`). "
                     f"Received: {str(path)!r} of {len(waveform) / rate:.4f} s"
                 )
-        except (ValueError, OSError) as error:
-            skipped.add(str(path), error)
-            continue
-        kept.append(path)
-        waveforms.append(waveform)
+            kept.append(path)
+            waveforms.append(waveform)
     if not kept:
-        first = (
-            f", the first because: {next(iter(skipped.values()))}" if skipped else ""
-        )
         raise ValueError(
             "`paths` must have an audio file that can be read. "
-            f"Received: {len(paths)} paths{first}"
+            f"Received: {len(paths)} paths{skipped.first}"
         )
     skipped.report("Audio files")
     return Waveforms(kept, waveforms, sampling_rate, skipped)

@@ -9,9 +9,9 @@ import numpy as np
 
 from keras_attn.data.images.detection import (
     DetectionData,
-    DetectionExample,
     check_boxes,
     is_line,
+    make_example,
 )
 from keras_attn.data.images.image_files import (
     check_folder,
@@ -21,7 +21,7 @@ from keras_attn.data.images.image_files import (
 from keras_attn.data.images.instance_masks import check_segmentation
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
-from keras_attn.files.reading import MIB, read_json, shown
+from keras_attn.files.reading import MIB, is_file, read_json, shown
 
 # `instances_train2017.json` has 449 MB and about 60 million numbers.
 MAX_COCO_BYTES = 1024 * MIB
@@ -113,24 +113,21 @@ def read_coco(
         is_number = type(number) is int
         if is_number and number in known and number not in images:
             continue  # The image itself was left out.
-        try:
+        with skipped.collecting(label):
             if not is_number or number not in images:
                 raise ValueError(
                     f"{label} must name an image. Received: image_id={shown(number)}"
                 )
             *_, size = images[number]
             found = _check_object(entry, class_of, size, masks, label)
-        except ValueError as error:
-            skipped.add(label, error)
-            continue
-        if found is None:
-            reason = f"{label} has no width or no height: bbox={entry['bbox']}"
-            skipped.leave_out(label, reason)
-        elif masks and _is_empty(found[3]):
-            reason = f"{label} has a box and no mask: segmentation={found[3]}"
-            skipped.leave_out(label, reason)
-        else:
-            objects[number].append(found)
+            if found is None:
+                reason = f"{label} has no width or no height: bbox={entry['bbox']}"
+                skipped.leave_out(label, reason)
+            elif masks and _is_empty(found[3]):
+                reason = f"{label} has a box and no mask: segmentation={found[3]}"
+                skipped.leave_out(label, reason)
+            else:
+                objects[number].append(found)
     if not images:
         raise ValueError(
             "`annotations` must name images that are in `image_folder`. Received: "
@@ -138,7 +135,7 @@ def read_coco(
         )
     skipped.report(f"COCO in {str(annotations)!r}")
     examples = [
-        _example(number, images[number], found, masks)
+        make_example(number, images[number], found, masks)
         for number, found in objects.items()
     ]
     used = sorted({number for each in examples for number in each.classes.tolist()})
@@ -150,32 +147,11 @@ def read_coco(
     return DetectionData(examples, names, skipped, category_ids)
 
 
-def _example(number: int, image: tuple, found: list, masks: bool) -> DetectionExample:
-    name, file, size = image
-    return DetectionExample(
-        name=name,
-        image_path=file,
-        boxes=np.array([box for box, *_ in found], np.float32).reshape(-1, 4),
-        classes=np.array([each[1] for each in found], np.int32),
-        is_crowd=np.array([each[2] for each in found], bool),
-        segmentations=[each[3] for each in found] if masks else None,
-        size=size,
-        image_id=number,
-    )
-
-
 def _missing(content: dict, folder: Path, path: Path) -> str:
     """How many of the named images are not there, for a message."""
     names = [image.get("file_name") for image in entries_of(content, "images", path)]
-    missing = sum(not _is_file(folder / str(name)) for name in names)
+    missing = sum(not is_file(folder / str(name)) for name in names)
     return f"which lacks {missing:,} of {len(names):,} images"
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # A name that is too long, or has a zero byte.
-        return False
 
 
 def entries_of(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
@@ -224,10 +200,10 @@ def check_image(image: dict, folder: Path, label: str):
         raise ValueError(
             f"{label} must have a height and width in pixels. Received: {shown(image)}"
         )
-    if not _is_file(folder / name):
+    if not is_file(folder / name):
         name = from_windows(name)
     check_names([name], label)
-    if not _is_file(folder / name):
+    if not is_file(folder / name):
         raise FileNotFoundError(
             f"{label}: `image_folder` has no file {shown(name)}. "
             f"Received: image_folder={str(folder)!r}"

@@ -14,6 +14,7 @@ from keras_attn.data.images.detection import (
     DetectionExample,
     check_boxes,
     is_line,
+    make_example,
 )
 from keras_attn.data.images.image_files import from_windows, list_pictures
 from keras_attn.data.images.split_names import SPLITS
@@ -124,13 +125,12 @@ def read_yolo(
         except (ValueError, OSError) as error:
             skipped.add(str(image), error)
             continue
-        boxes, classes = [], []
+        objects = []
         known: set[tuple] = set()
         for number, fields in lines:
             label = f"{file.name}, line {number}"
-            try:
+            with skipped.collecting(label):
                 kind, box = _object(fields, len(names), layout.has_keypoints, label)
-                sides = box * (size[::-1] * 2)
                 if is_line(box):
                     skipped.leave_out(label, f"{label} has no width or no height")
                     continue
@@ -139,26 +139,10 @@ def read_yolo(
                     repeated += 1
                     continue
                 known.add(found)
-                boxes.append(check_boxes(sides, size)[0])
-            except ValueError as error:
-                text = str(error)
-                error = (
-                    error if text.startswith(label) else ValueError(f"{label}: {text}")
-                )
-                skipped.add(label, error)
-            else:
-                classes.append(kind)
-        examples.append(
-            DetectionExample(
-                name=image.name,
-                image_path=image,
-                boxes=np.array(boxes, np.float32).reshape(-1, 4),
-                classes=np.array(classes, np.int32),
-                is_crowd=np.zeros(len(boxes), bool),
-                size=size,
-                image_id=len(examples),
-            )
-        )
+                corners = check_boxes(box * (size[::-1] * 2), size, label)[0]
+                objects.append((corners, kind, False, None))
+        found_image = image.name, image, size
+        examples.append(make_example(len(examples), found_image, objects))
     if unlabeled == len(examples):
         raise ValueError(
             "`source` must have images with labels, `labels/a.txt` for `images/a.jpg`. "

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_attn.checks.arguments import check_positive
+from keras_attn.data.images.region_files import check_distributions
 from keras_attn.data.navigation.buildings import Building, Walk
 from keras_attn.files.reading import shown
 
-_SUM_TOLERANCE = 1e-2
 # Keeps lengths of ways, up to 5 m with few exceptions, and their numbers near 1.
 _UNIT = 5.0
 # A way fills a sixteenth of the panorama.
@@ -79,17 +79,8 @@ class ViewpointRegions:
                 "`boxes` must have left < right and top < bottom, all of them shares "
                 f"in [0, 1]. Received: box {bad}: {self.boxes[bad].tolist()}"
             )
-        if self.class_distributions is None:
-            return
-        sums = self.class_distributions.sum(1)
-        is_off = np.abs(sums - 1) > _SUM_TOLERANCE
-        is_off |= (self.class_distributions < 0).any(1)
-        if is_off.any():
-            bad = int(np.argmax(is_off))
-            raise ValueError(
-                "`class_distributions` must be probabilities that sum to 1 for each "
-                f"region. Received: region {bad} with the sum {sums[bad]:.4f}"
-            )
+        if self.class_distributions is not None:
+            check_distributions(self.class_distributions)
 
 
 def way_regions(building: Building) -> list[ViewpointRegions]:

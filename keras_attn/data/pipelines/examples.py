@@ -1,14 +1,33 @@
 """A pipeline of examples that are read and augmented one by one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.images.geometry import Augmentation, Example, augment
+from keras_attn.data.images.image_files import ZippedFile, read_image
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.epochs import Epoch, epoch_seeds, fold_in, row_indices
+
+
+def check_batches(data: Sized, batch_size: int, what: str = "images") -> None:
+    """Checks that there are examples, and that batches have a size.
+
+    Args:
+        data: The data set.
+        batch_size: Number of examples in a batch.
+        what: What the data set must have.
+
+    Raises:
+        ValueError: If the data set is empty or the number is not positive.
+    """
+    check_positive("batch_size", batch_size)
+    if not len(data):
+        raise ValueError(f"`data` must have {what}. Received: an empty data set")
 
 
 def example_dataset(
@@ -109,6 +128,33 @@ def read_or_skip(
     types = [*(tf.as_dtype(array.dtype) for array in blank), tf.bool]
     *tensors, is_valid = tf.numpy_function(read_row, [row], types)
     return tensors, tf.ensure_shape(is_valid, [])
+
+
+def image_loader(
+    paths: Sequence[Path | ZippedFile],
+    names: Sequence[str],
+    skipped: Skipped,
+    channels: int = 3,
+) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Reads the image of a row, float32 (h, w, channels), and says whether it could.
+
+    Args:
+        paths: The file of each row.
+        names: Its name in messages, and in `skipped`.
+        skipped: Raises or collects the errors.
+        channels: 3, or 1 for gray images.
+    """
+
+    def read(row):
+        return (read_image(paths[row], channels),)
+
+    def load(row):
+        blank = (np.zeros((1, 1, channels), np.uint8),)
+        (image,), is_valid = read_or_skip(row, read, names, skipped, blank)
+        image = tf.ensure_shape(image, [None, None, channels])
+        return tf.cast(image, tf.float32), is_valid
+
+    return load
 
 
 def without_bad(dataset, count, folder):

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from keras_attn.checks.arguments import check_positive
 from keras_attn.data.pipelines.epochs import Epoch, epoch_seeds, fold_in
+from keras_attn.data.pipelines.splitting import check_process_id
 from keras_attn.distribution.processes import process_count
 from keras_attn.distribution.processes import process_id as this_process
 
@@ -111,11 +112,7 @@ def record_dataset(
         num_processes, process_id = process_count(), this_process()
     paths = _find(files)
     count = _number_of_streams(num_streams, batch_size, len(paths), num_processes)
-    if not 0 <= process_id < num_processes:
-        raise ValueError(
-            f"`process_id` must be in [0, {num_processes}), as there are "
-            f"`num_processes`. Received: process_id={process_id}"
-        )
+    check_process_id(process_id, num_processes)
     with ThreadPoolExecutor() as threads:
         sizes = list(threads.map(_count_records, paths))
     streams = [paths[stream::count] for stream in range(count)]

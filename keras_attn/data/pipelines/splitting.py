@@ -154,9 +154,19 @@ def _numbers(
         )
     count = check_positive("num_processes", count)
     devices = check_positive("devices_per_process", 1 if devices is None else devices)
+    check_process_id(number, count)
+    return count, number, devices
+
+
+def check_process_id(number: int, count: int) -> None:
+    """Raises unless there is a process of this number.
+
+    Args:
+        number: The number, from 0.
+        count: How many processes there are.
+    """
     if not 0 <= number < count:
         raise ValueError(
             f"`process_id` must be in [0, {count}), as there are `num_processes`. "
             f"Received: process_id={number}"
         )
-    return count, number, devices

@@ -10,7 +10,12 @@ import tensorflow as tf
 from keras_attn.checks.arguments import check_positive, check_same_length
 from keras_attn.data.pipelines.batching import batches_of_rows
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.text.completion_rows import FlatRows, make_row, pack_rows
+from keras_attn.data.text.completion_rows import (
+    FlatRows,
+    check_lengths,
+    make_row,
+    pack_rows,
+)
 
 
 def completion_dataset(
@@ -86,10 +91,8 @@ def completion_dataset(
         Ouyang et al. 2022, section 3.5 (arXiv:2203.02155); packing: Krell et al. 2021
         (arXiv:2107.02027).
     """
-    max_length = check_positive("max_length", max_length)
+    max_length = check_lengths(max_length, pad_to_multiple_of)
     batch_size = check_positive("batch_size", batch_size)
-    if pad_to_multiple_of is not None:
-        check_positive("pad_to_multiple_of", pad_to_multiple_of)
     if not check_same_length(prompts=prompts, completions=completions):
         raise ValueError(
             "`prompts` and `completions` must not be empty. "

@@ -181,7 +181,7 @@ def read_glue(
     labels: list[float] = []
     for number, line in enumerate(lines[has_header:], start=1 + has_header):
         label = f"{name}, line {number}"
-        try:
+        with skipped.collecting(label):
             fields = _fields(line, label)
             if len(fields) != len(header):
                 raise ValueError(
@@ -191,17 +191,11 @@ def read_glue(
                 )
             if label_place is not None:
                 labels.append(_label(fields[label_place], layout, label))
-        except ValueError as error:
-            skipped.add(label, error)
-        else:
             rows.append([fields[place].strip() for place in places])
     if not rows:
-        reason = (
-            f", the first because: {next(iter(skipped.values()))}" if skipped else ""
-        )
         raise ValueError(
             f"{name} must have a row that can be read. Received: {str(path)!r} with "
-            f"{len(lines) - has_header} rows{reason}"
+            f"{len(lines) - has_header} rows{skipped.first}"
         )
     skipped.report(name)
     columns = [list(column) for column in zip(*rows, strict=True)]

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from keras_attn.data.text.byte_level_bpe import CONVENTIONS as BPE_CONVENTIONS
-from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer
+from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer, convention_of
 from keras_attn.data.text.clip_tokenizer import (
     START,
     WORD_END,
@@ -21,11 +21,11 @@ from keras_attn.data.text.sentencepiece import (
     MODEL_FILES,
     SentencePieceTokenizer,
 )
+from keras_attn.data.text.sentencepiece import convention_of as model_convention_of
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.data.text.tokenizer_files import (
     SETTING_OF_ROLE,
     FurtherSettingsError,
-    errors_name,
     find_file,
     missing_files,
     read_settings,
@@ -41,6 +41,7 @@ from keras_attn.files.reading import (
     MAX_VOCABULARY_BYTES,
     get_object,
     get_text,
+    naming,
     read_bytes,
     read_json,
     read_vocabulary_json,
@@ -140,7 +141,7 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
             "`folder` must have a tokenizer.json if it adds tokens to a SentencePiece "
             f"model of byte pairs. Received: folder={str(folder)!r}"
         )
-    with errors_name(path):
+    with naming(path):
         added = added_tokens_of(folder, packed, plain, settings, name)
         content = with_settings(content, settings, name, packed is not None)
         named = {
@@ -154,15 +155,6 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
         )
     warn_of_unknown(folder)
     return tokenizer._with_settings(settings)
-
-
-def _model_kind(path) -> str:
-    """The kind of a SentencePiece model whose folder does not say it."""
-    if "bpe" in path.name:
-        return "xlmroberta"
-    # The file contains its pieces as plain bytes.
-    model = read_bytes(path, MAX_VOCABULARY_BYTES)
-    return "xlnet" if b"<sep>" in model and b"<cls>" in model else "t5"
 
 
 def _convention_of(kind, name) -> Convention:
@@ -188,13 +180,14 @@ def _kind_of(folder: str | os.PathLike) -> str | None:
     if find_file(folder, "vocab.txt"):
         return "bert"
     if models:
-        return _model_kind(models)
+        model = read_bytes(models, MAX_VOCABULARY_BYTES)
+        return model_convention_of(models, model).replace("_", "")
     listed = find_file(folder, "vocab.json")
     if listed and find_file(folder, "merges.txt"):
         pieces = read_vocabulary_json(listed)
         if START in pieces:
             return "clip"
-        return "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
+        return convention_of(pieces)
     if packed is None:
         raise missing_files(
             folder,
@@ -211,7 +204,7 @@ def _kind_of(folder: str | os.PathLike) -> str | None:
     if model.get("end_of_word_suffix") == WORD_END:
         return "clip"
     pieces = get_object(model, "vocab", packed)
-    return "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
+    return convention_of(pieces)
 
 
 def _configured_kind(folder: str | os.PathLike) -> str | None:

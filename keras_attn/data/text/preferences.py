@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_attn.checks.arguments import check_positive, check_same_length
 from keras_attn.data.pipelines.batching import batches_of_rows
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.text.completion_rows import FlatRows, Row, make_row
+from keras_attn.data.text.completion_rows import FlatRows, Row, check_lengths, make_row
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -56,7 +56,7 @@ def preference_dataset(
             completions that are equal as far as they are read.
     """
     batch_size = check_positive("batch_size", batch_size)
-    max_tokens = _check_lengths(max_length, pad_to_multiple_of) + 1
+    max_tokens = check_lengths(max_length, pad_to_multiple_of) + 1
     if not check_same_length(prompts=prompts, chosen=chosen, rejected=rejected):
         raise ValueError(
             "`prompts`, `chosen` and `rejected` must not be empty. Received: 0 prompts"
@@ -148,7 +148,7 @@ def ranking_dataset(
             for it.
     """
     batch_size = check_positive("batch_size", batch_size)
-    max_tokens = _check_lengths(max_length, pad_to_multiple_of)
+    max_tokens = check_lengths(max_length, pad_to_multiple_of)
     if not check_same_length(prompts=prompts, answers=answers, ratings=ratings):
         raise ValueError(
             "`prompts`, `answers` and `ratings` must not be empty. Received: 0 prompts"
@@ -231,9 +231,3 @@ def check_ranking(ratings: Iterable[float], num_answers: int, label: str) -> Non
             "`ratings` must not all be equal, or the ranking says nothing. "
             f"Received: {ratings} in {label}"
         )
-
-
-def _check_lengths(max_length, pad_to_multiple_of) -> int:
-    if pad_to_multiple_of is not None:
-        check_positive("pad_to_multiple_of", pad_to_multiple_of)
-    return check_positive("max_length", max_length)

@@ -5,7 +5,7 @@ Legend: B batch, P tokens of the longest prompt.
 
 from collections.abc import Sequence
 
-import numpy as np
+import keras
 import tensorflow as tf
 
 from keras_attn.checks.arguments import check_positive
@@ -75,13 +75,9 @@ def prompt_dataset(
                 f"`prompts` must have at most {max_length} tokens each, this "
                 f"`max_length`. Received: {len(prompt)} tokens in row {number}"
             )
-    width = max(map(len, prompts))
-    token_ids = np.full((len(prompts), width), pad_token_id, np.int32)
-    padding_mask = np.zeros((len(prompts), width), np.int32)
-    for number, prompt in enumerate(prompts):
-        token_ids[number, width - len(prompt) :] = prompt
-        padding_mask[number, width - len(prompt) :] = 1
-    all_ids, all_masks = tf.constant(token_ids), tf.constant(padding_mask)
+    pad = keras.utils.pad_sequences  # At the left.
+    all_ids = tf.constant(pad(prompts, value=pad_token_id))
+    all_masks = tf.constant(pad([[1] * len(prompt) for prompt in prompts]))
 
     def batch_of(rows):
         return {

@@ -4,17 +4,18 @@ Every file is text, JSON or a SentencePiece model; nothing is unpickled. Values 
 checked when a file is read, so that an error can name the file.
 """
 
-import contextlib
 import json
 import os
 import warnings
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_attn.data.text.sentence_settings import PROMPTS, sentence_settings
 from keras_attn.data.text.setting_keys import (
     CLEAN_UP_BYTE_PAIRS,
+    FLAGS,
+    SETTING_OF_ROLE,
     check_refused,
     unknown_keys,
 )
@@ -33,16 +34,6 @@ from keras_attn.files.reading import (
 from keras_attn.files.writing import write_atomically
 
 SETTINGS = "tokenizer_config.json"
-# Hugging Face's names for the roles of `Convention.tokens`.
-SETTING_OF_ROLE = {
-    "pad": "pad_token",
-    "unknown": "unk_token",
-    "start": "bos_token",
-    "end": "eos_token",
-    "classify": "cls_token",
-    "separate": "sep_token",
-    "mask": "mask_token",
-}
 # Settings that another library's pipeline needs; `write_settings` keeps them.
 _KEPT = (
     CLEAN_UP_BYTE_PAIRS,
@@ -64,17 +55,6 @@ _KEPT = (
 )
 # Hugging Face writes 10^30 where there is no maximum.
 _LONGEST = 10**9
-_FLAGS = (
-    CLEAN_UP_BYTE_PAIRS,
-    "add_bos_token",
-    "add_eos_token",
-    "add_prefix_space",
-    "clean_up_tokenization_spaces",
-    "do_lower_case",
-    "split_special_tokens",
-    "strip_accents",
-    "tokenize_chinese_chars",
-)
 # `added_tokens_decoder` may list a whole vocabulary.
 _MAX_SETTINGS = MAX_VOCABULARY_ENTRIES
 
@@ -140,7 +120,7 @@ def _checked_settings(settings, path):
             settings[name] = settings[name].get("content")
         get_text(settings, name, path)
     get_text(settings, "tokenizer_class", path)
-    for name in _FLAGS:
+    for name in FLAGS:
         get_flag(settings, name, None, path, allow_none=True)
     for name in ("truncation_side", "padding_side"):
         if settings.get(name) not in (None, "left", "right"):
@@ -316,15 +296,6 @@ def read_lines(path: Path) -> list[str]:
     text = read_text(path)
     check_num_pieces(text.count("\n"), path)
     return [line.removesuffix("\r") for line in text.split("\n")]
-
-
-@contextlib.contextmanager
-def errors_name(path: Path) -> Iterator[None]:
-    """Puts the path of a file before the message of every `ValueError`."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def check_num_pieces(number: int, path: Path) -> None:

@@ -26,6 +26,7 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.reading import (
     MAX_PIECES,
     MAX_VOCABULARY_BYTES,
+    naming,
     read_json,
     shortened,
     shown,
@@ -212,7 +213,5 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
             f"Received: path={str(path)!r}; {type(error).__name__}: "
             f"{shortened(error, 300)}"
         ) from error
-    try:
+    with naming(path):
         return kind(state)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error

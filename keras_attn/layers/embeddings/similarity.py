@@ -9,11 +9,12 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_rank
+from keras_attn.configuration import Configured
 from keras_attn.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ValueRange(keras.constraints.Constraint):
+class ValueRange(Configured, keras.constraints.Constraint):
     """Clips a weight to [minimum, maximum] after each update.
 
     Args:
@@ -27,9 +28,6 @@ class ValueRange(keras.constraints.Constraint):
 
     def __call__(self, w):
         return ops.clip(w, self.minimum, self.maximum)
-
-    def get_config(self):
-        return {"minimum": self.minimum, "maximum": self.maximum}
 
 
 @keras.saving.register_keras_serializable("keras_attn")

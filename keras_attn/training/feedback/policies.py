@@ -7,6 +7,7 @@ D width.
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn.layers import Dense
@@ -80,6 +81,32 @@ def score_tokens(logits, token_ids, num_tokens, temperature) -> dict[str, Any]:
     }
 
 
+def check_finite_scores(policy, reference, is_learned, label: str) -> None:
+    """Raises unless the numbers of all tokens that are learned are finite.
+
+    Args:
+        policy: `log_probabilities` and perhaps `values`, arrays (B, C).
+        reference: `log_probabilities` of the reference.
+        is_learned: The tokens that are learned, (B, C).
+        label: What the batch is called in the message.
+    """
+    for who, what, found in (
+        ("policy", "log-probabilities", policy["log_probabilities"]),
+        ("reference", "log-probabilities", reference["log_probabilities"]),
+        ("policy", "values", policy.get("values")),
+    ):
+        if found is None:
+            continue
+        finite = np.isfinite(found) | ~is_learned
+        if not finite.all():
+            row = int(np.argmin(finite.all(axis=1)))
+            raise ValueError(
+                f"The {what} of the {who} must be finite; the batch was not "
+                "learned, and the learning rate may be too high. Received: others "
+                f"in row {row} of {label}"
+            )
+
+
 def adapters_of(network: keras.Model) -> list[LowRankUpdate]:
     """The low-rank updates of a network; none before `enable_lora`."""
     return [x for x in network._flatten_layers() if isinstance(x, LowRankUpdate)]
@@ -107,6 +134,40 @@ def check_reference(network: keras.Model, reference) -> None:
             "`reference` must be given for a network with low-rank updates: "
             '"adapters_off" for its base, or a model. Received: reference=None'
         )
+
+
+def reference_scorer(
+    network: keras.Model, reference, num_tokens: int, temperature: float
+) -> TokenScorer:
+    """The frozen model whose log-probabilities those of the policy are compared with.
+
+    Args:
+        network: The policy.
+        reference: A model; `"adapters_off"`, the network itself; or None for a copy.
+        num_tokens: C.
+        temperature: Divides the logits.
+
+    Raises:
+        TypeError: If `reference` is none of these.
+        ValueError: As `check_reference`.
+    """
+    check_reference(network, reference)
+    if reference == "adapters_off":
+        reference = network
+    elif reference is None:
+        reference = keras.models.clone_model(network)
+        reference.set_weights(network.get_weights())
+    elif not isinstance(reference, keras.Model) or reference is network:
+        raise TypeError(
+            '`reference` must be another Keras model, "adapters_off" or None. '
+            f"Received: reference={reference!r}"
+        )
+    if reference is not network:
+        # A frozen model that was loaded has sublayers that are not, and assigning the
+        # value that an attribute has does nothing.
+        reference.trainable = True
+        reference.trainable = False
+    return TokenScorer(reference, num_tokens, temperature)
 
 
 def base_logits(network: keras.Model, inputs):

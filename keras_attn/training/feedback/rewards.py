@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn.training.feedback.sampling import Completions
+from keras_attn.training.feedback.completions import Completions
 
 # From prompts and completions to one number for each completion.
 Reward = keras.Model | Callable[[list[str], list[str]], Sequence[float]]
@@ -23,8 +23,8 @@ def reward_function(
     """A function that scores completions, whatever the reward is.
 
     Args:
-        reward: See `PPO`.
-        tokenizer: See `PPO`.
+        reward: The model or the function.
+        tokenizer: An object with `decode`, which a function needs.
         pad_token_id: Padding of a reward model's inputs.
 
     Returns:

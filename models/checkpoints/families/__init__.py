@@ -1,6 +1,5 @@
 """Every family of checkpoints: by transformers' `model_type`, or by a library."""
 
-from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.bert import BERT
 from keras_attn.models.checkpoints.families.clip import HF_CLIP, SIGLIP
@@ -92,10 +91,8 @@ def family_of(config: Config, task: str | None = None) -> Family:
         return SMP_UNET
     library = config.get("library", "timm")
     if library not in ("timm", *LIBRARIES):
-        raise ValueError(
-            f"`library` in config.json must be one of timm, {', '.join(LIBRARIES)}, or "
-            f"missing for transformers. Received: library={shown(library)}"
-        )
+        known = f"one of timm, {', '.join(LIBRARIES)}, or missing for transformers"
+        raise config.error("library", known, library)
     if library == "torchvision":
         return torchvision_family_of(config)
     if library == "dall_e":

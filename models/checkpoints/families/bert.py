@@ -3,8 +3,8 @@
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models import bert as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import label_fields
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
@@ -21,10 +21,7 @@ def encoder_arguments(config):
     return {
         **tasks.block_arguments(config),
         "vocabulary_size": config.get_size("vocab_size", 30_522),
-        "dropout": config.get_probability("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.get_probability(
-            "attention_probs_dropout_prob", 0.1
-        ),
+        **tasks.dropout_arguments(config, 0.1),
     }
 
 
@@ -86,9 +83,9 @@ def body_config(model) -> dict:
 
 def config_of(model) -> dict:
     """The fields of `config.json` that BERT and RoBERTa share."""
-    layers, config = layers_of(model), body_config(model)
-    if _task_of(model) in ("classifier", "token_classifier"):
-        config.update(label_fields(layers["classifier"].units))
+    layers = layers_of(model)
+    config = {**body_config(model), **tasks.classifier_fields(layers)}
+    if "classifier" in layers:
         config["classifier_dropout"] = layers["classifier_dropout"].rate
     return config
 
@@ -105,7 +102,7 @@ def body_weights(model, prefix: str) -> list[Weight]:
         table = layers[name].embeddings
         weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
     weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         weights += block_weights(layers[name], f"{prefix}encoder.layer.{index}")
     if "pooler" in layers:
         weights += mapping.dense(f"{prefix}pooler.dense", layers["pooler"])
@@ -136,15 +133,7 @@ def _weights(model):
     return body_weights(model, "bert.") + mapping.head_weights(model, named)
 
 
-_HEADS = {
-    "masked_lm": builders.build_bert_masked_lm,
-    "pretrainer": builders.build_bert_pretrainer,
-    "next_sentence": builders.build_bert_next_sentence,
-    "classifier": builders.build_bert_classifier,
-    "token_classifier": builders.build_bert_token_classifier,
-    "span_qa": builders.build_bert_span_qa,
-    "sentence_encoder": builders.build_bert_sentence_encoder,
-}
+_HEADS = tasks.heads_of(builders, "bert")
 _CLASSES = {
     "BertModel": "encoder",
     "BertForMaskedLM": "masked_lm",

@@ -17,11 +17,11 @@ from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
     layers_of,
-    numbered,
     same,
     transposed,
 )
 from keras_attn.models.dvae import build_dvae
+from keras_attn.models.parts.functional import numbered_names
 
 
 def _build(config, task, overrides):
@@ -45,13 +45,14 @@ def _task_of(model):
 
 def _config(model) -> dict:
     layers = layers_of(model)
-    groups = numbered(layers, "encoder_group_", "_block_0_conv_0")
+    groups = numbered_names(layers, "encoder_group_", "_block_0_conv_0")
+    blocks = numbered_names(layers, "encoder_group_0_block_", "_conv_0")
     return {
         "library": "dall_e",
         "image_size": list(model.inputs[0].shape[1:3]),
         "vocab_size": layers["decoder_input"].vocabulary_size,
         "group_count": len(groups),
-        "n_blk_per_group": len(numbered(layers, "encoder_group_0_block_", "_conv_0")),
+        "n_blk_per_group": len(blocks),
         "n_hid": layers["encoder_input"].filters,
         "n_init": layers["decoder_input"].units,
         "input_channels": model.inputs[0].shape[3],
@@ -66,14 +67,14 @@ def _weights(model) -> list[Weight]:
             weights += _convolution(f"{blocks}.input", layers["encoder_input"])
         else:
             weights += _code_projection(f"{blocks}.input", layers["decoder_input"])
-        groups = numbered(layers, f"{side}_group_", "_block_0_conv_0")
+        groups = numbered_names(layers, f"{side}_group_", "_block_0_conv_0")
         for group, name in enumerate(groups, 1):
             for block, place in enumerate(
-                numbered(layers, f"{name}_block_", "_conv_0"), 1
+                numbered_names(layers, f"{name}_block_", "_conv_0"), 1
             ):
                 key = f"{blocks}.group_{group}.block_{block}"
                 for index, convolution in enumerate(
-                    numbered(layers, f"{place}_conv_"), 1
+                    numbered_names(layers, f"{place}_conv_"), 1
                 ):
                     weights += _convolution(
                         f"{key}.res_path.conv_{index}", layers[convolution]
@@ -108,11 +109,8 @@ def _code_projection(name, layer) -> list[Weight]:
 DALL_E = Family(
     model_type="dall_e",
     library="dall_e",
-    architectures={},
     also_saved_as={"autoencoder": "dvae"},
     tasks=("autoencoder",),
-    prefix="",
-    heads=(),
     build=_build,
     task_of=_task_of,
     config=_config,

@@ -28,9 +28,9 @@ from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
     layers_of,
-    numbered,
 )
 from keras_attn.models.clip import build_clip
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.ops import quick_gelu
 
 LIBRARY = "open_clip"
@@ -90,10 +90,7 @@ def _part(config, name, supported) -> Config:
     """The object `name` of the configuration, with its fields checked."""
     fields = config.get(name)
     if not isinstance(fields, dict):
-        raise ValueError(
-            f"`{name}` in {config.file} must be an object. "
-            f"Received: {name}={shown(fields)}"
-        )
+        raise config.error(name, "an object", fields)
     part = config.nested(fields)
     part.require(supported)
     known = _READ[name] | set(supported)
@@ -179,7 +176,7 @@ def _config(model) -> dict[str, Any]:
         "vocab_size": layers["text_token_embedding"].input_dim,
         "width": width,
         "heads": block.num_heads,
-        "layers": len(numbered(layers, "text_block_")),
+        "layers": len(numbered_names(layers, "text_block_")),
         "mlp_ratio": ratio(block.mlp_dim, width),
     }
     end = layers["text_pooling"].end_token_id
@@ -206,15 +203,13 @@ def _vit_config(model, layers) -> dict[str, Any]:
         "patch_size": one_or_two(patches.patch_size),
         "width": width,
         "head_width": width // block.num_heads,
-        "layers": len(numbered(layers, "block_")),
+        "layers": len(numbered_names(layers, "block_")),
         "mlp_ratio": ratio(block.mlp_dim, width),
     }
 
 
 def _resnet_config(model, layers) -> dict[str, Any]:
-    stages = []
-    while names := numbered(layers, f"stage_{len(stages)}_block_", "_conv_0"):
-        stages.append(len(names))
+    stages = [len(blocks) for blocks in mapping.stages_of(layers, "_conv_0")]
     height, width = model.input["images"].shape[1:3]
     stem_dim, num_heads = layers["stem_conv_2"].filters, layers["attention_pooling"]
     num_heads = num_heads.num_heads
@@ -301,7 +296,7 @@ def _block_weights(layers, start, prefix) -> list[Weight]:
         prefix: What the keys begin with.
     """
     weights = []
-    for index, name in enumerate(numbered(layers, start)):
+    for index, name in enumerate(numbered_names(layers, start)):
         block, key = layers[name], f"{prefix}transformer.resblocks.{index}"
         attention, norm = attention_of(block)
         weights += [
@@ -322,11 +317,8 @@ OPEN_CLIP = Family(
     model_type=LIBRARY,
     library=LIBRARY,
     files=OPEN_CLIP_FILES,
-    architectures={},
     also_saved_as={TASK: "CLIP"},
     tasks=(TASK,),
-    prefix="",
-    heads=(),
     build=_build,
     task_of=_task_of,
     config=_config,

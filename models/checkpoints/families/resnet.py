@@ -3,7 +3,6 @@
 import re
 
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import label_fields
 from keras_attn.models.checkpoints.families.torchvision import resnet as torchvision
 from keras_attn.models.checkpoints.mapping import Weight, layers_of
 from keras_attn.models.resnet import build_resnet
@@ -14,7 +13,6 @@ _SUPPORTED = {
     "downsample_in_first_stage": (False,),
     "downsample_in_bottleneck": (False,),
 }
-_BLOCKS = {"basic": "basic", "bottleneck": "bottleneck"}
 _EPSILON = 1e-5  # Not a field of the format.
 
 
@@ -26,7 +24,7 @@ def _widths(stem_dim: int, num_stages: int, block: str) -> list[int]:
 
 def _build(config, task, overrides):
     config.require(_SUPPORTED)
-    block = config.get_choice("layer_type", _BLOCKS, "bottleneck")
+    block = torchvision.get_block(config, "layer_type", "bottleneck")
     depths = config.get_depths("depths", [3, 4, 6, 3])
     stem_dim = config.get_size("embedding_size", 64)
     widths = _widths(stem_dim, len(depths), block)
@@ -57,7 +55,8 @@ def _config(model) -> dict:
     layers = layers_of(model)
     _, sizes = torchvision.sizes_of(layers)
     depths, block = list(sizes["num_blocks"]), sizes["block"]
-    config = {
+    return {
+        **tasks.classifier_fields(layers),
         "num_channels": sizes["num_channels"],
         "embedding_size": sizes["stem_dim"],
         "hidden_sizes": _widths(sizes["stem_dim"], len(depths), block),
@@ -67,9 +66,6 @@ def _config(model) -> dict:
         "downsample_in_first_stage": False,
         "downsample_in_bottleneck": False,
     }
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
-    return config
 
 
 def _weights(model) -> list[Weight]:

@@ -23,11 +23,8 @@ def _arguments(config):
     config.require({"pad_token_id": (_PADDING,)})
     positions = config.get_size("max_position_embeddings", 512)
     if positions <= _FIRST_POSITION:
-        raise ValueError(
-            f"`max_position_embeddings` in config.json must be above {_FIRST_POSITION},"
-            " the first position of RoBERTa. "
-            f"Received: max_position_embeddings={positions}"
-        )
+        expected = f"above {_FIRST_POSITION}, the first position of RoBERTa"
+        raise config.error("max_position_embeddings", expected, positions)
     return {
         **encoder_arguments(config),
         "max_sequence_length": positions - _FIRST_POSITION,
@@ -70,14 +67,7 @@ def _of_first_segment(weight: Weight) -> Weight:
     )
 
 
-_HEADS = {
-    "masked_lm": builders.build_roberta_masked_lm,
-    "next_sentence": builders.build_roberta_next_sentence,
-    "classifier": builders.build_roberta_classifier,
-    "token_classifier": builders.build_roberta_token_classifier,
-    "span_qa": builders.build_roberta_span_qa,
-    "sentence_encoder": builders.build_roberta_sentence_encoder,
-}
+_HEADS = tasks.heads_of(builders, "roberta")
 _CLASSES = {
     "RobertaModel": "encoder",
     "RobertaForMaskedLM": "masked_lm",

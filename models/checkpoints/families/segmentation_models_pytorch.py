@@ -11,7 +11,8 @@ from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.resnet import VARIANTS, build_resnet
 from keras_attn.models.unet import build_unet
 
@@ -90,9 +91,7 @@ def _task_of(model):
     layers = layers_of(model)
     needed = {"stage_0_block_0_conv_0", "decoder_0_norm_1", "classifier"}
     known = ("stem_", "stage_", "decoder_", "classifier")
-    is_ours = needed <= set(layers) and all(
-        name.startswith(known) for name, layer in layers.items() if layer.weights
-    )
+    is_ours = needed <= set(layers) and mapping.has_only(layers, known)
     return "segmenter" if is_ours else None
 
 
@@ -116,7 +115,7 @@ def _config(model) -> dict:
 
 def _blocks(layers) -> list[str]:
     """The starts of the names of the decoder's layers, from the smallest map on."""
-    return numbered(layers, "decoder_", "_conv_0")[::-1]
+    return numbered_names(layers, "decoder_", "_conv_0")[::-1]
 
 
 def _weights(model) -> list[Weight]:
@@ -133,10 +132,8 @@ def _weights(model) -> list[Weight]:
 SMP_UNET = Family(
     model_type=LIBRARY,
     library=LIBRARY,
-    architectures={},
     also_saved_as={"segmenter": "Unet"},
     tasks=("segmenter",),
-    prefix="",
     heads=("segmentation_head.",),
     build=_build,
     task_of=_task_of,

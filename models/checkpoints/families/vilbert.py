@@ -12,9 +12,10 @@ import keras
 from keras_attn.files.reading import shown
 from keras_attn.models import vilbert as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import MAX_CLASSES, label_fields
+from keras_attn.models.checkpoints.config import MAX_CLASSES
 from keras_attn.models.checkpoints.families import bert
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 
 _FUSIONS = {"mul": "multiply", "sum": "add"}
 # What our model computes; other values would silently change the outputs.
@@ -32,12 +33,7 @@ _CLASSES = {
     "BertForMultiModalPreTraining": "pretrainer",
     _TASKS_CLASS: "classifier",
 }
-_HEADS = {
-    "pretrainer": builders.build_vilbert_pretrainer,
-    "classifier": builders.build_vilbert_classifier,
-    "scorer": builders.build_vilbert_scorer,
-    "referring": builders.build_vilbert_referring,
-}
+_HEADS = tasks.heads_of(builders, "vilbert")
 # The head of VQA of 2019, weight-normed.
 _OLD_HEAD = "vil_prediction.main"
 HEAD_KEYS = ("cls.", "vil_", "vision_logit.", "linguisic_")
@@ -87,10 +83,7 @@ def _blocks(config, name) -> tuple[int, ...]:
     if not isinstance(blocks, list) or not all(
         isinstance(block, int) and not isinstance(block, bool) for block in blocks
     ):
-        raise ValueError(
-            f"`{name}` in config.json must be a list of blocks, integers from 0. "
-            f"Received: {name}={shown(blocks)}"
-        )
+        raise config.error(name, "a list of blocks, integers from 0", blocks)
     if len(blocks) > config.max_blocks:
         raise ValueError(
             f"`{name}` in config.json must be at most {config.max_blocks} blocks, as "
@@ -198,7 +191,7 @@ def config_of(model, task) -> dict[str, Any]:
     config |= {
         "v_feature_size": model.input["region_features"].shape[-1],
         "v_hidden_size": layers["region_embedding"].units,
-        "v_num_hidden_layers": len(numbered(layers, "region_block_")),
+        "v_num_hidden_layers": len(numbered_names(layers, "region_block_")),
         "v_num_attention_heads": region.num_heads,
         "v_intermediate_size": region.mlp_dim,
         "v_hidden_act": config["hidden_act"],
@@ -221,7 +214,7 @@ def config_of(model, task) -> dict[str, Any]:
                 "checkpoint: the authors' code has no other. Received: "
                 f"hidden_dim={units}, co_attention_dim={co.attention_dim}"
             )
-        config.update(label_fields(layers["classifier"].units))
+        config |= tasks.classifier_fields(layers)
     if task == "referring":
         config["classifier_dropout"] = layers["referring_dropout"].rate
     elif task != "encoder":
@@ -240,11 +233,11 @@ def _co_layers(layers, stream: int, start: str) -> list[int]:
         start: What the names of its blocks begin with.
     """
     found: list[int] = []
-    for name in numbered(layers, "co_attention_"):
+    for name in numbered_names(layers, "co_attention_"):
         hidden = layers[name].input[stream]
         before = found[-1] if found else 0
         # After a block, or directly after the last co-attention or the embeddings.
-        for index, block in enumerate(numbered(layers, start)):
+        for index, block in enumerate(numbered_names(layers, start)):
             if layers[block].output is hidden:
                 before = index + 1
         found.append(before)
@@ -263,10 +256,10 @@ def weights_of(model) -> list[Weight]:
         ),
         *mapping.norm(f"{regions}.LayerNorm", layers["region_norm"]),
     ]
-    for index, name in enumerate(numbered(layers, "region_block_")):
+    for index, name in enumerate(numbered_names(layers, "region_block_")):
         key = f"bert.encoder.v_layer.{index}"
         weights += bert.block_weights(layers[name], key)
-    for index, name in enumerate(numbered(layers, "co_attention_")):
+    for index, name in enumerate(numbered_names(layers, "co_attention_")):
         weights += _co_attention(layers[name], f"bert.encoder.c_layer.{index}")
     named = {
         "text_pooler": "bert.t_pooler.dense",

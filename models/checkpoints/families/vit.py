@@ -1,38 +1,56 @@
 """ViT checkpoints; DeiT (`deit.py`) and ViT-MAE (`vit_mae.py`) have the same body."""
 
 import math
+import re
 
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import label_fields, one_or_two
 from keras_attn.models.checkpoints.mapping import (
     Rename,
     Weight,
     layers_of,
-    numbered,
 )
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vit import build_vit
 from keras_attn.ops.patches import resize_positions
 
-# Files have the names that modules had in transformers 4.
-MODULES: tuple[Rename, ...] = (
-    (r"encoder\.layer\.(?=\d)", "layers."),
-    (r"(?<=\.)attention\.attention\.query\.", "attention.q_proj."),
-    (r"(?<=\.)attention\.attention\.key\.", "attention.k_proj."),
-    (r"(?<=\.)attention\.attention\.value\.", "attention.v_proj."),
-    (r"(?<=\.)attention\.output\.dense\.", "attention.o_proj."),
-    (r"(?<=\.)intermediate\.dense\.", "mlp.fc1."),
-    (r"(?<=\.)output\.dense\.", "mlp.fc2."),
-)
-# And those of transformers 5 with `save_pretrained(…, save_original_format=False)`.
+
+def names_of_today(
+    inner: str, *others: tuple[str, str]
+) -> tuple[tuple[Rename, ...], tuple[Rename, ...]]:
+    """The names that modules have in transformers 5, and the way back.
+
+    Files have the names that modules had in transformers 4, and today's with
+    `save_pretrained(…, save_original_format=False)`.
+
+    Args:
+        inner: The module of queries, keys and values, in that of attention.
+        *others: Further parts of keys, and what they are today.
+
+    Returns:
+        The `modules` of a family, and `renames`.
+    """
+    pairs = (
+        (f"attention.{inner}.query.", "attention.q_proj."),
+        (f"attention.{inner}.key.", "attention.k_proj."),
+        (f"attention.{inner}.value.", "attention.v_proj."),
+        *others,
+        ("attention.output.dense.", "attention.o_proj."),
+        ("intermediate.dense.", "mlp.fc1."),
+        ("output.dense.", "mlp.fc2."),
+    )
+    before = r"(?<=\.)"
+    return (
+        tuple((before + re.escape(old), new) for old, new in pairs),
+        tuple((before + re.escape(new), old) for old, new in pairs),
+    )
+
+
+_MODULES, _RENAMES = names_of_today("attention")
+MODULES: tuple[Rename, ...] = ((r"encoder\.layer\.(?=\d)", "layers."), *_MODULES)
 RENAMES: tuple[Rename, ...] = (
     (r"(^|\.)layers\.(?=\d+\.)", r"\1encoder.layer."),
-    (r"(?<=\.)attention\.q_proj\.", "attention.attention.query."),
-    (r"(?<=\.)attention\.k_proj\.", "attention.attention.key."),
-    (r"(?<=\.)attention\.v_proj\.", "attention.attention.value."),
-    (r"(?<=\.)attention\.o_proj\.", "attention.output.dense."),
-    (r"(?<=\.)mlp\.fc1\.", "intermediate.dense."),
-    (r"(?<=\.)mlp\.fc2\.", "output.dense."),
+    *_RENAMES,
 )
 
 
@@ -40,9 +58,7 @@ def body_arguments(config):
     """The arguments that `build_vit` and `build_mae` share."""
     return {
         **tasks.block_arguments(config),
-        "image_size": config.get_image_size("image_size", 224),
-        "patch_size": config.get_pair("patch_size", 16),
-        "num_channels": config.get_size("num_channels", 3),
+        **tasks.patch_arguments(config, 16),
         "qkv_bias": config.get_bool("qkv_bias", True),
     }
 
@@ -51,10 +67,7 @@ def build(config, task, overrides, **arguments):
     """The `build` of a ViT, with further arguments of `build_vit`."""
     arguments = {
         **body_arguments(config),
-        "dropout": config.get_probability("hidden_dropout_prob", 0.0),
-        "attention_dropout": config.get_probability(
-            "attention_probs_dropout_prob", 0.0
-        ),
+        **tasks.dropout_arguments(config, 0.0),
         **tasks.top_arguments(config, task),
         **arguments,
     }
@@ -87,13 +100,10 @@ def _task_of(model):
 def body_config(model) -> dict:
     """The fields of `config.json` that all of them share."""
     layers = layers_of(model)
-    block, patches = layers["block_0"], layers["patch_embedding"]
-    _, height, width, channels = patches.input.shape
+    block = layers["block_0"]
     return {
         **tasks.block_fields(model),
-        "image_size": one_or_two((height, width)),
-        "patch_size": one_or_two(patches.patch_size),
-        "num_channels": channels,
+        **tasks.patch_fields(layers),
         "qkv_bias": block.qkv_bias,
         "hidden_dropout_prob": block.dropout,
     }
@@ -101,10 +111,7 @@ def body_config(model) -> dict:
 
 def config_of(model) -> dict:
     """The fields of `config.json` of a ViT, with or without its top."""
-    config, layers = body_config(model), layers_of(model)
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
-    return config
+    return {**body_config(model), **tasks.classifier_fields(layers_of(model))}
 
 
 def grid_of(model) -> tuple[int, int]:
@@ -157,7 +164,7 @@ def position_table(
 def block_weights(model, start: str, key: str) -> list[Weight]:
     """The weights of the blocks `start + "0"`, …, whose keys begin with `key`."""
     layers, weights = layers_of(model), []
-    for index, name in enumerate(numbered(layers, start)):
+    for index, name in enumerate(numbered_names(layers, start)):
         block, inner = layers[name], f"{key}.{index}"
         weights += [
             *mapping.norm(f"{inner}.layernorm_before", block.attention_norm),

@@ -5,8 +5,9 @@ With `task="encoder"` or `"classifier"` the body is read as a ViT, for fine-tuni
 
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families import vit
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
 from keras_attn.models.mae import build_mae
+from keras_attn.models.parts.functional import numbered_names
 
 
 def _build(config, task, overrides):
@@ -37,7 +38,7 @@ def _config(model) -> dict:
         # `MaskedPatchLoss`, which is the better target in He et al. 2022, section 3.
         "norm_pix_loss": True,
         "decoder_hidden_size": layers["decoder_embedding"].units,
-        "decoder_num_hidden_layers": len(numbered(layers, "decoder_block_")),
+        "decoder_num_hidden_layers": len(numbered_names(layers, "decoder_block_")),
         "decoder_num_attention_heads": block.num_heads,
         "decoder_intermediate_size": block.mlp_dim,
     }

@@ -24,7 +24,7 @@ from keras_attn.models.parts.detection.detector_truth import (
     pad_boxes,
     with_at_least_one_box,
 )
-from keras_attn.models.parts.functional import Functional, by_name
+from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.known_sizes import with_shape
 from keras_attn.ops.boxes import convert_boxes, has_area
 
@@ -64,10 +64,8 @@ def mask_head(layers, pooled):
     """
     boxes = pooled.shape[1]
     hidden = ops.reshape(pooled, (-1, *pooled.shape[2:]))
-    index = 0
-    while f"mask_conv_{index}" in layers:
-        hidden = layers[f"mask_conv_{index}"](hidden)
-        index += 1
+    for convolution in numbered(layers, "mask_conv"):
+        hidden = convolution(hidden)
     logits = layers["mask_logits"](layers["mask_upsampling"](hidden))
     return ops.reshape(logits, (-1, boxes, *logits.shape[1:]))
 

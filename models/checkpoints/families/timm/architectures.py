@@ -90,10 +90,7 @@ def check_pooling(config: Config, known: Mapping[str, str], default: str) -> str
     if pooling == "" and config.get("num_classes") == 0:
         return default
     if not isinstance(pooling, str) or pooling not in known:
-        raise ValueError(
-            f"`global_pool` in config.json must be one of {', '.join(known)}. "
-            f"Received: global_pool={shown(pooling)}"
-        )
+        raise config.error("global_pool", f"one of {', '.join(known)}", pooling)
     return pooling
 
 
@@ -252,10 +249,8 @@ def make_family(
     return Family(
         model_type="timm",
         library="timm",
-        architectures={},
         also_saved_as=dict.fromkeys(tasks.IMAGE_TASKS, "timm"),
         tasks=tasks.IMAGE_TASKS,
-        prefix="",
         heads=heads,
         build=build,
         task_of=lambda model: tasks.image_task(model) if is_ours(model) else None,

@@ -9,7 +9,8 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import one_or_two
 from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.families.vit import grid_of, position_table
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vit import VARIANTS, build_deit3, build_vit, build_vit_hybrid
 
 ARCHITECTURE = re.compile(
@@ -107,10 +108,8 @@ def _model_args(config, builder, arguments) -> dict[str, Any]:
     given = timm.get_model_args(config, names, defaults)
     is_pooled = arguments["pooling"] == "mean"
     if given.pop("fc_norm", is_pooled) != is_pooled:
-        raise ValueError(
-            "`fc_norm` in config.json must be true with `global_pool` avg, otherwise "
-            f"false. Received: fc_norm={not is_pooled}"
-        )
+        expected = "true with `global_pool` avg, otherwise false"
+        raise config.error("fc_norm", expected, not is_pooled)
     if {"hidden_dim", "mlp_ratio"} & set(given):
         width = given.get("hidden_dim", _WIDTHS["base"])
         if "hidden_dim" not in given and "variant" in arguments:
@@ -135,7 +134,7 @@ def _weights(model) -> list[Weight]:
         *mapping.convolution("patch_embed.proj", layers["patch_embedding"].projection),
         *_resnet(layers),
     ]
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         weights += _block(f"blocks.{index}", layers[name])
     # With mean pooling the final norm comes after it, under a different name.
     is_pooled = len(layers["final_norm"].output.shape) == 2
@@ -177,7 +176,7 @@ def _resnet(layers) -> list[Weight]:
 
 def _kind_of(model) -> str | None:
     """Which of timm's models equals ours: the start of its name."""
-    layers, blocks = layers_of(model), numbered(layers_of(model), "block_")
+    layers, blocks = layers_of(model), numbered_names(layers_of(model), "block_")
     needed = {"patch_embedding", "position_embedding", "block_0", "final_norm"}
     is_stack = all(isinstance(layers[x], TransformerEncoderBlock) for x in blocks)
     if not is_stack or not timm.computes_as_timm(model, needed, blocks, _EPSILON):
@@ -205,10 +204,8 @@ def _kind_of(model) -> str | None:
 def _is_published_hybrid(layers) -> bool:
     """Whether the ResNet has the sizes that the name implies."""
     (sizes,) = VARIANTS["hybrid"].values()
-    counts = []
-    while names := numbered(layers, f"stage_{len(counts)}_block_", "_conv_0"):
-        counts.append(len(names))
-    found = layers["stem_conv"].filters, tuple(counts)
+    counts = tuple(map(len, mapping.stages_of(layers, "_conv_0")))
+    found = layers["stem_conv"].filters, counts
     return found == (sizes["stem_dim"], sizes["num_blocks"])
 
 
@@ -219,7 +216,7 @@ def _config(model) -> dict[str, Any]:
     arguments = {
         "img_size": list(model.inputs[0].shape[1:3]),
         "embed_dim": width,
-        "depth": len(numbered(layers, "block_")),
+        "depth": len(numbered_names(layers, "block_")),
         "num_heads": block.num_heads,
         "mlp_ratio": timm.ratio(block.mlp_dim, width),
         "qkv_bias": block.qkv_bias,

@@ -13,7 +13,7 @@ import keras
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision import architectures
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
 from keras_attn.models.fcn import VARIANTS as FCN_VARIANTS
 from keras_attn.models.fcn import build_fcn_resnet
 from keras_attn.models.resnet import VARIANTS, build_resnet
@@ -35,14 +35,17 @@ def _get_stages(config: Config, name: str, default) -> tuple[int, ...]:
     return () if config.get(name) == [] else config.get_sizes(name, default)
 
 
-def _get_block(config: Config, name: str, default) -> str:
-    return config.get_choice(name, {"basic": "basic", "bottleneck": "bottleneck"})
+def get_block(config: Config, name: str, default: str | None) -> str:
+    """The kind of blocks, by the name that all libraries give it."""
+    return config.get_choice(
+        name, {"basic": "basic", "bottleneck": "bottleneck"}, default
+    )
 
 
 _GETTERS = {
     "stem_dim": Config.get_size,
     "num_blocks": Config.get_depths,
-    "block": _get_block,
+    "block": get_block,
     "num_channels": Config.get_size,
     "dilated_stages": _get_stages,
     "norm_epsilon": Config.get_epsilon,
@@ -81,9 +84,8 @@ def task_of(model) -> str | None:
     layers = layers_of(model)
     norm = layers.get("stem_norm")
     known = ("stem_", "stage_", "head_", "auxiliary_", "classifier")
-    if not isinstance(norm, keras.layers.BatchNormalization) or not all(
-        name.startswith(known) for name, layer in layers.items() if layer.weights
-    ):
+    is_batch_norm = isinstance(norm, keras.layers.BatchNormalization)
+    if not is_batch_norm or not mapping.has_only(layers, known):
         return None
     if "head_conv" in layers:
         return "segmenter"
@@ -91,14 +93,6 @@ def task_of(model) -> str | None:
         return "classifier"
     is_encoder = isinstance(model.output, dict) and "pooled_output" in model.output
     return "encoder" if is_encoder else None
-
-
-def _stages_of(layers) -> list[list[str]]:
-    """For each stage, the common starts of the names of each block's layers."""
-    stages: list[list[str]] = []
-    while blocks := numbered(layers, f"stage_{len(stages)}_block_", "_conv_0"):
-        stages.append(blocks)
-    return stages
 
 
 def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
@@ -112,7 +106,7 @@ def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
         The variant with as many blocks of this kind, or else the first with blocks of
         this kind; and the sizes.
     """
-    stages = _stages_of(layers)
+    stages = mapping.stages_of(layers, "_conv_0")
     sizes = {
         "stem_dim": layers["stem_conv"].filters,
         "num_blocks": tuple(map(len, stages)),
@@ -209,7 +203,6 @@ def _weights(model) -> list[Weight]:
 RESNET = Family(
     model_type="torchvision",
     library="torchvision",
-    architectures={},
     also_saved_as={
         **dict.fromkeys(("encoder", "classifier"), "resnet"),
         "segmenter": "fcn_resnet",
