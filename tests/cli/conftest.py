@@ -122,7 +122,7 @@ def gpt(tmp_path_factory):
     tokenizer = Path(__file__).parents[1] / "data/references/gpt2"
     folder = shutil.copytree(tokenizer, tmp_path_factory.mktemp("checkpoints") / "gpt2")
     size = len(json.loads((folder / "vocab.json").read_text()))
-    sizes = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 24}
+    sizes: dict = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 24}
     model = models.build_gpt(vocabulary_size=size, max_sequence_length=31, **sizes)
     models.save_checkpoint(model, folder)
     return folder

@@ -27,7 +27,7 @@ POSITIONS, PROMPT = 31, "an aa"
 
 
 def build(vocabulary_size):
-    sizes = {"num_layers": 2, "hidden_dim": 21, "num_heads": 3, "mlp_dim": 37}
+    sizes: dict = {"num_layers": 2, "hidden_dim": 21, "num_heads": 3, "mlp_dim": 37}
     sizes |= {"vocabulary_size": vocabulary_size, "max_sequence_length": POSITIONS}
     model = models.build_gpt(**sizes)
     random = np.random.default_rng(1)

@@ -16,7 +16,7 @@ from keras_attn.data import WordPieceTokenizer  # noqa: E402
 TEXTS = ["a man sleeps", "a plan: a canal"]
 
 
-SIZES = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 7}
+SIZES: dict = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 7}
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_the_order_differs_by_epoch_and_repeats_by_run():
 def test_a_model_learns_the_completions_alone(packed, jit_compile):
     """The loss is that of the tokens of completions, and prompts are not learned."""
     keras.utils.set_random_seed(1)
-    sizes = {"num_layers": 1, "hidden_dim": 12, "num_heads": 2, "mlp_dim": 17}
+    sizes: dict = {"num_layers": 1, "hidden_dim": 12, "num_heads": 2, "mlp_dim": 17}
     sizes |= {"vocabulary_size": 60, "max_sequence_length": 13}
     model = models.create("gpt2_small", **sizes, dropout=0.0, attention_dropout=0.0)
     model.compile(

@@ -198,7 +198,7 @@ def test_the_longer_text_of_a_pair_is_cut_first(bert):
 @pytest.mark.parametrize("kind", ["wordpiece", "xlnet", "clip"])
 def test_a_graph_matches_the_host(kind):
     tokenizer = make(kind)
-    padded = {"max_length": 97, "pad_to_max_length": True}
+    padded: dict = {"max_length": 97, "pad_to_max_length": True}
     for options in ({}, {"max_length": 7}, padded):
         pack = tf.function(functools.partial(tokenizer.pack, **options))
         pack = pack.get_concrete_function(tf.TensorSpec([None], tf.string))
