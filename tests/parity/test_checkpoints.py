@@ -1,28 +1,20 @@
-"""BERT, RoBERTa and the GPTs against transformers, from tiny checkpoints.
-
-`bert_references.py` and `gpt_references.py` write the folders.
-"""
+"""Tasks of BERT, RoBERTa and the GPTs on one checkpoint, against transformers."""
 
 import numpy as np
 import pytest
 from parity.folders import (
     CHECKPOINTS,
-    TOLERANCE,
     arrays_of,
-    bytes_of,
     cases_of,
     compare,
     config_of,
-    make_cases,
     outputs_of,
-    same_tensors,
     tensors_of,
 )
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 
-COUNTS = {"bert": 11, "roberta": 5, "gpt": 3, "gpt2": 5}
-CASES = cases_of(*COUNTS)
+CASES = cases_of("bert", "roberta", "gpt", "gpt2")
 
 
 def load_fresh(case, task, **overrides):
@@ -31,43 +23,6 @@ def load_fresh(case, task, **overrides):
         model = load_checkpoint(CHECKPOINTS / case, task, **overrides)
     inputs, expected = arrays_of(CHECKPOINTS / case)
     return model, inputs, expected
-
-
-def test_every_case_is_committed():
-    counts = dict.fromkeys(COUNTS, 0)
-    for case in CASES:
-        counts[case.split("_")[0]] += 1
-    assert counts == COUNTS
-    assert bytes_of(CASES) < 600_000
-    kinds = {
-        str(next(iter(tensors_of(CHECKPOINTS / case).values())).dtype) for case in CASES
-    }
-    assert kinds == {"float32", "float16", "bfloat16"}
-    assert len(list((CHECKPOINTS / "bert_encoder_sharded").glob("*.safetensors"))) > 2
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_outputs_and_files_equal_those_of_transformers(case, tmp_path):
-    folder = CHECKPOINTS / case
-    model = load_checkpoint(folder)
-    inputs, expected = arrays_of(folder)
-    compare(outputs_of(model, inputs), expected, inputs["padding_mask"])
-
-    dtype = next((d for d in ("bfloat16", "float16") if case.endswith(f"_{d}")), None)
-    shard = 3000 if case.endswith("sharded") else 10**9
-    save_checkpoint(model, tmp_path, dtype=dtype, max_shard_size=shard)
-    same_tensors(case, tmp_path)
-    config = config_of(folder)
-    for key, value in config_of(tmp_path).items():
-        if key == "classifier_dropout" and config.get(key) is None:
-            assert value == 0.1  # transformers takes that of the body.
-        elif key == "n_inner" and config[key] is None:
-            assert value == 4 * config["n_embd"]
-        else:
-            assert value == config[key], key
-    if case.endswith("sharded"):
-        assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 2
-        assert not (tmp_path / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -82,10 +37,10 @@ def test_a_sentence_embedding_is_the_mean_of_the_tokens(family):
         ]
     )
     model = load_checkpoint(folder, "sentence_encoder", normalize=False)
-    compare(outputs_of(model, inputs), {"logits": mean}, real)
+    compare(outputs_of(model, inputs), {"logits": mean}, inputs)
     unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
     model = load_checkpoint(folder, "sentence_encoder")
-    compare(outputs_of(model, inputs), {"logits": unit}, real)
+    compare(outputs_of(model, inputs), {"logits": unit}, inputs)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +59,7 @@ def test_heads_that_transformers_lacks(case, task, features):
     kernel, bias = rng.normal(size=layer.kernel.shape), rng.normal(size=layer.units)
     layer.set_weights([kernel, bias])
     logits = expected[features] @ kernel + bias
-    compare(outputs_of(model, inputs), {"logits": logits}, inputs["padding_mask"])
+    compare(outputs_of(model, inputs), {"logits": logits}, inputs)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +71,7 @@ def test_a_body_can_be_read_as_a_language_model(case, table):
     embeddings = tensors_of(folder)[f"{table}.weight"]
     logits = expected["sequence_output"] @ embeddings.T
     model = load_checkpoint(folder, "causal_lm")
-    compare(outputs_of(model, inputs), {"logits": logits}, inputs["padding_mask"])
+    compare(outputs_of(model, inputs), {"logits": logits}, inputs)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +86,7 @@ def test_logits_of_masked_positions_only(case):
     name = "masked_lm" if "masked_lm" in expected else "logits"
     expected[name] = np.take_along_axis(expected[name], positions[:, :, None], 1)
     found = outputs_of(model, {**inputs, "masked_positions": positions})
-    compare(found, expected, real)
+    compare(found, expected, inputs)
 
 
 @pytest.mark.parity
@@ -169,37 +124,4 @@ def test_transformers_reads_our_files(case, tmp_path):
     found = outputs_of(model, inputs)
     if case.endswith("_body"):
         found.pop("pooled_output")  # transformers has none.
-    for key, ours in found.items():
-        array = result[names.get(key, key)]
-        if array.shape[:2] == real.shape:
-            ours, array = ours[real], array[real]
-        np.testing.assert_allclose(ours, array, atol=TOLERANCE, rtol=1e-5)
-
-
-@pytest.mark.parity
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "script, families", [("bert", ["bert", "roberta"]), ("gpt", ["gpt", "gpt2"])]
-)
-def test_live(script, families, tmp_path, monkeypatch):
-    """Cases computed now equal the committed ones, and our outputs agree."""
-    cases = make_cases(f"{script}_references", monkeypatch)
-    from parity.hugging_face import write
-
-    assert set(cases) == {case for case in CASES if case.split("_")[0] in families}
-    write(cases, tmp_path)
-    for case in cases:
-        committed, now = CHECKPOINTS / case, tmp_path / case
-        for one, other in zip(arrays_of(committed), arrays_of(now), strict=True):
-            assert set(one) == set(other)
-            for key, array in other.items():
-                np.testing.assert_allclose(
-                    one[key], array, atol=1e-5, rtol=1e-5, err_msg=f"{case} {key}"
-                )
-        tensors = tensors_of(committed)
-        assert set(tensors) == set(tensors_of(now))
-        for key, array in tensors_of(now).items():
-            np.testing.assert_array_equal(tensors[key], array)
-        inputs, expected = arrays_of(now)
-        found = outputs_of(load_checkpoint(now), inputs)
-        compare(found, expected, inputs["padding_mask"])
+    compare(found, {key: result[names.get(key, key)] for key in found}, inputs)
