@@ -122,23 +122,6 @@ class Subclassed(keras.Model):
         return self.project(inputs)
 
 
-class Unsupported(layers.Layer):
-    """Uses an operator that neither LiteRT nor ONNX has."""
-
-    def call(self, inputs):
-        import tensorflow as tf
-
-        positive = tf.abs(inputs) + 1.0
-        return tf.raw_ops.Betainc(a=positive, b=positive, x=tf.sigmoid(inputs))
-
-
-def unsupported():
-    features = layers.Input((7,), name="features")
-    return keras.Model(
-        features, Unsupported(name="unsupported")(layers.Dense(3)(features))
-    )
-
-
 class Cache(layers.Layer):
     """Writes an update into a cache at the position of the first row."""
 
@@ -248,34 +231,6 @@ def rolling_pair(length=None, layer="roll"):
     return IncrementalPair(prefill, step)
 
 
-BUILDERS = {
-    function.__name__: function
-    for function in (
-        mlp,
-        exact_gelu,
-        sequential,
-        conv_net,
-        grouped_conv,
-        masked_rnn,
-        causal_attention,
-        sliced_mask,
-        rolled,
-        mixed_float16,
-        pure_bfloat16,
-        pure_float16,
-        nested,
-        dictionaries,
-        unsupported,
-        cache,
-        constant,
-        pair,
-        attention_pair,
-        rolling_pair,
-        Subclassed,
-    )
-}
-
-
 @pytest.fixture(scope="session")
 def build():
     """`build(name, **options)`: the model of that name, built once."""
@@ -283,7 +238,7 @@ def build():
     @functools.cache
     def build(name, **options):
         keras.utils.set_random_seed(1)
-        return BUILDERS[name](**options)
+        return globals()[name](**options)
 
     return build
 

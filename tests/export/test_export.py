@@ -150,15 +150,6 @@ def test_model_compiled_with_jit_compile(tmp_path):
         assert report.max_abs_diff is not None and report.max_abs_diff < 1e-5
 
 
-def test_invalid_names_are_replaced(tmp_path):
-    features = layers.Input((7,), name="my.features")
-    model = keras.Model(features, layers.Dense(3, name="out-put")(features))
-    report = export(model, tmp_path / "m.tflite")
-    assert report.inputs["serve"] == {"my_features": "float32 (?, 7)"}
-    assert report.outputs["serve"] == {"out_put": "float32 (?, 3)"}
-    assert "`my.features` is renamed `my_features`" in report.notes
-
-
 def test_outputs_of_the_same_name_are_numbered(tmp_path, normal):
     features = layers.Input((None, 3), name="features")
     outputs = layers.GRU(5, return_state=True, name="gru")(features)

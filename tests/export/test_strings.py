@@ -183,17 +183,6 @@ def test_sentencepiece(tmp_path):
     assert_close(found, model(pieces.encode_batch(TEXTS)))
 
 
-def test_clip(tmp_path):
-    pieces = CLIPTokenizer.from_folder(REFERENCES / "clip")
-    token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-    vectors = keras.layers.Embedding(pieces.vocabulary_size, 5)(token_ids)
-    model = keras.Model(token_ids, vectors)
-    export(model, tmp_path / "m", tokenizer=pieces, sequence_length=11)
-    (found,) = load_runner(tmp_path / "m")({"text": TEXTS}).values()
-    packed = pieces.encode_batch(TEXTS, max_length=11, pad_to_max_length=True)
-    assert_close(found, model(packed["token_ids"]))
-
-
 def test_texts_are_truncated_to_the_positions_of_a_clip(tmp_path):
     pieces = CLIPTokenizer.from_folder(REFERENCES / "clip")
     sizes: dict[str, Any] = dict(num_layers=1, hidden_dim=8, num_heads=2, mlp_dim=9)

@@ -1,6 +1,6 @@
 """The committed checkpoints, and altered copies, without our own reader or writer."""
 
-import importlib.util
+import importlib
 import json
 import struct
 from pathlib import Path
@@ -181,13 +181,11 @@ def run_script(name, needs=("transformers",)):
         name: Its name.
         needs: Packages that it imports; the test is skipped if one is not installed.
     """
-    find = importlib.util.find_spec
-    if "torchvision" in needs and is_installed():
+    if is_installed("torch") and is_installed():
         # First: transformers would import it, from its folder, without the shim.
         load_torchvision()
-        find = is_installed
     for package in needs:
-        if not find(package):
+        if not is_installed(package):
             pytest.skip(f"{package} is not installed; see {name}.py")
     return importlib.import_module(name)
 

@@ -217,13 +217,9 @@ deprecated = pytest.mark.filterwarnings(
 )
 
 
-def live():
+def live() -> Any:
     """What makes the folders."""
-    pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch`")
-    pytest.importorskip("peft", reason="PEFT is not installed; `pip install peft`")
-    from parity import peft_references
-
-    return peft_references
+    return folders.run_script("peft_references", ("torch", "transformers", "peft"))
 
 
 @pytest.mark.parity

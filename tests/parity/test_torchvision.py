@@ -172,27 +172,26 @@ def test_a_file_of_torch_save_is_converted_loaded_and_written(name, tmp_path):
     "name",
     [
         *(f"resnet{depth}" for depth in (18, 34, 50, 101, 152)),
-        "vgg16",
-        "fcn_resnet50",
-        "fcn_resnet101",
+        *("vgg16", "fcn_resnet50", "fcn_resnet101"),
+        *("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn"),
     ],
 )
-def test_published_sizes_have_the_keys_of_torchvision(name, tmp_path):
+def test_published_sizes_have_the_keys_of_torchvision(name):
     """Without their values: every key and shape of the published size."""
-    pytest.importorskip("torch")
     import torch  # pyright: ignore[reportMissingImports]
 
     from keras_attn import models
     from keras_attn.models.checkpoints.families.torchvision import TORCHVISION
     from keras_attn.models.parts.keras_state import undone, without_allocating
 
-    library = load_torchvision().models
-    options = {}
+    library, options, ours = load_torchvision().models, {}, {}
     if name.startswith("fcn"):
-        library, options = (
-            library.segmentation,
-            {"aux_loss": True, "weights_backbone": None},
-        )
+        library, options = library.segmentation, {"aux_loss": True}
+    elif "rcnn" in name:
+        library = library.detection
+        ours = {"aligned_masks": False} if name.startswith("mask") else {}
+    if name.startswith(("fcn", "faster", "mask")):
+        options["weights_backbone"] = None
     with torch.device("meta"):
         theirs = getattr(library, name)(weights=None, **options)
     expected = {
@@ -201,11 +200,13 @@ def test_published_sizes_have_the_keys_of_torchvision(name, tmp_path):
         if not key.endswith("num_batches_tracked")
     }
     with undone(), without_allocating():
-        model = models.create(name)
+        own = name.replace("rcnn_resnet50_fpn", "_rcnn_resnet50")
+        model = models.create(own, **ours)
         (family,) = [each for each in TORCHVISION if each.task_of(model)]
         found = {}
         for weight in family.weights(model):
             found.update(weight.shapes())
-        assert "model_args" not in family.config(model)
-    bare = family.prefix if not name.startswith("fcn") else ""
+        fields = family.config(model)
+    assert fields["architecture"] == name and "model_args" not in fields
+    bare = family.prefix if name.startswith(("resnet", "vgg")) else ""
     assert {key.removeprefix(bare): shape for key, shape in found.items()} == expected
