@@ -4,6 +4,8 @@ Sizes are distinct primes, so that swapped axes cannot pass.
 """
 
 import functools
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -254,6 +256,20 @@ def artefact(build, tmp_path_factory):
         return path, export(build(name), path)
 
     return artefact
+
+
+@pytest.fixture
+def printed():
+    """`printed(*arguments)`: the lines that Python prints with these arguments."""
+
+    def run(*arguments):
+        finished = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, check=False
+        )
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout.splitlines()
+
+    return run
 
 
 @pytest.fixture

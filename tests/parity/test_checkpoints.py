@@ -1,5 +1,7 @@
 """Tasks of BERT, RoBERTa and the GPTs on one checkpoint, against transformers."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from parity.folders import (
@@ -12,30 +14,28 @@ from parity.folders import (
     tensors_of,
 )
 
+from keras_attn import models
 from keras_attn.models import load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints.families import FAMILIES
 
 CASES = cases_of("bert", "roberta", "gpt", "gpt2")
 
 
-def load_fresh(case, task, **overrides):
-    """A model whose head the files lack, which gives a warning."""
-    with pytest.warns(UserWarning, match="The checkpoint has no weights for"):
-        model = load_checkpoint(CHECKPOINTS / case, task, **overrides)
+def features_of(case):
+    """Inputs of a body, and transformers' outputs for each token."""
     inputs, expected = arrays_of(CHECKPOINTS / case)
-    return model, inputs, expected
+    if "sequence" in expected:  # XLNet's have further segments, and memories.
+        names = ("token_ids", "padding_mask", "segment_ids")
+        return {name: inputs[name] for name in names}, expected["sequence"]
+    return inputs, expected["sequence_output"]
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm", "xlnet"])
 def test_a_sentence_embedding_is_the_mean_of_the_tokens(family):
     folder = CHECKPOINTS / f"{family}_encoder"
-    inputs, expected = arrays_of(folder)
-    real = inputs["padding_mask"]
-    mean = np.stack(
-        [
-            row[mask].mean(0)
-            for row, mask in zip(expected["sequence_output"], real, strict=True)
-        ]
-    )
+    inputs, tokens = features_of(folder.name)
+    real = inputs["padding_mask"][:, :, None]
+    mean = (tokens * real).sum(1) / real.sum(1)
     model = load_checkpoint(folder, "sentence_encoder", normalize=False)
     compare(outputs_of(model, inputs), {"logits": mean}, inputs)
     unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
@@ -47,19 +47,67 @@ def test_a_sentence_embedding_is_the_mean_of_the_tokens(family):
     "case, task, features",
     [
         ("roberta_encoder", "next_sentence", "pooled_output"),
-        ("gpt_body", "token_classifier", "sequence_output"),
-        ("gpt2_body", "token_classifier", "sequence_output"),
+        ("gpt_body", "token_classifier", "tokens"),
+        ("gpt2_body", "token_classifier", "tokens"),
+        ("xlm_encoder", "next_sentence", "first"),
+        ("xlnet_encoder", "next_sentence", "last"),
     ],
 )
 def test_heads_that_transformers_lacks(case, task, features):
     overrides = {"num_classes": 3} if task == "token_classifier" else {}
-    model, inputs, expected = load_fresh(case, task, **overrides)
+    with pytest.warns(UserWarning, match="The checkpoint has no weights for"):
+        model = load_checkpoint(CHECKPOINTS / case, task, **overrides)
+    inputs, tokens = features_of(case)
+    places = [np.flatnonzero(row) for row in inputs["padding_mask"]]
+    rows = np.arange(len(tokens))
+    of = {
+        "tokens": tokens,
+        "first": tokens[rows, [place[0] for place in places]],
+        "last": tokens[rows, [place[-1] for place in places]],
+        **arrays_of(CHECKPOINTS / case)[1],
+    }
     layer = model.layers[-1]
     rng = np.random.default_rng(17)
     kernel, bias = rng.normal(size=layer.kernel.shape), rng.normal(size=layer.units)
     layer.set_weights([kernel, bias])
-    logits = expected[features] @ kernel + bias
+    logits = of[features] @ kernel + bias
     compare(outputs_of(model, inputs), {"logits": logits}, inputs)
+
+
+TASKS = {
+    "masked_lm": {},
+    "classifier": {"num_classes": 3},
+    "token_classifier": {"num_classes": 3},
+    "span_qa": {},
+    "sentence_encoder": {},
+    "next_sentence": {},
+}
+
+
+@pytest.mark.parametrize(
+    "case, task",
+    [
+        *(("xlm_encoder", task) for task in TASKS),
+        *(("xlnet_encoder", task) for task in (*TASKS, "permutation_lm")),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The checkpoint has no weights:UserWarning")
+def test_every_task_is_recognized_and_written(case, task, tmp_path):
+    encoder: Any = load_checkpoint(CHECKPOINTS / case)
+    name, options = f"{case.removesuffix('encoder')}{task}", TASKS.get(task, {})
+    if name == "xlnet_masked_lm":
+        name, options = "xlnet_permutation_lm", {"two_stream": False}
+    model = getattr(models, f"build_{name}")(encoder, **options)
+    assert FAMILIES[case.partition("_")[0]].task_of(model) == task
+    if task == "next_sentence":
+        with pytest.raises(ValueError, match="no counterpart.*next_sentence"):
+            save_checkpoint(model, tmp_path)
+        return
+    inputs, _ = arrays_of(CHECKPOINTS / case.replace("xlnet_encoder", "xlnet_lm"))
+    save_checkpoint(model, tmp_path)
+    found = outputs_of(load_checkpoint(tmp_path, task), inputs)
+    for key, array in outputs_of(model, inputs).items():
+        np.testing.assert_array_equal(found[key], array)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from model_cases import build
 from parity import folders
 from parity.folders import CHECKPOINTS, TOLERANCE
 
-from keras_attn.models import build_clip, load_checkpoint, save_checkpoint
+from keras_attn.models import load_checkpoint, save_checkpoint
 
 CASES = folders.cases_of("clip", "siglip")
 CASE = "clip_largest_id"
@@ -88,21 +89,7 @@ def test_transformers_has_no_oblong_images(tmp_path):
 
 def test_a_model_of_a_published_name_is_written(tmp_path):
     """By its type: `build_clip` with overrides, not from a folder."""
-    model = build_clip(
-        image_size=14,
-        patch_size=7,
-        num_layers=1,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=5,
-        text_num_layers=1,
-        text_hidden_dim=6,
-        text_num_heads=2,
-        text_mlp_dim=5,
-        vocabulary_size=11,
-        max_sequence_length=7,
-        embedding_dim=3,
-    )
+    model = build("clip_vit_base_patch32", image_size=14, patch_size=7)
     save_checkpoint(model, tmp_path)
     folders.same_weights(load_checkpoint(tmp_path), model)
     np.testing.assert_allclose(model.similarity.logit_scale, np.log(1 / 0.07), 1e-6)

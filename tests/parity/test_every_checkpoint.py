@@ -7,7 +7,9 @@ files of the families, and what is refused in `test_refusals.py`.
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from parity.folders import (
     CHECKPOINTS,
@@ -134,6 +136,29 @@ def test_files_equal_those_of_its_library(case, tmp_path):
     assert (len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 2) == is_sharded
     assert (tmp_path / "model.safetensors").exists() != is_sharded
     same_weights(load_checkpoint(tmp_path), model)
+
+
+HEADS = {
+    **dict.fromkeys(("vit_classifier", "swin_classifier", "timm_swin"), "classifier"),
+    **dict.fromkeys(("timm_convnext", "smp_unet_resnet50"), "classifier"),
+    "timm_deit_distilled": "classifier, distillation_classifier",
+    **dict.fromkeys(cases_of("torchvision"), "classifier"),
+    "torchvision_fcn_resnet50": "auxiliary_classifier, classifier",
+    "maskrcnn_resnet50_fpn": "box_deltas, class_logits, mask_logits",
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_another_number_of_classes_makes_new_last_layers(case):
+    with pytest.warns(UserWarning, match=f"no weights for {HEADS[case]}:"):
+        model: Any = load_checkpoint(CHECKPOINTS / case, num_classes=3)
+    same: Any = load_checkpoint(CHECKPOINTS / case)
+    for name in HEADS[case].split(", "):
+        old, new = (x.get_layer(name).kernel.shape[-1] for x in (same, model))
+        assert old != new and new in (3, 4, 16)
+    for one, other in zip(same.weights, model.weights, strict=True):
+        if one.path.split("/")[0] not in HEADS[case]:
+            np.testing.assert_array_equal(one, other)
 
 
 # Live: what makes the files.

@@ -5,17 +5,16 @@
 
 import json
 import shutil
-from typing import Any
 
 import numpy as np
 import pytest
+from model_cases import build
 from parity import folders
 from parity.folders import CHECKPOINTS, TOLERANCE
 from parity.test_clip_checkpoints import agrees
 from safetensors.numpy import save_file
 
 from keras_attn.models import (
-    build_clip,
     image_preprocessing,
     load_checkpoint,
     save_checkpoint,
@@ -187,33 +186,14 @@ def test_unsupported_configs_are_refused(path, value, message, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (
-            {"num_blocks": (1, 1), "stem_dim": 2, "num_heads": 2},
-            "must have four stages",
-        ),
+        ({"case": "clip_rn50"}, "must have four stages"),
         ({"num_channels": 1}, "`num_channels` must be 3"),
         ({"activation": "relu"}, "`activation` must be `quick_gelu` or 'gelu'"),
         ({"layer_norm_epsilon": 1e-6}, "`layer_norm_epsilon` must be 1e-05"),
     ],
 )
 def test_what_open_clip_lacks_is_not_written(options, message, tmp_path):
-    sizes: dict[str, Any] = {"image_size": 16, "embedding_dim": 3}
-    text: dict[str, Any] = {
-        "hidden_dim": 6,
-        "num_layers": 1,
-        "num_heads": 2,
-        "mlp_dim": 5,
-    }
-    variant = "rn50"
-    if "num_blocks" not in options:
-        variant, sizes = "vit_base_patch16", {**sizes, **text}
-    model = build_clip(
-        variant,
-        **{**sizes, **options},
-        **{f"text_{name}": size for name, size in text.items()},
-        vocabulary_size=11,
-        max_sequence_length=7,
-    )
+    model = build(**{"case": "clip_vit_base_patch32", **options})
     with pytest.raises(ValueError, match=message):
         save_checkpoint(model, tmp_path / "folder", library="open_clip")
     assert not (tmp_path / "folder").exists()

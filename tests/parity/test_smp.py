@@ -35,12 +35,6 @@ def test_files_are_those_of_segmentation_models_pytorch(case, tmp_path):
     assert not model.get_layer("stem_conv").trainable
 
 
-def test_another_number_of_classes_makes_a_new_head():
-    with pytest.warns(UserWarning, match="no weights for classifier: they are newly"):
-        model = load_checkpoint(CHECKPOINTS / CASE, num_classes=3)
-    assert model.output.shape[-1] == 3
-
-
 @pytest.mark.parametrize("case, number", [(BASIC, 14_328_209), (CASE, 32_521_105)])
 def test_the_published_size_has_the_keys_of_the_library(case, number):
     """A ResNet and its decoder, with one class."""

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from parity.detector_training import SIZE, compare_losses, images_of, our_losses
+from parity.detector_training import SIZE, images_of
 from parity.folders import same_arrays
 
 from keras_attn import ops
@@ -42,21 +42,6 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * scale)
 
 
-def test_features_and_proposals(pair):
-    theirs, model, images, _, _ = pair
-    maps, proposals = references.maps_and_proposals(theirs, images)
-    found = model(images, training=True)
-    assert len(found) == len(maps) == 5
-    for mine, other in zip(found, maps, strict=True):
-        close(mine, other)
-    proposed = model.get_layer("region_proposal")(found)
-    for row, expected in enumerate(proposals):
-        count = int(proposed["num_proposals"][row])
-        assert count == len(expected) > 10
-        close(proposed["proposals"][row, :count], expected)
-        assert not np.any(proposed["proposals"][row, count:])
-
-
 def test_detections(pair):
     _, model, images, expected, found = pair
     for row, wanted in enumerate(expected):
@@ -74,13 +59,6 @@ def test_detections(pair):
         )
         close(pasted[row, :count], wanted["masks"][:, 0])
         assert wanted["masks"].std() > 0.03
-
-
-def test_losses(pair, monkeypatch):
-    theirs, model, *_ = pair
-    found = our_losses(model, monkeypatch)
-    assert len(found) == 4 + model.has_masks
-    compare_losses(found, references.losses_of(theirs))
 
 
 def test_torchvision_reads_our_file(pair, tmp_path):

