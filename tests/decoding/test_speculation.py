@@ -9,6 +9,7 @@ import pytest
 from decoding.toys import HostRunner, generate, log_softmax, table_model
 from keras import ops
 from model_cases import create, logits_of, randomize, tiny, varied
+from variations import in_turn
 
 from keras_attn.decoding import (
     Beam,
@@ -33,9 +34,7 @@ def shared(case, seed):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize(
-    "case", ["gpt2_small", pytest.param("gpt3_small", marks=pytest.mark.variation)]
-)
+@pytest.mark.parametrize("case", in_turn(["gpt2_small", "gpt3_small"]))
 def test_greedy_tokens_are_the_same(case):
     model = randomize(varied(case, num_layers=2), seed=1)
     (first, *_), *_ = generate(model, PROMPTS, 11).token_ids.tolist()

@@ -85,14 +85,13 @@ def mixed_float16():
     return keras.Model(features, layers.Dense(3, dtype=policy, name="scores")(hidden))
 
 
-def pure_bfloat16():
+def pure(dtype):
     features = layers.Input((7,), name="features")
-    return keras.Model(features, layers.Dense(3, dtype="bfloat16")(features))
+    return keras.Model(features, layers.Dense(3, dtype=dtype)(features))
 
 
-def pure_float16():
-    features = layers.Input((7,), name="features")
-    return keras.Model(features, layers.Dense(3, dtype="float16")(features))
+pure_float16 = functools.partial(pure, "float16")
+pure_bfloat16 = functools.partial(pure, "bfloat16")
 
 
 def nested():

@@ -122,6 +122,14 @@ def same_weights(model, other):
         )
 
 
+def same_layers(model, other, names):
+    """Asserts that the weights of some layers of two models are equal."""
+    for name in names:
+        layers = (each.get_layer(name).weights for each in (model, other))
+        for one, two in zip(*layers, strict=True):
+            np.testing.assert_array_equal(one, two, err_msg=one.path)
+
+
 def same_tensors(case, folder, ignored=()):
     """Asserts that a folder has the tensors of a committed case.
 

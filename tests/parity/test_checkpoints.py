@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_cases import build
 from parity.folders import (
     CHECKPOINTS,
+    altered,
     arrays_of,
     cases_of,
     compare,
-    config_of,
     outputs_of,
     tensors_of,
 )
@@ -137,39 +138,27 @@ def test_logits_of_masked_positions_only(case):
     compare(found, expected, inputs)
 
 
-@pytest.mark.parity
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", CASES)
-def test_transformers_reads_our_files(case, tmp_path):
-    pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    from parity.hugging_face import run, run_from_first_token
+# XLM.
 
-    model = load_checkpoint(CHECKPOINTS / case)
-    save_checkpoint(model, tmp_path, max_shard_size=5000)
-    (name,) = config_of(tmp_path)["architectures"]
-    theirs, report = getattr(transformers, name).from_pretrained(
-        tmp_path, output_loading_info=True
-    )
-    assert not any(report.values()), report
-    inputs, _ = arrays_of(CHECKPOINTS / case)
-    real = inputs["padding_mask"]
-    given = {"input_ids": inputs["token_ids"]}
-    if "segment_ids" in inputs:
-        given["token_type_ids"] = inputs["segment_ids"]
-    if case.startswith("gpt"):
-        given["position_ids"] = np.maximum(real.cumsum(1) - 1, 0)
-        theirs.config.pad_token_id = 3  # Not a size of the model, so not written.
-        result = run(theirs.eval(), real, **given)
-    else:
-        result = run_from_first_token(theirs.eval(), real, **given)
-    names = {
-        "sequence_output": "last_hidden_state",
-        "pooled_output": "pooler_output",
-        "masked_lm": "prediction_logits",
-        "next_sentence": "seq_relationship_logits",
-    }
-    found = outputs_of(model, inputs)
-    if case.endswith("_body"):
-        found.pop("pooled_output")  # transformers has none.
-    compare(found, {key: result[names.get(key, key)] for key in found}, inputs)
+
+def test_default_positions_count_from_the_first_real_token():
+    inputs, expected = arrays_of(CHECKPOINTS / "xlm_encoder")
+    model = load_checkpoint(CHECKPOINTS / "xlm_encoder", position_ids=True)
+    first = inputs["padding_mask"].argmax(1)[:, None]
+    positions = np.maximum(np.arange(11) - first, 0).astype("int32")
+    found = outputs_of(model, {**inputs, "position_ids": positions})
+    del expected["pooled_output"], found["pooled_output"]
+    compare(found, expected, inputs)
+
+
+def test_the_old_name_of_the_vocabulary_size_is_read(tmp_path):
+    fields = {"vocab_size": None, "n_words": 29}
+    model = load_checkpoint(altered(tmp_path, "xlm_encoder", fields))
+    assert model.get_layer("token_embedding").input_dim == 29
+
+
+def test_models_that_transformers_lacks_are_not_written(tmp_path):
+    model = build("xlm_mlm_tlm_xnli15", hidden_dim=6, mlp_dim=11)
+    with pytest.raises(ValueError, match="no counterpart.*mlp_dim=11, width=6"):
+        save_checkpoint(model, tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -93,26 +93,3 @@ def test_a_model_of_a_published_name_is_written(tmp_path):
     save_checkpoint(model, tmp_path)
     folders.same_weights(load_checkpoint(tmp_path), model)
     np.testing.assert_allclose(model.similarity.logit_scale, np.log(1 / 0.07), 1e-6)
-
-
-@pytest.mark.parity
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", CASES)
-def test_transformers_reads_our_files(case, tmp_path):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    save_checkpoint(load_checkpoint(CHECKPOINTS / case), tmp_path)
-    (name,) = folders.config_of(tmp_path)["architectures"]
-    theirs, report = getattr(transformers, name).from_pretrained(
-        tmp_path, output_loading_info=True
-    )
-    assert not any(report.values()), report
-    inputs, expected = folders.arrays_of(CHECKPOINTS / case)
-    images = torch.from_numpy(inputs["images"].transpose(0, 3, 1, 2).copy())
-    with torch.no_grad():
-        found = theirs.eval()(
-            pixel_values=images, input_ids=torch.from_numpy(inputs["token_ids"]).long()
-        )
-    for name, key in (("image", "image_embeds"), ("text", "text_embeds")):
-        array = expected[f"{name}_embeddings"]
-        np.testing.assert_allclose(found[key].numpy(), array, rtol=0, atol=TOLERANCE)

@@ -161,7 +161,31 @@ def test_another_number_of_classes_makes_new_last_layers(case):
             np.testing.assert_array_equal(one, other)
 
 
-# Live: what makes the files.
+# Live: what reads and makes the files.
+
+
+@pytest.mark.parity
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", cases_of(*TEXT, "xlnet", "clip", "siglip"))
+def test_transformers_reads_our_files(case, tmp_path):
+    """As its own: the weights are the same numbers, `test_files_…` says."""
+    run_script("hugging_face")
+    import transformers  # pyright: ignore[reportMissingImports]
+
+    save_checkpoint(load_checkpoint(CHECKPOINTS / case), tmp_path, max_shard_size=5000)
+    (name,) = config_of(tmp_path)["architectures"]
+    ours, own = (
+        getattr(transformers, name).from_pretrained(x, output_loading_info=True)
+        for x in (tmp_path, CHECKPOINTS / case)
+    )
+    assert not any(ours[1].values()), ours[1]
+    found, expected = (each[0].config.to_dict() for each in (ours, own))
+    assert set(found) == set(expected)
+    # Ids of special tokens are no sizes of the model, and not written.
+    unlike = {"_name_or_path", "classifier_dropout", "dtype", "mem_len", "n_inner"}
+    for key in set(found) - unlike:
+        assert found[key] == expected[key] or key.endswith("_token_id"), key
+
 
 SMP = ("torch", "torchvision", "timm", "segmentation_models_pytorch")
 SCRIPTS = {

@@ -54,6 +54,13 @@ def altered(folder, case, fields=None, tensors=None):
     return folder
 
 
+def randomize(model, seed=5):
+    """Gives what trains random numbers."""
+    rng = np.random.default_rng(seed)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(0, 0.3, weight.shape))
+
+
 def check(model, inputs, expected, tolerance=TOLERANCE):
     """Asserts that the outputs at real tokens are those of PEFT."""
     found = folders.outputs_of(model, inputs)
@@ -264,9 +271,7 @@ def test_peft_reads_ours(case, targets, also_train, task_type, tmp_path):
     references = live()
     model = base_of(case)
     enable_lora(model, 3, alpha=4, targets=targets, also_train=also_train)
-    rng = np.random.default_rng(5)
-    for weight in model.trainable_variables:
-        weight.assign(rng.normal(0, 0.3, weight.shape))
+    randomize(model)
     save_lora(model, tmp_path)
     assert task_type in (..., read(tmp_path)[0]["task_type"])
     import peft  # pyright: ignore[reportMissingImports]

@@ -6,7 +6,16 @@ import keras
 import numpy as np
 import pytest
 from parity import folders
-from parity.test_peft import ADAPTERS, altered, base_of, check, deprecated, live, read
+from parity.test_peft import (
+    ADAPTERS,
+    altered,
+    base_of,
+    check,
+    deprecated,
+    live,
+    randomize,
+    read,
+)
 
 from keras_attn import models
 from keras_attn.layers.adaptation.kept import kept_in
@@ -170,11 +179,9 @@ def test_two_classifiers_live_on_one_base():
     heads: Any = [models.build_bert_classifier(encoder, num_classes=x) for x in (3, 4)]
     base = [outputs(model) for model in heads]
     expected = []
-    rng = np.random.default_rng(2)
-    for name, model in zip("ab", heads, strict=True):
+    for seed, (name, model) in enumerate(zip("ab", heads, strict=True)):
         enable_lora(model, 2, also_train="classifier", name=name)
-        for weight in model.trainable_variables:
-            weight.assign(rng.normal(0, 0.3, weight.shape))
+        randomize(model, seed)
         expected.append(outputs(model))
     for index, name in enumerate("ab"):
         set_adapters(heads[index], name)

@@ -212,11 +212,16 @@ REFUSED = {
 ADDED = ("maskrcnn_resnet50_fpn", "timm_swin", "clip_largest_id", "siglip_plain")
 
 
-@pytest.mark.parametrize(
-    "case, fields, message",
-    [(case, *row) for case, rows in REFUSED.items() for row in rows],
-)
-def test_unsupported_configs_are_refused(case, fields, message, tmp_path):
+ROWS = {
+    f"{case}_{number}": (case, *row)
+    for case, rows in REFUSED.items()
+    for number, row in enumerate(rows)
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_unsupported_configs_are_refused(name, tmp_path):
+    case, fields, message = ROWS[name]
     own = config_of(CHECKPOINTS / case)
     if case in ADDED:
         fields = {
