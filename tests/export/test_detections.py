@@ -64,9 +64,7 @@ def test_a_moved_box_keeps_its_partner():
 def test_padding_is_that_of_keras(name, value):
     expected, other = detections(), detections()
     other[name][1, 4] = value
-    with pytest.raises(
-        ExportError, match=f"`{name}` of `serve` must have the same padd"
-    ):
+    with pytest.raises(ExportError, match=f"`{name}` of `serve` must have the same"):
         in_pairs("`serve`", other, expected, 0.0)
 
 

@@ -172,9 +172,7 @@ def test_lookup_tables_are_saved(tmp_path):
 def test_sample_inputs_are_used(build, tmp_path, normal):
     x = normal(3, 7)
     x[1] = np.nan
-    with pytest.raises(
-        ValueError, match=r"features.* must be finite .*\(1, 0\), 7 such"
-    ):
+    with pytest.raises(ValueError, match=r"features.* must be finite .*\(1, 0\)"):
         export(build("mlp"), tmp_path / "m.onnx", sample_inputs={"features": x})
     assert list(tmp_path.iterdir()) == []
 
@@ -191,9 +189,7 @@ def test_failed_verification_keeps_the_old_artefact(build, tmp_path, monkeypatch
     path = tmp_path / "m.onnx"
     export(build("conv_net"), path)
     before = path.read_bytes()
-    with pytest.raises(
-        ExportError, match=r"output `scores` of `serve` differs from Ke"
-    ):
+    with pytest.raises(ExportError, match=r"output `scores` of `serve` differs"):
         export(build("exact_gelu"), path, tolerance=1e-12)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.onnx"]

@@ -275,7 +275,5 @@ def test_failure_of_tf2onnx(build, tmp_path, monkeypatch):
         raise KeyError("no such tensor")
 
     monkeypatch.setattr(package.convert, "from_function", fail)
-    with pytest.raises(
-        ExportError, match="tf2onnx could not convert `serve`: 'no such"
-    ):
+    with pytest.raises(ExportError, match="tf2onnx could not convert `serve`"):
         export(build("mlp"), tmp_path / "m.onnx")
