@@ -181,10 +181,10 @@ def test_transformers_reads_our_files(case, tmp_path):
     )
     assert not any(ours[1].values()), ours[1]
     found, expected = (each[0].config.to_dict() for each in (ours, own))
-    assert set(found) == set(expected)
+    assert set(found) >= set(expected)
     # Ids of special tokens are no sizes of the model, and not written.
     unlike = {"_name_or_path", "classifier_dropout", "dtype", "mem_len", "n_inner"}
-    for key in set(found) - unlike:
+    for key in set(expected) - unlike:
         assert found[key] == expected[key] or key.endswith("_token_id"), key
 
 
