@@ -92,7 +92,7 @@ def reference(masks):
 def save(folder, model, dtype="float32"):
     """Writes a model's `state_dict` and its `config.json` into a folder."""
     state = {key: x.numpy().astype(dtype) for key, x in model.state_dict().items()}
-    saving(state, config(hasattr(model.roi_heads, "mask_head")))(folder)
+    saving(state, config(model.roi_heads.has_mask()))(folder)
 
 
 def run(model, images):
