@@ -182,7 +182,7 @@ def forward(sizes, name):
 
 
 def training(sizes, name, contestant):
-    """A training step of a model, or of one with low-rank updates."""
+    """A training step of a model, or of one with LoRA weights."""
     model, inputs, labels = model_and_data(sizes, name, is_training=True)
     if contestant == "lora":
         enable_lora()(model, 8, also_train="classifier")

@@ -124,7 +124,7 @@ def forward(sizes, name, dtype):
 
 
 def training(sizes, name, dtype, contestant):
-    """A training step of a model, or of one with PEFT's low-rank updates."""
+    """A training step of a model, or of one with PEFT's LoRA weights."""
     model, inputs = model_and_inputs(sizes, name, is_training=True)
     if contestant == "torch lora":
         import peft  # pyright: ignore[reportMissingImports]

@@ -1,4 +1,4 @@
-"""Kernels of integers: GPT-2 small generating, and a sentence encoder's embeddings.
+"""Quantized weights: GPT-2 small generating, and a sentence encoder's embeddings.
 
     python benchmarks/quantized.py
     python benchmarks/quantized.py --texts val.en.gz    a sentence a line; no GPT-2

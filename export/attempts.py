@@ -20,9 +20,9 @@ from keras_attn.export.inference import (
     forms_of_files,
     unrolled,
 )
-from keras_attn.export.integer_kernels import integers_for
 from keras_attn.export.operators import check_operators
 from keras_attn.export.plan import Plan
+from keras_attn.export.quantized_weights import integers_for
 from keras_attn.export.samples import calibration
 from keras_attn.export.shapes import Specs
 from keras_attn.export.signature_info import PREFILL, STEP
@@ -41,7 +41,7 @@ _PREPROCESSING = (
 
 
 class Sizes(enum.Flag):
-    """Which unknown sizes of a signature are fixed."""
+    """The unknown sizes of a signature that are fixed."""
 
     NONE = 0
     BATCH = enum.auto()
@@ -194,7 +194,7 @@ def trace(signature: Signature, specs: Specs):
 
 
 def _advice_about_sizes(specs: dict[str, Specs]) -> str | None:
-    """What the caller may do about a refusal, if sizes are unknown."""
+    """Advice to the caller after a refusal, if sizes are unknown."""
     unknown = sorted(
         {name for inputs in specs.values() for name in inputs.open_lengths}
     )

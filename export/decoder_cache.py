@@ -26,10 +26,10 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.export.api import export
 from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import FORMATS
-from keras_attn.export.integer_kernels import has_integers
+from keras_attn.export.quantized_weights import has_integers
 from keras_attn.export.runner import Runner, load_runner
-from keras_attn.export.seals import is_sealed, seals_of
-from keras_attn.export.signatures import pair_of
+from keras_attn.export.seals import is_sealed, read_seals
+from keras_attn.export.signatures import get_pair
 from keras_attn.extras import requires_extra
 from keras_attn.files.writing import remove_leftovers, write_atomically
 from keras_attn.kernels.runtime import require_tensorflow
@@ -65,8 +65,8 @@ def decoder(
     with the same weights and `max_length` loads it. Each call reads all weights once,
     to find it.
 
-    With kernels of integers (`model.quantize`) ONNX Runtime multiplies in 8 bits, two
-    to three times as fast as in float32, and single tokens may differ.
+    With quantized weights (`model.quantize`) ONNX Runtime multiplies in 8 bits, two to
+    three times as fast as in float32, and single tokens may differ.
 
     Args:
         model: A generative model (one with `incremental()`), or its `IncrementalPair`.
@@ -97,7 +97,7 @@ def decoder(
         ```
     """
     _check_runtime(runtime)
-    pair = pair_of(model, max_length)
+    pair = get_pair(model, max_length)
     if pair is None:
         raise TypeError(
             "`model` must be a generative Keras model, one with `incremental()`, or "
@@ -177,7 +177,7 @@ def _digest(pair: IncrementalPair, runtime: str) -> str:
     models = (pair.prefill, pair.step)
     for model in models:
         found.update(_graph(model).encode())
-    # Not the states of dropout, which change in training alone.
+    # Not the states of dropout, which change only in training.
     variables = {id(x): x for model in models for x in model.weights}
     for variable in variables.values():
         found.update(f"{variable.dtype}{tuple(variable.shape)}".encode())
@@ -195,7 +195,7 @@ def _is_unchanged(path: Path) -> bool:
     """Whether a file is the one that was written here, every byte of it."""
     try:
         written = _memory(path).read_bytes()
-        return is_sealed(path) and seals_of(path) == written
+        return is_sealed(path) and read_seals(path) == written
     except OSError:
         return False
 
@@ -203,7 +203,7 @@ def _is_unchanged(path: Path) -> bool:
 def _remember(path: Path) -> None:
     """Writes the seals of a new file beside it."""
     try:
-        write_atomically(_memory(path), seals_of(path))
+        write_atomically(_memory(path), read_seals(path))
     except OSError as error:
         raise ExportError(
             f"`cache_dir` could not be written ({error.strerror or error}). "
@@ -212,12 +212,12 @@ def _remember(path: Path) -> None:
 
 
 def _memory(path: Path) -> Path:
-    """Where the seals of a file stand once more."""
+    """The path of the second copy of a file's seals."""
     return path.with_suffix(".sha256")
 
 
 def _quantization(pair: IncrementalPair, runtime: str) -> str | None:
-    """The argument of `export`: ONNX Runtime multiplies by kernels of integers."""
+    """The argument of `export`: ONNX Runtime multiplies by quantized weights."""
     is_taken = runtime == "onnx" and has_integers([pair.prefill, pair.step])
     return "int8_dynamic" if is_taken else None
 
@@ -233,7 +233,7 @@ def _graph(model: keras.Model) -> str:
         names: dict[str, str] = {}
         _number(config, names)
         return json.dumps(_renamed(config, names), sort_keys=True)
-    except Exception as error:  # Whatever a layer's `get_config` raises.
+    except Exception as error:  # Any error of a layer's `get_config`.
         raise ValueError(
             "`model` must consist of layers with a configuration, by which its file "
             "is found again; or export it and pass `load_runner(path)` as `model`. "
@@ -271,14 +271,10 @@ def _renamed(config: Any, names: dict[str, str]) -> Any:
         }
     if isinstance(config, list | tuple):
         parts = [_renamed(part, names) for part in config]
-        if len(parts) == 3 and isinstance(parts[0], str) and _are_integers(parts[1:]):
+        if [*map(type, parts)] == [str, int, int]:
             parts[0] = names.get(parts[0], parts[0])
         return parts
     return config
-
-
-def _are_integers(values: list) -> bool:
-    return all(isinstance(value, int) for value in values)
 
 
 def _remove_old(folder: Path, newest: Path) -> None:

@@ -1,4 +1,4 @@
-"""How far apart two arrays are, and how far apart they may be."""
+"""The difference of two arrays, and the tolerance for it."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ _MASKED = 1e6
 
 
 class Error(NamedTuple):
-    """What is compared with a tolerance.
+    """A measure of difference that is compared with a tolerance.
 
     Attributes:
         value: The error.
@@ -26,7 +26,7 @@ class Error(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far an output of an artefact is from the output of Keras.
+    """The difference between an artefact's output and Keras'.
 
     Attributes:
         max_abs_diff: The largest difference of two values.

@@ -1,4 +1,4 @@
-"""What an export raises: its errors, and Ctrl-C while a converter runs."""
+"""The errors of an export, and Ctrl-C while a converter runs."""
 
 import contextlib
 import signal

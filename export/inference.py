@@ -17,7 +17,7 @@ _HALF_PRECISION = ("float16", "bfloat16")
 
 
 class _Float32Compute(keras.DTypePolicy):
-    """Computes in float32, whatever the dtype of the weights."""
+    """Computes in float32, for weights of any dtype."""
 
     def __init__(self, variable_dtype: str):
         super().__init__("float32")
@@ -33,7 +33,7 @@ def unique_layers(models: Iterable[keras.Model]) -> list[keras.layers.Layer]:
 
 
 def about_precision(layers: Iterable[keras.layers.Layer]) -> list[str]:
-    """What the report says of layers that compute in float16 or bfloat16."""
+    """The report's notes on layers that compute in float16 or bfloat16."""
     if not any(layer.compute_dtype in _HALF_PRECISION for layer in layers):
         return []
     return ["computes in float32: the converters do not support half precision"]
@@ -97,7 +97,7 @@ def unrolled(models: Iterable[keras.Model]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def forms_of_files() -> Iterator[None]:
-    """Within it, layers compute by the operations that the runtimes of files have."""
+    """Within this block layers compute by operations that the runtimes have."""
     with (
         dilated_in_one_operation(),
         keras_forms(),
@@ -168,7 +168,7 @@ def _scope(name: str) -> str:
 
 
 def _is_multiple(output_shape, input_shape, factor: int) -> bool:
-    """Whether rows and columns are known, and `factor` times those of the input."""
+    """Whether rows and columns are known, and `factor` times the input's."""
     pairs = zip(output_shape[1:3], input_shape[1:3], strict=True)
     return all(
         isinstance(enlarged, int) and size is not None and enlarged == factor * size

@@ -17,7 +17,7 @@ from keras import layers
 
 @contextlib.contextmanager
 def keras_forms() -> Iterator[None]:
-    """Within it, models are traced with these forms."""
+    """Within this block models are traced with these forms."""
     # Not public; Keras 3.16 has them in `backend.ops`.
     from keras.src import backend
 

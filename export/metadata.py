@@ -53,16 +53,16 @@ def to_json(signatures: "Iterable[Signature]") -> str | None:
     return json.dumps(content) if content else None
 
 
-def files_of(traced: "TracedModel") -> dict[str, str]:
+def make_files(traced: "TracedModel") -> dict[str, str]:
     """The texts of the metadata's files, by their names; none has no content."""
     texts = {
         FILE: to_json(traced.signatures),
-        ORDER_FILE: json.dumps(order_of(traced)),
+        ORDER_FILE: json.dumps(get_order(traced)),
     }
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def order_of(traced: "TracedModel") -> Order:
+def get_order(traced: "TracedModel") -> Order:
     """The order in which the model takes its inputs and returns its outputs."""
     return {
         signature.name: {

@@ -59,7 +59,7 @@ def check_operators(
         if not format.takes_complex:
             _refuse(
                 [node for node in nodes if node.op in _FOURIER],
-                f"{format.title} has no Fourier transform but that of real numbers",
+                f"{format.title} has a Fourier transform only of real numbers",
                 "Use `tf.signal.rfft`, or export a SavedModel",
                 signature,
             )
@@ -148,7 +148,7 @@ def _shrinks_by_cubic(operation: Any) -> bool:
 
 
 def _changing(function: Any) -> list:
-    """The operations that change a variable, but for the states of random numbers."""
+    """The operations that change a variable, except the states of random numbers."""
     seeds = {
         inner.name
         for outer, inner in function.graph.captures

@@ -22,7 +22,7 @@ _TOKENS = 64
 
 @dataclass(frozen=True)
 class NextTokens:
-    """What both predict for the tokens of the samples, given those before.
+    """Both predictions for the tokens of the samples, given the tokens before.
 
     Attributes:
         perplexity: By `"keras"` and the `"artefact"`.
@@ -42,7 +42,7 @@ def next_tokens(
         runner: The artefact in its stock runtime.
         signatures: `[prefill, step]` in Keras.
         specs: The artefact's inputs, by signature and name.
-        sample: The caller's inputs of `prefill`; its texts are those of the prompt.
+        sample: The caller's inputs of `prefill`; its texts are the prompt's.
 
     Returns:
         None if there is nothing to measure: `step` takes no tokens, a prompt has a

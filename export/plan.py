@@ -1,4 +1,4 @@
-"""What an export writes and compares, decided and checked before anything is traced."""
+"""The signatures and samples of an export, checked before anything is traced."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

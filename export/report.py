@@ -44,9 +44,10 @@ class ExportReport:
         class_agreement: Of the pixels to which Keras gives a class, the share to which
             the artefact gives the same, by output and class, for outputs (B, H, W, C).
             Unlike the share of all pixels, it reveals a rare class that is lost.
-        perplexity: For a generative model: that of the tokens of `sample_inputs` (of
-            the first 64), each given those before, by `"keras"` and the `"artefact"`.
-            Empty without `sample_inputs`, or if the prompt has a fixed length.
+        perplexity: For a generative model: perplexity of the tokens of `sample_inputs`
+            (of the first 64), each given those before, by `"keras"` and the
+            `"artefact"`. Empty without `sample_inputs`, or if the prompt has a fixed
+            length.
         latency_ms: Median time of one call on the first sample, by signature, in
             milliseconds on this machine; empty if it was not verified.
         notes: What the exporter decided or changed.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attn.checks.arguments import check_fits, empty_axes_of
+from keras_attn.checks.arguments import check_fits, get_empty_axes
 from keras_attn.checks.indices import IndexRange, check_indices
 from keras_attn.checks.inputs import (
     MASKED_INPUTS,
@@ -174,7 +174,7 @@ def load_runner(path: str | PathLike) -> Runner:
         raise ValueError(f"`path` does not exist. Received: path={str(path)!r}")
     try:
         format = format_at(path)
-        special = [file for file in path.rglob("*") if not _is_regular(file)]
+        special = [x for x in path.rglob("*") if not (x.is_file() or x.is_dir())]
     except OSError as error:
         raise ExportError(f"{path} cannot be read: {error.strerror}") from error
     if special:
@@ -188,10 +188,6 @@ def load_runner(path: str | PathLike) -> Runner:
             f"`path` must be one of: {ANY_ARTEFACT}. Received: path={str(path)!r}"
         )
     return Runner(format.load(path))
-
-
-def _is_regular(path: Path) -> bool:
-    return path.is_file() or path.is_dir()
 
 
 def _default_ranges(signatures: Mapping[str, SignatureInfo]) -> IndexRanges:
@@ -243,7 +239,7 @@ def _cast(
     name: str, value: Any, info: TensorInfo, allowed: IndexRange | None
 ) -> np.ndarray:
     """Checks one input and converts it to the artefact's dtype."""
-    empty_axes = empty_axes_of(name)
+    empty_axes = get_empty_axes(name)
     name = f"inputs[{name!r}]"
     array = _strings(name, value) if info.dtype == "string" else _array(name, value)
     check_fits(name, array.shape, info.shape, empty_axes)
@@ -258,7 +254,7 @@ def _cast(
             f"`{name}` must be bool, or the integers 0 and 1. "
             f"Received: values from {array.min()} to {array.max()}"
         )
-    # Of which a signed integer may hold the values, as those of a list do.
+    # A signed integer may hold the values, as in a list.
     is_integer = array.dtype.kind in "iu" and np.issubdtype(info.dtype, np.integer)
     is_wider = np.can_cast(array.dtype, info.dtype, "same_kind")
     if not (is_mask or is_integer or is_wider):

@@ -62,7 +62,7 @@ def named(signature: Signature, sample_inputs: Any) -> Inputs | None:
             None.
 
     Returns:
-        Arrays by name, in the signature's dtypes; None if there is no sample.
+        Arrays by name, in the signature's dtypes; None without samples.
     """
     if sample_inputs is None:
         return None
@@ -91,7 +91,7 @@ def _as_array(name: str, value: Any, dtype: tf.DType) -> np.ndarray:
     """A value of the caller in the dtype of its input.
 
     Raises:
-        ValueError: If it is no array, or has a number that the dtype cannot hold.
+        ValueError: If it is not an array, or has a number that the dtype cannot hold.
     """
     wanted = dtype.as_numpy_dtype
     try:

@@ -46,7 +46,7 @@ def is_sealed(path: Path) -> bool:
         return False
 
 
-def seals_of(path: Path) -> bytes:
+def read_seals(path: Path) -> bytes:
     """The digests that an artefact's files end in, one after the other.
 
     Two artefacts with the same digests, if each is sealed, hold the same.

@@ -91,7 +91,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class TracedModel:
-    """What a format writes to disk.
+    """A traced model, which a format writes to disk.
 
     Attributes:
         signatures: `[serve]`, `[serve, serve_pair]` or `[prefill, step]`.
@@ -114,11 +114,6 @@ class TracedModel:
     integers: Mapping[int, QuantizedKernel] = field(default_factory=dict)
 
     @property
-    def models(self) -> list[keras.Model]:
-        """The Keras model of each signature."""
-        return [signature.model for signature in self.signatures]
-
-    @property
     def infos(self) -> dict[str, SignatureInfo]:
         """The inputs and outputs of each signature, by its name."""
         return {
@@ -130,11 +125,10 @@ class TracedModel:
         }
 
 
-def signatures_of(
+def get_signatures(
     model: Any,
     sample_inputs: Any = None,
     max_length: int | None = None,
-    with_training_outputs: bool = False,
 ) -> list[Signature]:
     """Returns the signatures of a model.
 
@@ -144,7 +138,6 @@ def signatures_of(
         sample_inputs: Inputs of a model that does not declare any.
         max_length: For a generative model: the length of its caches. None = the
             model's default.
-        with_training_outputs: Whether to keep the outputs that only training needs.
 
     Returns:
         `[serve]`, or `[prefill, step]`.
@@ -153,7 +146,7 @@ def signatures_of(
         TypeError: If `model` is not a Keras model.
         ValueError: If `model` is a pair with a different `max_length`.
     """
-    pair = pair_of(model, max_length)
+    pair = get_pair(model, max_length)
     if pair is not None:
         prefill = _declared(PREFILL, pair.prefill)
         if pair.prompt != "token_ids":
@@ -168,7 +161,7 @@ def signatures_of(
     if sample_inputs is not None and not model.built:
         model(keras.tree.map_structure(tf.convert_to_tensor, sample_inputs))
     if is_declared(model):
-        kept = model if with_training_outputs else without_training_outputs(model)
+        kept = without_training_outputs(model)
         serve = _declared(SERVE, kept)
         if kept is model:
             return [serve]
@@ -195,7 +188,7 @@ def _check_call(model: keras.Model) -> None:
         )
 
 
-def pair_of(model: Any, max_length: int | None) -> IncrementalPair | None:
+def get_pair(model: Any, max_length: int | None) -> IncrementalPair | None:
     """The pair of a generative model, or the pair itself; None for another model.
 
     Args:
@@ -271,7 +264,7 @@ def _declared(name: str, model: keras.Model) -> Signature:
 
 
 def _took_its_batch(model: keras.Model) -> bool:
-    """Whether the batch size of a model may be that of the first batch it was given.
+    """Whether the batch size of a model may come from the first batch it was given.
 
     Keras builds a `Sequential` without `Input` on it, and then takes any other.
     """

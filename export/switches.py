@@ -33,7 +33,7 @@ Outputs = dict[str, np.ndarray]
 
 
 def about_choices(layers: Iterable[keras.layers.Layer]) -> list[str]:
-    """What the report says of layers with max unpooling."""
+    """The report's notes on layers with max unpooling."""
     if not _is_discontinuous(layers):
         return []
     return [
@@ -150,7 +150,7 @@ def probing(plan: Plan, specs: dict[str, Specs]) -> Iterator[Probe | None]:
 
 
 def _shortfall(call: Switches) -> float:
-    """How far the chosen values are below the maxima, absolute below 1.
+    """The distance of the chosen values below the maxima, absolute below 1.
 
     Infinity if an index is not a location of its window.
     """

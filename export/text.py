@@ -37,9 +37,9 @@ def check_tokenizer(tokenizer: Any, format: Format, model: Any) -> None:
         raise ValueError(
             "`tokenizer` must be a `WordPieceTokenizer`, a `SentencePieceTokenizer` or "
             "a `CLIPTokenizer`, which work inside a graph; with any other, export the "
-            "model alone and encode texts yourself. A `JSONTokenizer` is what a folder "
-            "gives that says more, such as added tokens: its library does not work "
-            f"there. Received: tokenizer={tokenizer!r}"
+            "model without it and encode texts yourself. A `JSONTokenizer` is what a "
+            "folder gives that says more, such as added tokens: its library does not "
+            f"work there. Received: tokenizer={tokenizer!r}"
         )
     if not format.takes_strings:
         raise ValueError(

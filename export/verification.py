@@ -150,10 +150,13 @@ def compare_cases(
     detecting: set[str] = set()
     for name, inputs in cases:
         firsts.setdefault(name, inputs)
-        found = _compare_case(runner, by_name[name], inputs, tolerance, measure, probe)
-        if found.are_detections:
+        signature = by_name[name]
+        by_output, are_boxes = _compare_case(
+            runner, signature, inputs, tolerance, measure, probe
+        )
+        if are_boxes:
             detecting.add(name)
-        for output, difference in found.by_output.items():
+        for output, difference in by_output.items():
             differences.setdefault((name, output), []).append(difference)
     compared = [x for each in differences.values() for x in each if x.num_values]
     not_compared: dict[str, list[str]] = {}
@@ -174,7 +177,7 @@ def compare_cases(
 
 
 def _notes_about(name: str, output: str, differences: list[Difference]) -> list[str]:
-    """What the report says about an output of which not all was compared."""
+    """The report's note on an output that was not compared as a whole."""
     compared = sum(each.num_values for each in differences)
     nans = sum(each.num_nans for each in differences)
     shown = f"output `{output}` of `{name}`"
@@ -193,19 +196,6 @@ def _notes_about(name: str, output: str, differences: list[Difference]) -> list[
     return []
 
 
-@dataclass(frozen=True)
-class _Case:
-    """The comparison of one sample.
-
-    Attributes:
-        by_output: The difference of each output that was compared.
-        are_detections: Whether the outputs are detections.
-    """
-
-    by_output: dict[str, Difference]
-    are_detections: bool
-
-
 def _compare_case(
     runner: Runner,
     signature: Signature,
@@ -213,8 +203,8 @@ def _compare_case(
     tolerance: float,
     measure: Measure,
     probe: Probe | None,
-) -> _Case:
-    """Returns the difference of each output for one sample; see `compare_cases`."""
+) -> tuple[dict[str, Difference], bool]:
+    """The difference of each output for one sample, and whether it is of detections."""
     name = f"`{signature.name}`"
     found = runner(inputs, signature.name)
     expected = signature.reference(inputs)
@@ -251,7 +241,7 @@ def _compare_case(
                 expected_output = first[output]
             check_repeats(where, second[output], expected_output, tolerance)
             raise
-    return _Case(differences, unpaired is not None)
+    return differences, unpaired is not None
 
 
 def _latencies(runner: Runner, firsts: dict[str, dict]) -> dict[str, float]:

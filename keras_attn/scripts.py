@@ -32,7 +32,7 @@ def new_parser(doc: str | None, run_dir: str | None = None) -> argparse.Argument
 
     Args:
         doc: Docstring of the script.
-        run_dir: Default of `--run-dir`; without one there is no such option.
+        run_dir: Default of `--run-dir`; without one the option does not exist.
     """
     parser = argparse.ArgumentParser(
         description=(doc or "").partition("\n")[0],

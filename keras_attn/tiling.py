@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn.checks.arguments import check_pair, check_positive, is_whole, pair_of
+from keras_attn.checks.arguments import as_pair, check_pair, check_positive, is_whole
 
 
 def predict_tiles(
@@ -137,7 +137,7 @@ class _Exported:
         self._output_shapes: dict[tuple, Any] = {}
 
     def predict_on_batch(self, images: np.ndarray) -> Any:
-        """Its outputs by name; of as many rows at a time as the file takes."""
+        """The outputs by name, with as many rows at a time as the file takes."""
         info = self.inputs[0]
         size = info.shape[0] or len(images)
         parts = []
@@ -285,7 +285,7 @@ def _tile_output(model, tile, channels):
 
 def _overlap(overlap, shape):
     """Rows and columns that are not used at each edge."""
-    pair = pair_of(overlap)
+    pair = as_pair(overlap)
     if pair is None or not all(
         is_whole(n) and 0 <= 2 * n < size for n, size in zip(pair, shape, strict=False)
     ):

@@ -24,7 +24,7 @@ from keras import ops
 from keras.layers import Activation, Add
 
 from keras_attn.checks.argument_types import Probability
-from keras_attn.checks.arguments import check_choice, check_positive
+from keras_attn.checks.arguments import check_choice
 from keras_attn.layers import (
     Dense,
     DotProductAttention,
@@ -35,7 +35,7 @@ from keras_attn.layers import (
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
@@ -56,15 +56,13 @@ VARIANTS = {
 CARDS = model_cards(
     "vqa_ask_attend_answer",
     {"base": (None, "VQA 1.0 test-standard 58.24")},
-    family="ask_attend_answer",
     title="Ask, attend and answer: attention by words, then by the whole question",
     paper="Xu and Saenko 2016, arXiv:1511.05234",
     **tasks.question_answering("(B, 7, 7, 1024) float, GoogLeNet's last map"),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_vqa_ask_attend_answer(
     variant: str = "base",
     *,
@@ -119,9 +117,6 @@ def build_vqa_ask_attend_answer(
         Attention for Visual Question Answering" (arXiv:1511.05234).
     """
     check_choice("num_hops", num_hops, (1, 2))
-    check_positive("vocabulary_size", vocabulary_size)
-    check_positive("embedding_dim", embedding_dim)
-    check_positive("num_answers", num_answers)
     inputs, places = places_and_text(
         ["token_ids", "padding_mask"], backbone, grid_size, feature_dim
     )

@@ -29,11 +29,7 @@ from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings, first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -56,41 +52,36 @@ VARIANTS = {
     "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
     "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
 }
+_cards = functools.partial(
+    model_cards,
+    "bert_{variant}",
+    title="BERT {variant}, an encoder",
+    **tasks.text_encoding(
+        "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
+    ),
+)
 CARDS = {
-    **model_cards(
-        "bert_{variant}",
+    **_cards(
         {
             "base": (110_000_000, "GLUE 79.6; SQuAD 1.1 F1 88.5"),
             "large": (340_000_000, "GLUE 82.1; SQuAD 1.1 F1 90.9"),
         },
-        family="bert",
-        title="BERT {variant}, an encoder",
         paper="Devlin et al. 2019, arXiv:1810.04805",
-        **tasks.text_encoding(
-            "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
-        ),
     ),
-    **model_cards(
-        "bert_{variant}",
+    **_cards(
         {
             "tiny": (4_400_000, "pre-trained, then distilled: GLUE 64.2"),
             "mini": (11_300_000, "pre-trained, then distilled: GLUE 65.8"),
             "small": (29_100_000, "pre-trained, then distilled: GLUE 71.2"),
             "medium": (41_700_000, "pre-trained, then distilled: GLUE 73.5"),
         },
-        family="bert",
-        title="BERT {variant}, an encoder",
         paper="Turc et al. 2019, arXiv:1908.08962",
-        **tasks.text_encoding(
-            "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
-        ),
     ),
 }
 
 
-# `@with_sizes` puts the sizes of the variant in the place of each `FROM_VARIANT`.
-@registered(CARDS)
-@with_sizes(VARIANTS)
+# `@registered` puts the sizes of the variant in the place of each `FROM_VARIANT`.
+@registered(CARDS, VARIANTS)
 def build_bert(
     variant: str = "base",
     *,
@@ -307,10 +298,4 @@ def build_bert_sentence_encoder(
         Reimers and Gurevych 2019, "Sentence-BERT" (arXiv:1908.10084), section 3.
     """
     encoder = as_encoder(encoder, build_bert)
-    return heads.sentence_encoder(
-        encoder,
-        pooling=pooling,
-        normalize=normalize,
-        projections=projections,
-        name=name,
-    )
+    return heads.sentence_encoder(encoder, pooling, normalize, projections, name)

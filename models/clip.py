@@ -49,7 +49,6 @@ from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_sizes,
     check_variant,
-    with_sizes,
 )
 from keras_attn.models.parts.backbones.resnet import pooled_resnet
 from keras_attn.models.parts.dual_encoder import (
@@ -102,15 +101,13 @@ CARDS = model_cards(
         "rn50": (102_007_137, "ImageNet 59.6, zero-shot"),
         "rn101": (119_688_033, "ImageNet 62.2, zero-shot"),
     },
-    family="clip",
     title="CLIP {variant}: images and texts in one space",
     paper="Radford et al. 2021, arXiv:2103.00020",
     **tasks.image_text_similarity(tasks.CLIP_PIXELS, "up to the end token"),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_tower)
 def build_clip(
     variant: str = "vit_base_patch32",
@@ -284,7 +281,7 @@ def _check_end_token(end_token_id, vocabulary_size):
 def build_clip_image_encoder(
     clip: str | DualEncoder = "vit_base_patch32", *, name: str = "clip_image_encoder"
 ) -> Functional:
-    """The image tower alone.
+    """The image tower without the text tower.
 
     Args:
         clip: A model from `build_clip` or `build_siglip`, whose layers are shared, or
@@ -301,7 +298,7 @@ def build_clip_image_encoder(
 def build_clip_text_encoder(
     clip: str | DualEncoder = "vit_base_patch32", *, name: str = "clip_text_encoder"
 ) -> Functional:
-    """The text tower alone.
+    """The text tower without the image tower.
 
     Args:
         clip: A model from `build_clip` or `build_siglip`, whose layers are shared, or

@@ -18,13 +18,13 @@ from keras import ops
 from keras.layers import DepthwiseConv2D
 
 from keras_attn.checks.argument_types import Activation, AnySize, Epsilon, Probability
-from keras_attn.checks.arguments import check_pair, check_positive
+from keras_attn.checks.arguments import check_pair
 from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, StochasticDepth
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
@@ -53,15 +53,13 @@ CARDS = model_cards(
         "large": (197_767_336, "ImageNet 84.3"),
         "xlarge": (350_196_968, "from ImageNet-22k: ImageNet 87.0"),
     },
-    family="convnext",
     title="ConvNeXt {variant}: a convolutional network with the design of Swin",
     paper="Liu et al. 2022, arXiv:2201.03545",
     **tasks.image_classification(tasks.IMAGENET),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_convnext(
     variant: str = "tiny",
     *,
@@ -133,7 +131,7 @@ def build_convnext(
             norm = LayerNormalization(epsilon=_EPSILON, name=f"stage_{stage}_norm")
             down = _downsampling(f"stage_{stage}_downsampling", width, 2)
             hidden = down(norm(hidden))
-        for index in range(check_positive("num_blocks", count)):
+        for index in range(count):
             hidden = _block(
                 hidden,
                 activation,

@@ -9,7 +9,7 @@ Images for a caption: `generate_images` in `parts/text_to_image.py`. Codes come 
 discrete VAE, `models/dvae.py`, which also draws them. A token of the image attends to
 the whole caption, and to a part of the image that depends on the block:
 `attention_of_block`, `ops/image_masks.py`. `incremental()` gives the same forward pass
-with key/value caches, whose state is that of GPT: `parts/decoders/incremental.py`.
+with key/value caches and GPT's state: `parts/decoders/incremental.py`.
 
 Legend: B batch, T words, L positions of a caption, U codes, P codes of a whole image, S
 = L + U, K length of the caches, D width, V vocabulary of words, C of codes.
@@ -40,7 +40,7 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts.computed_loss import adds_compiled_loss
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
@@ -74,7 +74,6 @@ VARIANTS = {
 CARDS = model_cards(
     "dalle_{variant}",
     {"12b": (12_000_000_000, "a caption of 256 tokens and 32 × 32 codes")},
-    family="dalle",
     title="DALL·E, a Transformer over a caption and the codes of its image",
     paper="Ramesh et al. 2021, arXiv:2102.12092",
     task="text to image",
@@ -90,8 +89,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_dalle(
     variant: str = "12b",
@@ -223,7 +221,7 @@ def build_dalle(
 
 
 def attention_of_block(index: int, num_layers: int) -> ImageAttention:
-    """How a block attends to the image.
+    """The kind of attention of a block to the image.
 
     In the paper's numbers, from 1: the last block is convolutional, blocks 2, 6, 10, …
     attend to columns, and all others to rows.
@@ -255,7 +253,7 @@ def _features(layers, hidden, query_positions, key_positions, **options):
         layers: Layers by name.
         hidden: Embeddings of the queries, (B, T, D).
         query_positions: Positions in the sequence, (B, T).
-        key_positions: Those of the keys, (B, S), the cached ones first.
+        key_positions: Positions of the keys, (B, S), the cached ones first.
         **options: In a step, the arguments `caches`, for each block a pair, and
             `padding_mask`, (B, S), of the blocks.
     """
@@ -287,7 +285,7 @@ class DALLE(Functional):
     The loss is `(text + w · image) / (1 + w)`, where `text` is the mean of -log p over
     the words after the first one, `image` the mean over the codes, and w the
     `image_weight` of the builder. `fit` and `evaluate` log `text_loss` and
-    `image_loss`. The means are those of the whole batch, also on several devices. If
+    `image_loss`. The means are over the whole batch, also on several devices. If
     `compile` has a loss, for labels with the names of outputs, it is added. Sample
     weights (B,) weight the examples.
 
@@ -350,7 +348,7 @@ class DALLE(Functional):
             A scalar.
 
         Raises:
-            ValueError: If `compile` has a loss and there are no labels.
+            ValueError: If `compile` has a loss and labels are missing.
         """
         inputs: Any = x
         losses = {
@@ -375,8 +373,8 @@ class DALLE(Functional):
     def incremental(self, max_length=None) -> IncrementalPair:
         """The models for decoding code by code; `prefill` reads a caption.
 
-        The state is that of GPT (`keras_attn.models.parts.decoders.incremental`). A
-        caption occupies L slots of the caches, whatever its number of words.
+        The state is the same as GPT's (`keras_attn.models.parts.decoders.incremental`).
+        A caption occupies L slots of the caches, with any number of words.
 
         Args:
             max_length: Has no effect: the caches hold a caption and a whole image.

@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from keras_attn.checks.argument_types import AnySize, MayBeEmpty
-from keras_attn.checks.arguments import check_positive
 from keras_attn.layers.convolution.minimum_image_size import is_smaller
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.unpooling import (
-    convolution,
     deconvolution,
     normed,
     pooled_stages,
@@ -30,6 +28,7 @@ from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
+    convolution,
     image_sides,
 )
 
@@ -38,15 +37,13 @@ VARIANTS = {"vgg16": {**VGG16, "fully_connected_size": 7}}
 CARDS = model_cards(
     "deconvnet_{variant}",
     {"vgg16": (251_788_949, "VOC 2012: mean IoU 69.6; with FCN and a CRF 72.5")},
-    family="deconvnet",
     title="DeconvNet on VGG16: unpooling and deconvolution",
     paper="Noh et al. 2015, arXiv:1505.04366",
     **tasks.segmentation(tasks.IMAGENET),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_deconvnet(
     variant: str = "vgg16",
     *,
@@ -92,8 +89,7 @@ def build_deconvnet(
         Noh et al. 2015, "Learning Deconvolution Network for Semantic Segmentation"
         (arXiv:1505.04366).
     """
-    check_positive("num_classes", num_classes)
-    size = check_positive("fully_connected_size", fully_connected_size)
+    size = fully_connected_size
     if not fully_connected_dims:
         raise ValueError(
             "`fully_connected_dims` must have at least one number: the first layer "
@@ -112,7 +108,6 @@ def build_deconvnet(
     for index, width in enumerate(fully_connected_dims):
         name_of = f"fully_connected_{index}"
         kernel = 1 if index else size
-        check_positive("fully_connected_dims", width)
         layer = convolution(width, kernel, name_of, padding="valid")
         hidden = normed(hidden, layer, f"{name_of}_norm")
     layer = deconvolution(hidden_dims[-1], size, "decoder_fully_connected")

@@ -32,7 +32,6 @@ from typing import Any
 from keras.layers import Conv2DTranspose, ZeroPadding2D
 
 from keras_attn.checks.argument_types import Epsilon, Index, Probability, Seed
-from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     Conv2D,
@@ -47,14 +46,10 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.initializers import he_normal_fan_out, normal
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.arguments import checks_arguments
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.resnet import resnet
-from keras_attn.models.parts.backbones.vgg import vgg
+from keras_attn.models.parts.backbones.vgg import VGG16_STAGES, vgg
 from keras_attn.models.parts.detection.detector import Detector, box_head, mask_head
 from keras_attn.models.parts.functional import by_name
 from keras_attn.models.parts.heads import logits_layer
@@ -73,7 +68,6 @@ CARDS = {
             "resnet50": (41_755_286, "COCO box mAP 37.0 with torchvision's weights"),
             "resnet101": (60_695_190, "COCO box mAP 39.4 in Detectron2, schedule 1x"),
         },
-        family="detection",
         title="Faster R-CNN on {variant} with a feature pyramid",
         paper="Ren et al. 2015, arXiv:1506.01497; Lin et al. 2017, arXiv:1612.03144",
         **tasks.detection(),
@@ -86,7 +80,6 @@ CARDS = {
                 "COCO box mAP 37.9, mask mAP 34.6 with torchvision's weights",
             ),
         },
-        family="detection",
         title="Mask R-CNN on {variant} with a feature pyramid",
         paper="He et al. 2017, arXiv:1703.06870",
         **tasks.detection(masks="(B, K, 28, 28) float32, probabilities inside the box"),
@@ -94,59 +87,11 @@ CARDS = {
     "faster_rcnn_vgg16": model_cards(
         "faster_rcnn_vgg16",
         {"vgg16": (None, "VOC 2007 mAP 69.9")},
-        family="detection",
         title="Faster R-CNN on {variant}, one map, as first published",
         paper="Ren et al. 2015, arXiv:1506.01497",
         **tasks.detection(),
     ),
 }
-
-
-def _detect_on_pyramid(
-    *,
-    image_size,
-    num_blocks,
-    stem_dim,
-    num_frozen,
-    frozen_norms,
-    norm_epsilon,
-    pyramid_dim,
-    anchor_sizes,
-    **options,
-) -> tuple[Any, dict[str, Any], list, dict[str, Any]]:
-    """Detects on a ResNet with a feature pyramid; see `build_faster_rcnn`.
-
-    Returns:
-        The input, the detections, the maps, and all layers of the heads by name.
-    """
-    if len(anchor_sizes) != len(num_blocks) + 1:
-        raise ValueError(
-            "`anchor_sizes` must have one number for each map of the pyramid, one more "
-            f"than the stages of `num_blocks`: {len(num_blocks) + 1}. "
-            f"Received: anchor_sizes={anchor_sizes}"
-        )
-    strides = [4 * 2**stage for stage in range(len(num_blocks))]
-    images, hidden, size = _padded_images(image_size, strides[-1])
-    stages = resnet(
-        hidden,
-        stem_dim=stem_dim,
-        num_blocks=num_blocks,
-        block="bottleneck",
-        norm_epsilon=norm_epsilon,
-        frozen_norms=frozen_norms,
-        num_frozen=num_frozen,
-    )
-    # One map for each stage, and every second row and column of the coarsest.
-    maps = FeaturePyramid(pyramid_dim, name="feature_pyramid")(list(stages.values()))
-    detections, layers = _detect(
-        maps,
-        ROIAlign(7, strides=strides, name="roi_pooling"),
-        [[pixels] for pixels in anchor_sizes],
-        _strides(hidden, maps),
-        size,
-        **options,
-    )
-    return images, detections, maps, layers
 
 
 def _detect(
@@ -171,7 +116,7 @@ def _detect(
     iou_threshold,
     bounding_box_format,
     seed,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> dict[str, Any]:
     """Proposes regions, classifies them and selects the detections.
 
     Builders take the descriptions of their arguments from here.
@@ -201,7 +146,7 @@ def _detect(
         seed: Seed of the sampling in training.
 
     Returns:
-        The detections, and the layers of the heads by name.
+        The detections.
     """
     _check_options("proposal_options", proposal_options)
     _check_options("detection_options", detection_options)
@@ -216,25 +161,24 @@ def _detect(
         name="region_proposal",
         **{**dict(proposal_defaults), **(proposal_options or {})},
     )
-    layers = {
-        "roi_pooling": roi_pooling,
-        **_box_head_layers(head_dim, num_classes, dropout),
-        "detections": SelectDetections(
-            image_size,
-            max_detections=max_detections,
-            score_threshold=score_threshold,
-            iou_threshold=iou_threshold,
-            bounding_box_format=bounding_box_format,
-            seed=seed,
-            name="detections",
-            **{**dict(detection_defaults), **(detection_options or {})},
-        ),
-    }
-    return _propose_and_detect(layers, proposer, maps), layers
+    head = _box_head_layers(head_dim, num_classes, dropout)
+    selector = SelectDetections(
+        image_size,
+        max_detections=max_detections,
+        score_threshold=score_threshold,
+        iou_threshold=iou_threshold,
+        bounding_box_format=bounding_box_format,
+        seed=seed,
+        name="detections",
+        **{**dict(detection_defaults), **(detection_options or {})},
+    )
+    proposed = proposer(maps)
+    proposals = proposed["proposals"]
+    _, logits, deltas = box_head(head, roi_pooling(maps, proposals))
+    return selector(logits, deltas, proposals, proposed["num_proposals"])
 
 
-@registered(CARDS["faster_rcnn"])
-@with_sizes(VARIANTS)
+@registered(CARDS["faster_rcnn"], VARIANTS)
 @described_as(_detect)
 def build_faster_rcnn(
     variant: str = "resnet50",
@@ -297,15 +241,31 @@ def build_faster_rcnn(
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497); Lin et al. 2017, section 5.2
         (arXiv:1612.03144).
     """
-    images, detections, _, _ = _detect_on_pyramid(
-        image_size=image_size,
-        num_blocks=num_blocks,
+    if len(anchor_sizes) != len(num_blocks) + 1:
+        raise ValueError(
+            "`anchor_sizes` must have one number for each map of the pyramid, one more "
+            f"than the stages of `num_blocks`: {len(num_blocks) + 1}. "
+            f"Received: anchor_sizes={anchor_sizes}"
+        )
+    strides = [4 * 2**stage for stage in range(len(num_blocks))]
+    images, hidden, size = _padded_images(image_size, strides[-1])
+    stages = resnet(
+        hidden,
         stem_dim=stem_dim,
-        num_frozen=num_frozen,
-        frozen_norms=frozen_norms,
+        num_blocks=num_blocks,
+        block="bottleneck",
         norm_epsilon=norm_epsilon,
-        pyramid_dim=pyramid_dim,
-        anchor_sizes=anchor_sizes,
+        frozen_norms=frozen_norms,
+        num_frozen=num_frozen,
+    )
+    # One map for each stage, and every second row and column of the coarsest.
+    maps = FeaturePyramid(pyramid_dim, name="feature_pyramid")(list(stages.values()))
+    detections = _detect(
+        maps,
+        ROIAlign(7, strides=strides, name="roi_pooling"),
+        [[pixels] for pixels in anchor_sizes],
+        _strides(hidden, maps),
+        size,
         num_classes=num_classes,
         head_dim=head_dim,
         aspect_ratios=aspect_ratios,
@@ -322,8 +282,7 @@ def build_faster_rcnn(
     return Detector(images, detections, name=name)
 
 
-@registered(CARDS["mask_rcnn"])
-@with_sizes({"resnet50": VARIANTS["resnet50"]})
+@registered(CARDS["mask_rcnn"], {"resnet50": VARIANTS["resnet50"]})
 @described_as(build_faster_rcnn)
 def build_mask_rcnn(
     variant: str = "resnet50",
@@ -375,7 +334,8 @@ def build_mask_rcnn(
     Reference:
         He et al. 2017, "Mask R-CNN" (arXiv:1703.06870).
     """
-    images, detections, maps, layers = _detect_on_pyramid(
+    detector = build_faster_rcnn(
+        variant,
         image_size=image_size,
         num_blocks=num_blocks,
         stem_dim=stem_dim,
@@ -397,7 +357,9 @@ def build_mask_rcnn(
         bounding_box_format=bounding_box_format,
         seed=seed,
     )
+    layers, detections = by_name(detector.layers), detector.output
     selector, pooling = layers["detections"], layers["roi_pooling"]
+    maps = layers["feature_pyramid"].output
     num_logits = layers["class_logits"].units
     head = {
         "mask_pooling": ROIAlign(14, strides=pooling.strides, name="mask_pooling"),
@@ -408,19 +370,18 @@ def build_mask_rcnn(
     )
     logits = mask_head(head, head["mask_pooling"](maps, boxes))
     masks = SelectMasks(aligned_masks, name="masks")(logits, detections["classes"])
-    return Detector(images, {**detections, "masks": masks}, name=name)
+    return Detector(detector.input, {**detections, "masks": masks}, name=name)
 
 
-@registered(CARDS["faster_rcnn_vgg16"])
-@checks_arguments
+@registered(CARDS["faster_rcnn_vgg16"], {"vgg16": VGG16_STAGES})
 @described_as(_detect)
 def build_faster_rcnn_vgg16(
     variant: str = "vgg16",
     *,
     image_size: int | tuple[int, int] = (600, 1000),
     num_classes: int = 20,
-    hidden_dims: Sequence[int] = (64, 128, 256, 512, 512),
-    num_convs: Sequence[int] = (2, 2, 3, 3, 3),
+    hidden_dims: Sequence[int] = FROM_VARIANT,
+    num_convs: Sequence[int] = FROM_VARIANT,
     num_frozen: Index = 2,
     head_dim: int = 4096,
     dropout: Probability = 0.5,
@@ -461,7 +422,6 @@ def build_faster_rcnn_vgg16(
     Reference:
         Ren et al. 2015, "Faster R-CNN" (arXiv:1506.01497).
     """
-    check_choice("variant", variant, ("vgg16",))
     if num_frozen not in range(len(hidden_dims) + 1):
         raise ValueError(
             f"`num_frozen` must be from 0 to {len(hidden_dims)}, the number of stages. "
@@ -471,7 +431,7 @@ def build_faster_rcnn_vgg16(
     images, hidden, size = _padded_images(image_size, stride)
     stages = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
     maps = [stages[f"stage_{len(hidden_dims) - 1}"]]
-    detections, _ = _detect(
+    detections = _detect(
         maps,
         ROIPool(7, strides=[stride], name="roi_pooling"),
         [list(anchor_sizes)],
@@ -538,8 +498,7 @@ def _strides(images, maps):
 
 def _box_head_layers(head_dim, num_classes, dropout) -> dict[str, Any]:
     """Two fully connected layers, then logits and deltas, by name."""
-    num_logits = check_positive("num_classes", num_classes) + 1
-    check_positive("head_dim", head_dim)
+    num_logits = num_classes + 1
     layers = [
         *(
             Dense(
@@ -575,7 +534,7 @@ def _mask_head_layers(mask_dim, num_layers, num_logits) -> dict[str, Any]:
                     name=f"mask_conv_{index}",
                     **options,
                 )
-                for index in range(check_positive("num_mask_layers", num_layers))
+                for index in range(num_layers)
             ),
             Conv2DTranspose(
                 mask_dim,
@@ -589,11 +548,3 @@ def _mask_head_layers(mask_dim, num_layers, num_logits) -> dict[str, Any]:
             Conv2D(num_logits, 1, dtype="float32", name="mask_logits", **options),
         ]
     )
-
-
-def _propose_and_detect(layers, proposer, maps) -> dict[str, Any]:
-    """The detections, from the maps of the images."""
-    proposed = proposer(maps)
-    proposals = proposed["proposals"]
-    _, logits, deltas = box_head(layers, layers["roi_pooling"](maps, proposals))
-    return layers["detections"](logits, deltas, proposals, proposed["num_proposals"])

@@ -16,7 +16,6 @@ width changes, `…_shortcut`, `encoder_group_0_pooling`, `encoder_output`, `rel
 `decoder_output`.
 """
 
-import itertools
 import math
 from typing import Any
 
@@ -26,16 +25,20 @@ from keras import ops
 from keras.layers import MaxPooling2D, UpSampling2D
 
 from keras_attn.checks.argument_types import Seed
-from keras_attn.checks.arguments import check_positive
 from keras_attn.checks.indices import known_values
 from keras_attn.kernels.replicas import mean_loss
-from keras_attn.layers import CodeProjection, Conv2D, GumbelSoftmax
+from keras_attn.layers import CodeProjection, GumbelSoftmax
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.computed_loss import adds_compiled_loss
-from keras_attn.models.parts.functional import Functional, by_name, numbered
-from keras_attn.models.parts.images import image_input
+from keras_attn.models.parts.functional import (
+    Functional,
+    by_name,
+    numbered,
+    numbered_names,
+)
+from keras_attn.models.parts.images import convolution, image_input
 from keras_attn.ops import (
     divergence_from_uniform,
     map_pixels,
@@ -57,7 +60,6 @@ VARIANTS = {
 CARDS = model_cards(
     "dvae_{variant}",
     {"dalle": (None, "32 × 32 codes of 8,192 for an image of 256 × 256")},
-    family="dvae",
     title="DALL·E's discrete VAE, which turns images into codes",
     paper="Ramesh et al. 2021, arXiv:2102.12092",
     task="image compression",
@@ -77,8 +79,7 @@ _INITIALIZER = {
 }
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_dvae(
     variant: str = "dalle",
     *,
@@ -134,9 +135,7 @@ def build_dvae(
         Ramesh et al. 2021, "Zero-Shot Text-to-Image Generation", section 2.1 and
         appendix A (arXiv:2102.12092).
     """
-    for argument, value in (("num_groups", num_groups), ("num_blocks", num_blocks)):
-        check_positive(argument, value)
-    if check_positive("base_dim", base_dim) % 4:
+    if base_dim % 4:
         raise ValueError(
             "`base_dim` must be a multiple of 4: the blocks compute in a quarter of "
             f"their width. Received: base_dim={base_dim}"
@@ -180,14 +179,8 @@ def build_dvae(
 
 
 def _convolution(width, size, name, **options):
-    return Conv2D(
-        width,
-        size,
-        padding="same",
-        kernel_initializer=_INITIALIZER,
-        data_format="channels_last",
-        name=name,
-        **options,
+    return convolution(
+        width, size, name, use_bias=True, kernel_initializer=_INITIALIZER, **options
     )
 
 
@@ -231,7 +224,7 @@ def _encode(layers, images):
 def _decode(layers, codes):
     """Means and log-scales (B, H, W, 2C) from codes (B, h, w) or weights (B, h, w, V).
 
-    They are those of the logit of each sub-pixel.
+    They are the statistics of the logit of each sub-pixel.
     """
     hidden = _run_groups(layers, "decoder", layers["decoder_input"](codes))
     return layers["decoder_output"](ops.relu(hidden))
@@ -239,15 +232,15 @@ def _decode(layers, codes):
 
 def _run_groups(layers, side, hidden):
     """The residual blocks, `id(x) + g · f(x)`, and what is between the groups."""
-    groups = _names_of(layers, f"{side}_group_", "_block_0_conv_0")
-    blocks = [_names_of(layers, f"{group}_block_", "_conv_0") for group in groups]
+    groups = numbered_names(layers, f"{side}_group_", "_block_0_conv_0")
+    blocks = [numbered_names(layers, f"{group}_block_", "_conv_0") for group in groups]
     # As published, so that the scale of the map hardly depends on the depth.
     gain = 1 / sum(map(len, blocks)) ** 2
     for group, names in zip(groups, blocks, strict=True):
         for name in names:
             inner = hidden
-            for convolution in numbered(layers, f"{name}_conv"):
-                inner = convolution(ops.relu(inner))
+            for layer in numbered(layers, f"{name}_conv"):
+                inner = layer(ops.relu(inner))
             if f"{name}_shortcut" in layers:
                 hidden = layers[f"{name}_shortcut"](hidden)
             hidden = ops.add(hidden, ops.multiply(inner, gain))
@@ -255,12 +248,6 @@ def _run_groups(layers, side, hidden):
             if group + end in layers:
                 hidden = layers[group + end](hidden)
     return hidden
-
-
-def _names_of(layers, start, end):
-    """`start + "0"`, `start + "1"`, … as long as, followed by `end`, they are names."""
-    names = (f"{start}{index}" for index in itertools.count())
-    return list(itertools.takewhile(lambda name: name + end in layers, names))
 
 
 def _reconstruction(statistics):
@@ -332,7 +319,7 @@ class DVAE(Functional):
             A scalar.
 
         Raises:
-            ValueError: If `compile` has a loss and there are no labels.
+            ValueError: If `compile` has a loss and labels are missing.
         """
         # Imported only by a model that is trained, because it imports all of
         # `training`.

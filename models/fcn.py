@@ -28,17 +28,13 @@ from keras_attn.checks.argument_types import (
     MayBeEmpty,
     Probability,
 )
-from keras_attn.checks.arguments import check_positive
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Conv2D, CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional, by_name
@@ -69,7 +65,6 @@ CARDS = {
             "16s": (134_815_994, "VOC 2011 validation: mean IoU 62.4"),
             "8s": (134_489_759, "VOC 2011 validation: mean IoU 62.7"),
         },
-        family="fcn",
         title="FCN-{variant} on VGG16: a class for every pixel",
         paper="Long et al. 2015, arXiv:1411.4038",
         **tasks.segmentation(tasks.IMAGENET),
@@ -86,7 +81,6 @@ CARDS = {
                 "COCO, classes of VOC: mean IoU 63.7 with torchvision's",
             ),
         },
-        family="fcn",
         title="FCN on a dilated ResNet-{variant}: a class for every pixel",
         paper="Long et al. 2015, arXiv:1411.4038",
         **tasks.segmentation(
@@ -106,8 +100,7 @@ _SKIP_OFFSETS = {3: 5, 2: 9}
 _OFFSETS = (19, 27, 31)
 
 
-@registered(CARDS["vgg"])
-@with_sizes(VARIANTS["vgg"])
+@registered(CARDS["vgg"], VARIANTS["vgg"])
 def build_fcn_vgg(
     variant: str = "8s",
     *,
@@ -158,7 +151,6 @@ def build_fcn_vgg(
         Long et al. 2015, "Fully Convolutional Networks for Semantic Segmentation"
         (arXiv:1411.4038), with the paddings, roundings and crops of its published code.
     """
-    check_positive("num_classes", num_classes)
     skips = tuple(skips)
     if len(hidden_dims) != 5 or skips not in ((), (3,), (3, 2)):
         raise ValueError(
@@ -186,7 +178,7 @@ def build_fcn_vgg(
     for index, width in enumerate(fully_connected_dims):
         layer = f"fully_connected_{index}"
         hidden = Conv2D(
-            check_positive("fully_connected_dims", width),
+            width,
             1 if index else 7,
             activation="relu",
             kernel_initializer=normal(0.01),
@@ -269,8 +261,7 @@ def _copy_weights(source, model):
             )
 
 
-@registered(CARDS["resnet"])
-@with_sizes(VARIANTS["resnet"])
+@registered(CARDS["resnet"], VARIANTS["resnet"])
 @described_as(resnet)
 def build_fcn_resnet(
     variant: str = "50",
@@ -319,7 +310,6 @@ def build_fcn_resnet(
         (arXiv:1411.4038), in the form of torchvision's `fcn_resnet50`; auxiliary head:
         Zhao et al. 2017, section 3.3 (arXiv:1612.01105).
     """
-    check_positive("num_classes", num_classes)
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
     *maps, last = resnet(
         hidden,

@@ -10,7 +10,7 @@
 `models/parts/decoders/incremental.py` describes the state between them.
 
 Blocks: `layers/blocks/transformer_block.py`; attention:
-`layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
+`layers/attention/multi_head_attention.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`.
 
 Legend: B batch, T length, L cache length, N heads, G key/value heads (here N), H head
@@ -29,9 +29,8 @@ from keras import ops
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.decoding import IncrementalPair
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
+from keras_attn.layers import TransformerDecoderBlock
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
@@ -41,12 +40,15 @@ from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_sizes,
     check_variant,
-    with_sizes,
 )
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
-from keras_attn.models.parts.encoder import text_encoder
+from keras_attn.models.parts.encoder import (
+    position_embedding,
+    text_encoder,
+    token_embedding,
+)
 from keras_attn.models.parts.functional import (
     DOCUMENTS,
     Functional,
@@ -105,30 +107,24 @@ VARIANTS = {
     "megatron_4p2b": _megatron(num_layers=64, hidden_dim=2304, num_heads=24),
     "megatron_8p3b": _megatron(num_layers=72, hidden_dim=3072, num_heads=32),
 }
+_cards = functools.partial(model_cards, "{variant}", **tasks.LANGUAGE_MODEL)
 CARDS = {
-    **model_cards(
-        "{variant}",
+    **_cards(
         {"gpt_117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
-        family="gpt",
         title="GPT, a causal decoder with post-norm blocks",
         paper="Radford et al. 2018, Generative Pre-Training",
-        **tasks.LANGUAGE_MODEL,
     ),
-    **model_cards(
-        "{variant}",
+    **_cards(
         {
             "gpt2_small": (117_000_000, "WikiText-103 perplexity 37.50, zero-shot"),
             "gpt2_medium": (345_000_000, "WikiText-103 perplexity 26.37, zero-shot"),
             "gpt2_large": (762_000_000, "WikiText-103 perplexity 22.05, zero-shot"),
             "gpt2_xl": (1_542_000_000, "WikiText-103 perplexity 17.48, zero-shot"),
         },
-        family="gpt",
         title="GPT-2, a causal decoder with pre-norm blocks",
         paper="Radford et al. 2019, Unsupervised Multitask Learners",
-        **tasks.LANGUAGE_MODEL,
     ),
-    **model_cards(
-        "{variant}",
+    **_cards(
         {
             "megatron_1p2b": (1_200_000_000, "one model-parallel device"),
             "megatron_2p5b": (2_500_000_000, "two model-parallel devices"),
@@ -138,13 +134,10 @@ CARDS = {
                 "WikiText-103 perplexity 10.81, zero-shot",
             ),
         },
-        family="gpt",
         title="Megatron-LM, GPT-2 at scale",
         paper="Shoeybi et al. 2019, arXiv:1909.08053",
-        **tasks.LANGUAGE_MODEL,
     ),
-    **model_cards(
-        "{variant}",
+    **_cards(
         {
             "gpt3_small": (125_000_000, "batches of 0.5 million tokens"),
             "gpt3_medium": (350_000_000, "batches of 0.5 million tokens"),
@@ -155,16 +148,13 @@ CARDS = {
             "gpt3_13b": (13_000_000_000, "batches of 2 million tokens"),
             "gpt3_175b": (175_000_000_000, "batches of 3.2 million tokens"),
         },
-        family="gpt",
         title="GPT-3, dense and banded sparse blocks in turn",
         paper="Brown et al. 2020, arXiv:2005.14165",
-        **tasks.LANGUAGE_MODEL,
     ),
 }
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_gpt(
     variant: str = "gpt2_small",
@@ -206,7 +196,7 @@ def build_gpt(
     Returns:
         A model from `token_ids` and `padding_mask`, each (B, T), to logits (B, T, V).
         It also takes `document_ids`, (B, T), where a row holds several texts: a token
-        attends to its own text alone, and positions begin again with each text.
+        attends only to its own text, and positions begin again with each text.
 
     Reference:
         Radford et al. 2018, "Improving Language Understanding by Generative
@@ -217,17 +207,8 @@ def build_gpt(
     initializer = normal(0.02)
     residual = normal(0.02 / math.sqrt(2 * num_layers)) if norm_first else None
     layers = [
-        TokenEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=initializer,
-            name="token_embedding",
-        ),
-        LearnedPositionEmbedding(
-            max_sequence_length,
-            embeddings_initializer=initializer,
-            name="position_embedding",
-        ),
+        token_embedding(vocabulary_size, hidden_dim, initializer),
+        position_embedding(max_sequence_length, initializer),
         Dropout(dropout, name="embeddings_dropout"),
     ]
     options = {
@@ -298,9 +279,9 @@ def _features(
 class GPT(Functional):
     """The functional model of `build_gpt`, with incremental decoding.
 
-    Texts that share a row, as those of `data.completion_dataset(packed=True)`, are
-    told apart by a third input, `document_ids`, integers (B, T), which may be left out:
-    a token attends to those of its own document, whose positions begin at 0.
+    Texts that share a row, as in `data.completion_dataset(packed=True)`, are told apart
+    by a third input, `document_ids`, integers (B, T), which may be left out: a token
+    attends to tokens of its own document, whose positions begin at 0.
     """
 
     takes_documents = True
@@ -359,21 +340,22 @@ class GPT(Functional):
             logits = incremental.next_token_logits(layers, hidden, padding_mask)
             return logits, incremental.state_after_prompt(padding_mask, caches, length)
 
+        def read(now):
+            """Reads the tokens of a step."""
+            return _features(
+                layers, now.token_ids, now.positions, now.padding_mask, now.caches
+            )
+
         def step(token_ids, state):
             """Reads one token per row."""
             now = incremental.DecodingStep(token_ids, state)
-            hidden, entries = _features(
-                layers, now.token_ids, now.positions, now.padding_mask, now.caches
-            )
+            hidden, entries = read(now)
             logits = layers["token_embedding"](hidden[:, 0], reverse=True)
             return logits, now.state_after(entries)
 
         def read_several(token_ids, state):
             """Reads several tokens per row."""
-            now = incremental.DecodingStep(token_ids, state)
-            hidden, entries = _features(
-                layers, now.token_ids, now.positions, now.padding_mask, now.caches
-            )
+            hidden, entries = read(incremental.DecodingStep(token_ids, state))
             logits = layers["token_embedding"](hidden, reverse=True)
             return logits, incremental.name_caches(entries, "new_")
 

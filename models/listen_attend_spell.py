@@ -34,7 +34,7 @@ from keras_attn.checks.argument_types import Index
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.functional import (
     Functional,
@@ -69,7 +69,6 @@ CARDS = model_cards(
             "10.3 rescored by a language model",
         ),
     },
-    family="listen_attend_spell",
     title="Speech to characters: a pyramid of bidirectional LSTMs, and a speller",
     paper="Chan et al. 2016, arXiv:1508.01211",
     task="speech recognition",
@@ -82,8 +81,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_listen_attend_spell(
     variant: str = "base",
     *,

@@ -37,13 +37,12 @@ from keras import ops
 from keras.layers import Add, Concatenate, LSTMCell
 
 from keras_attn.checks.argument_types import Probability
-from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, Dense, Embedding
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Bidirectional
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.decoders.recurrent import decoder_changes, recurrent_layer
 from keras_attn.models.parts.functional import Functional, by_name, sequence_inputs
@@ -71,7 +70,6 @@ CARDS = model_cards(
             "paragraphs (beam search, ensemble of 10)",
         ),
     },
-    family="listen_attend_walk",
     title="Instructions to actions: a bidirectional LSTM, and an LSTM that attends",
     paper="Mei et al. 2016, arXiv:1506.04089",
     task="navigation",
@@ -84,8 +82,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_listen_attend_walk(
     variant: str = "sail",
     *,
@@ -126,13 +123,6 @@ def build_listen_attend_walk(
         Mei, Bansal, Walter 2016, "Listen, Attend, and Walk: Neural Mapping of
         Navigational Instructions to Action Sequences" (arXiv:1506.04089).
     """
-    check_positive("vocabulary_size", vocabulary_size)
-    check_positive("world_dim", world_dim)
-    check_positive("num_actions", num_actions)
-    check_positive("embedding_dim", embedding_dim)
-    check_positive("hidden_dim", hidden_dim)
-    check_positive("attention_dim", attention_dim)
-    check_fraction("dropout", dropout)
     layers = by_name(
         [
             Embedding(vocabulary_size, embedding_dim, name="word_embedding"),
@@ -217,7 +207,7 @@ class ListenAttendWalk(Functional):
 
         Both take `world_state` (B, F), the surroundings before the action, and return
         `logits` (B, A); `prefill` also takes the instruction. The environment chooses
-        the next world, so there are no tokens: `decoding.walk` runs the pair.
+        the next world, so `decoding.walk` runs the pair, without tokens.
 
         The state is `decoder_state` and `cell_state` (B, U), which change with each
         step, and `memory` (B, S, E + 2U), `projected_memory` and the input

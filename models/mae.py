@@ -33,7 +33,7 @@ from keras_attn.layers.initializers import SinusoidGrid, normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import image_input
 
@@ -61,7 +61,6 @@ CARDS = model_cards(
         "large": (329_500_000, "fine-tuned: ImageNet 85.9"),
         "huge": (657_100_000, "fine-tuned: ImageNet 86.9"),
     },
-    family="mae",
     title="MAE {variant}: a ViT pre-trained by reconstructing hidden patches",
     paper="He et al. 2022, arXiv:2111.06377",
     task="self-supervised pre-training",
@@ -77,8 +76,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_mae(
     variant: str = "base",
     *,

@@ -16,7 +16,7 @@ from keras_attn.checks.argument_types import AnySize, Epsilon, Index, MayBeEmpty
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
@@ -41,15 +41,13 @@ CARDS = model_cards(
         "101": (44_549_160, "ImageNet 77.4 with torchvision's first weights"),
         "152": (60_192_808, "ImageNet 78.3 with torchvision's first weights"),
     },
-    family="resnet",
     title="ResNet-{variant}: residual bottlenecks of convolutions",
     paper="He et al. 2016, arXiv:1512.03385",
     **tasks.image_classification(tasks.IMAGENET),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(resnet)
 def build_resnet(
     variant: str = "50",

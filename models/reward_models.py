@@ -35,7 +35,7 @@ def as_reward_model(encoder, *, name: str = "reward_model") -> Functional:
         A model from `token_ids` and `padding_mask`, each (B, T), to scores (B, 1).
 
     Raises:
-        TypeError: If `encoder` is no model with a `pooled_output`.
+        TypeError: If `encoder` is not a model with a `pooled_output`.
 
     Reference:
         Ziegler et al. 2019, section 2.1 (arXiv:1909.08593); the head's weights:

@@ -40,7 +40,7 @@ from keras_attn.layers.attention.dot_product_attention import SCORES, Score
 from keras_attn.layers.recurrent.recurrent import Bidirectional
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name
 
@@ -59,14 +59,11 @@ VARIANTS = {
 CARDS = model_cards(
     "rnnsearch_{variant}",
     {
-        "30": (
+        words: (
             None,
-            "WMT'14 En-Fr: BLEU 21.50, trained on sentences of up to 30 words",
-        ),
-        "50": (
-            None,
-            "WMT'14 En-Fr: BLEU 26.75, trained on sentences of up to 50 words",
-        ),
+            f"WMT'14 En-Fr: BLEU {bleu}, trained on sentences of up to {words} words",
+        )
+        for words, bleu in (("30", "21.50"), ("50", "26.75"))
     },
     family="seq2seq",
     title="Bidirectional GRU with additive attention",
@@ -75,8 +72,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(recurrent.embedding_layers)
 def build_rnnsearch(
     variant: str = "50",

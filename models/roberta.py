@@ -22,18 +22,18 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.layers import Embedding, LearnedPositionEmbedding
-from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers import Embedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import first_token, text_encoder
+from keras_attn.models.parts.encoder import (
+    first_token,
+    position_embedding,
+    text_encoder,
+    token_embedding,
+)
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.ops import token_positions
@@ -65,8 +65,7 @@ CARDS = model_cards(
 _FIRST_ROW = 2
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_roberta(
     variant: str = "base",
@@ -105,12 +104,7 @@ def build_roberta(
     """
     inputs = sequence_inputs("token_ids", "padding_mask")
     token_ids, padding_mask = inputs["token_ids"], inputs["padding_mask"]
-    tokens = TokenEmbedding(
-        vocabulary_size,
-        hidden_dim,
-        embeddings_initializer=INITIALIZER,
-        name="token_embedding",
-    )(token_ids)
+    tokens = token_embedding(vocabulary_size, hidden_dim)(token_ids)
     segments = Embedding(
         1, hidden_dim, embeddings_initializer=INITIALIZER, name="segment_embedding"
     )(ops.zeros_like(token_ids))
@@ -118,12 +112,8 @@ def build_roberta(
     is_real = ops.cast(padding_mask, "int32")
     after = ops.add(token_positions(padding_mask), 1)
     positions = ops.subtract(ops.multiply(after, is_real), 1)
-    embeddings = LearnedPositionEmbedding(
-        max_sequence_length,
-        first_row=_FIRST_ROW,
-        embeddings_initializer=INITIALIZER,
-        name="position_embedding",
-    )(ops.add(tokens, segments), positions)
+    add_positions = position_embedding(max_sequence_length, first_row=_FIRST_ROW)
+    embeddings = add_positions(ops.add(tokens, segments), positions)
     return text_encoder(
         inputs,
         embeddings,
@@ -228,10 +218,4 @@ def build_roberta_sentence_encoder(
 ) -> Functional:
     """One vector per sentence; see `build_bert_sentence_encoder`."""
     encoder = as_encoder(encoder, build_roberta)
-    return heads.sentence_encoder(
-        encoder,
-        pooling=pooling,
-        normalize=normalize,
-        projections=projections,
-        name=name,
-    )
+    return heads.sentence_encoder(encoder, pooling, normalize, projections, name)

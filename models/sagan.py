@@ -24,7 +24,6 @@ from keras.layers import (
 )
 
 from keras_attn.checks.argument_types import Index
-from keras_attn.checks.arguments import check_positive
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     BatchNormalization,
@@ -34,7 +33,7 @@ from keras_attn.layers import (
 )
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     check_large_enough,
@@ -73,7 +72,6 @@ CARDS = {
     "generator": model_cards(
         "sagan_generator_{variant}",
         {"128": (None, "ImageNet at 128: Inception score 52.52, FID 18.65")},
-        family="sagan",
         title="SAGAN's generator: class-conditional images of {variant} pixels",
         paper="Zhang et al. 2019, arXiv:1805.08318",
         task="image generation",
@@ -86,7 +84,6 @@ CARDS = {
     "discriminator": model_cards(
         "sagan_discriminator_{variant}",
         {"128": (None, "trained at four times the generator's learning rate")},
-        family="sagan",
         title="SAGAN's discriminator: scores how realistic an image of a class is",
         paper="Zhang et al. 2019, arXiv:1805.08318",
         task="adversarial training",
@@ -99,7 +96,6 @@ CARDS = {
     "cnn": model_cards(
         "cnn_self_attention",
         {"small": (None, "not from the paper: its attention in a classifier")},
-        family="sagan",
         title="A small convolutional classifier with self-attention",
         paper="Zhang et al. 2019, arXiv:1805.08318",
         **tasks.image_classification(tasks.HALF),
@@ -107,8 +103,7 @@ CARDS = {
 }
 
 
-@registered(CARDS["generator"])
-@with_sizes(VARIANTS["sagan"])
+@registered(CARDS["generator"], VARIANTS["sagan"])
 def build_sagan_generator(
     variant: str = "128",
     *,
@@ -142,8 +137,7 @@ def build_sagan_generator(
         Zhang et al. 2019, "Self-Attention Generative Adversarial Networks", sections 4
         and 5 (arXiv:1805.08318).
     """
-    check_positive("latent_dim", latent_dim)
-    count = _count_blocks(image_size, base_dim, attention_size, num_classes)
+    count = _count_blocks(image_size, attention_size)
     inputs = {
         "noise": keras.Input((latent_dim,), name="noise"),
         "labels": keras.Input((), dtype="int32", name="labels"),
@@ -168,8 +162,7 @@ def build_sagan_generator(
     return Functional(inputs, ops.tanh(ops.cast(images, "float32")), name=name)
 
 
-@registered(CARDS["discriminator"])
-@with_sizes(_DISCRIMINATOR_VARIANTS)
+@registered(CARDS["discriminator"], _DISCRIMINATOR_VARIANTS)
 @described_as(build_sagan_generator)
 def build_sagan_discriminator(
     variant: str = "128",
@@ -198,7 +191,7 @@ def build_sagan_discriminator(
         Zhang et al. 2019, sections 4 and 5 (arXiv:1805.08318); the label's projection:
         Miyato and Koyama 2018 (arXiv:1802.05637).
     """
-    count = _count_blocks(image_size, base_dim, attention_size, num_classes)
+    count = _count_blocks(image_size, attention_size)
     inputs = {
         "images": image_input(image_size),
         "labels": keras.Input((), dtype="int32", name="labels"),
@@ -220,8 +213,7 @@ def build_sagan_discriminator(
     return Functional(inputs, scores, name=name)
 
 
-@registered(CARDS["cnn"])
-@with_sizes(VARIANTS["cnn"])
+@registered(CARDS["cnn"], VARIANTS["cnn"])
 def build_cnn_self_attention(
     variant: str = "small",
     *,
@@ -299,12 +291,8 @@ def _self_attention(hidden):
     )(hidden)
 
 
-def _count_blocks(image_size, base_dim, attention_size, num_classes):
+def _count_blocks(image_size, attention_size):
     """Checks the sizes; returns how many times `_START` doubles to `image_size`."""
-    check_positive("image_size", image_size)
-    check_positive("base_dim", base_dim)
-    check_positive("attention_size", attention_size)
-    check_positive("num_classes", num_classes)
     count = round(math.log2(image_size / _START))
     sides = [_START * 2**index for index in range(1, count + 1)]
     if not sides or sides[-1] != image_size:

@@ -9,12 +9,10 @@ Layers: as in `models/parts/backbones/unpooling.py`, and `classifier`.
 from collections.abc import Sequence
 
 from keras_attn.checks.argument_types import AnySize
-from keras_attn.checks.arguments import check_positive
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.unpooling import (
-    convolution,
     pooled_stages,
     unpooled_stages,
 )
@@ -23,6 +21,7 @@ from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
     any_image_input,
     classify_pixels,
+    convolution,
 )
 
 # Badrinarayanan et al. 2017, section 3: the convolutions of VGG16.
@@ -32,15 +31,13 @@ VARIANTS = {
 CARDS = model_cards(
     "segnet",
     {"base": (29_441_996, "CamVid, 3.5 K images, 11 classes: mean IoU 60.1")},
-    family="segnet",
     title="SegNet: max unpooling by the encoder's indices",
     paper="Badrinarayanan et al. 2017, arXiv:1511.00561",
     **tasks.segmentation(tasks.UNIT),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_segnet(
     variant: str = "base",
     *,
@@ -79,7 +76,6 @@ def build_segnet(
         Badrinarayanan et al. 2017, "SegNet: A Deep Convolutional Encoder-Decoder
         Architecture for Image Segmentation" (arXiv:1511.00561).
     """
-    check_positive("num_classes", num_classes)
     images, hidden = any_image_input(image_size, num_channels, (1, 1))
     hidden, pooled = pooled_stages(hidden, hidden_dims, num_convs)
     # The last convolution of the decoder is the classifier.

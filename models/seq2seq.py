@@ -29,7 +29,7 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import AttentionRNN, Dense, DotProductAttention
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders import recurrent
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 
@@ -64,7 +64,6 @@ CARDS = {
                 "WMT'14 En-Fr: BLEU 30.59 (beam 12), 34.81 with an ensemble of five",
             )
         },
-        family="seq2seq",
         title="Stacked LSTMs: last states passed to the decoder, source reversed",
         paper="Sutskever, Vinyals, Le 2014, arXiv:1409.3215",
         **tasks.TRANSLATION,
@@ -78,7 +77,6 @@ CARDS = {
                 "table",
             )
         },
-        family="seq2seq",
         title="GRU encoder-decoder with one fixed context",
         paper="Cho et al. 2014, arXiv:1406.1078",
         **tasks.TRANSLATION,
@@ -86,8 +84,7 @@ CARDS = {
 }
 
 
-@registered(CARDS["seq2seq_sutskever"])
-@with_sizes(VARIANTS["seq2seq_sutskever"])
+@registered(CARDS["seq2seq_sutskever"], VARIANTS["seq2seq_sutskever"])
 @described_as(recurrent.embedding_layers)
 def build_seq2seq_sutskever(
     variant: str = "base",
@@ -188,8 +185,7 @@ class SutskeverSeq2Seq(Functional):
         return recurrent.translation_pair(layers, prefill, step)
 
 
-@registered(CARDS["seq2seq_context"])
-@with_sizes(VARIANTS["seq2seq_context"])
+@registered(CARDS["seq2seq_context"], VARIANTS["seq2seq_context"])
 @described_as(recurrent.embedding_layers)
 def build_seq2seq_context(
     variant: str = "base",
@@ -231,7 +227,7 @@ def build_seq2seq_context(
             *embedding_layers,
             recurrent.gru(hidden_dim, "encoder"),
             AttentionRNN(
-                # A softmax over one position is 1, whatever the score.
+                # A softmax over one position is 1 for any score.
                 attention=DotProductAttention("dot", name="attention"),
                 cell=recurrent.gru_cell(hidden_dim, "decoder_cell"),
                 name="decoder",

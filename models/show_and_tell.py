@@ -22,7 +22,6 @@ Layers: `backbone` (of a model with one), `places`, `image_vector`, `image_embed
 second form `initial_state`, `initial_cell`. `incremental()` finds them by these names.
 """
 
-import functools
 from typing import Literal
 
 import keras
@@ -30,15 +29,16 @@ from keras import ops
 from keras.layers import GlobalAveragePooling1D, LSTMCell
 
 from keras_attn.checks.argument_types import Probability
-from keras_attn.checks.arguments import check_fraction
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dense, Dropout, Embedding
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
-from keras_attn.models.parts.decoders.recurrent import recurrent_layer
+from keras_attn.models.parts.decoders.recurrent import (
+    captioner_pair,
+    recurrent_layer,
+)
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
 
@@ -59,15 +59,13 @@ VARIANTS = {
 CARDS = model_cards(
     "caption_show_and_tell",
     {"base": (None, "COCO: BLEU-4 27.7, CIDEr 85.5, beam 20")},
-    family="show_and_tell",
     title="Show and Tell: one vector of the image, then an LSTM",
     paper="Vinyals et al. 2015, arXiv:1411.4555",
     **tasks.captioning(features=tasks.MAP),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_caption_show_and_tell(
     variant: str = "base",
     *,
@@ -111,7 +109,6 @@ def build_caption_show_and_tell(
         Vinyals, Toshev, Bengio, Erhan 2015, "Show and Tell: A Neural Image Caption
         Generator" (arXiv:1411.4555).
     """
-    check_fraction("dropout", dropout)
     inputs, places = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim
     )
@@ -181,9 +178,4 @@ class ShowAndTell(Functional):
         Args:
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
-        layers = by_name(self.layers)
-        return recurrent_pair(
-            self.input,
-            lambda _: _look(layers, layers["places"].output),
-            functools.partial(_tell, layers),
-        )
+        return captioner_pair(self, _look, _tell)

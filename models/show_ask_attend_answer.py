@@ -20,12 +20,11 @@ import keras
 from keras.layers import Activation, Concatenate, LSTMCell, Reshape, UnitNormalization
 
 from keras_attn.checks.argument_types import Probability
-from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import Dense, Embedding, GlimpseAttention
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.recurrent import recurrent_layer
 from keras_attn.models.parts.functional import Functional
@@ -49,15 +48,13 @@ VARIANTS = {
 CARDS = model_cards(
     "vqa_show_ask_attend_answer",
     {"base": (None, "VQA 1.0 test-standard 64.6, VQA 2.0 validation 59.7")},
-    family="show_ask_attend_answer",
     title="Show, ask, attend and answer: an LSTM and two glimpses",
     paper="Kazemi and Elqursh 2017, arXiv:1704.03162",
     **tasks.question_answering("(B, 14, 14, 2048) float, ResNet-152's last map"),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_vqa_show_ask_attend_answer(
     variant: str = "base",
     *,
@@ -113,9 +110,6 @@ def build_vqa_show_ask_attend_answer(
         Kazemi and Elqursh 2017, "Show, Ask, Attend, and Answer: A Strong Baseline For
         Visual Question Answering" (arXiv:1704.03162).
     """
-    check_positive("vocabulary_size", vocabulary_size)
-    check_positive("embedding_dim", embedding_dim)
-    check_positive("num_answers", num_answers)
     inputs, places = places_and_text(
         ["token_ids", "padding_mask"], backbone, grid_size, feature_dim
     )

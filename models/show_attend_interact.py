@@ -35,10 +35,10 @@ import numpy as np
 from keras import ops
 from keras.layers import LSTMCell, ZeroPadding2D
 
-from keras_attn.checks.arguments import check_pair, check_positive
+from keras_attn.checks.arguments import check_pair
 from keras_attn.layers import AdditiveAttention, Conv2D, FrameAttentionRNN, PerFrame
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
 
@@ -65,7 +65,6 @@ CARDS = model_cards(
     {
         "base": (None, "learned by a robot in 14 days among people"),
     },
-    family="show_attend_interact",
     title="Show, attend and interact: the values of a robot's actions",
     paper="Qureshi et al. 2017, arXiv:1702.08626",
     task="human-robot interaction",
@@ -83,8 +82,7 @@ CAMERAS = ("gray", "depth")
 _EPSILON = 1e-6
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_show_attend_interact(
     variant: str = "base",
     *,
@@ -137,11 +135,7 @@ def build_show_attend_interact(
         Attention Recurrent Q-Network" (arXiv:1512.01693).
     """
     size = check_pair("image_size", image_size)
-    check_positive("num_channels", num_channels)
-    check_positive("attention_dim", attention_dim)
-    check_positive("hidden_dim", hidden_dim)
-    check_positive("num_actions", num_actions)
-    convolutions = _check_convolutions(hidden_dims, kernel_sizes, strides)
+    convolutions = _convolutions(hidden_dims, kernel_sizes, strides)
     _map_size(size, convolutions)
     layers = by_name(
         layer
@@ -300,26 +294,14 @@ class ShowAttendInteract(Functional):
         return _map_size(self.input["gray"].shape[2:4], convolutions)
 
 
-def _check_convolutions(hidden_dims, kernel_sizes, strides):
+def _convolutions(hidden_dims, kernel_sizes, strides):
     """Channels, kernel and stride of each convolution."""
-    given = (hidden_dims, kernel_sizes, strides)
-    if (
-        not all(isinstance(each, list | tuple) for each in given)
-        or len(set(map(len, given))) != 1
-        or not hidden_dims
-    ):
+    if not len(hidden_dims) == len(kernel_sizes) == len(strides):
         raise ValueError(
             "`hidden_dims`, `kernel_sizes` and `strides` must have one number per "
             f"convolution. Received: hidden_dims={hidden_dims}, "
             f"kernel_sizes={kernel_sizes}, strides={strides}"
         )
-    for name, sizes in (
-        ("hidden_dims", hidden_dims),
-        ("kernel_sizes", kernel_sizes),
-        ("strides", strides),
-    ):
-        for size in sizes:
-            check_positive(name, size)
     return list(zip(hidden_dims, kernel_sizes, strides, strict=True))
 
 

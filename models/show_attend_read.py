@@ -29,12 +29,11 @@ from keras import ops
 from keras.layers import LSTMCell, MaxPooling2D
 
 from keras_attn.checks.argument_types import MayBeEmpty
-from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention2D, ColumnMask, Embedding
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
 from keras_attn.models.parts.decoders.recurrent import (
     layer_states,
@@ -62,7 +61,6 @@ VARIANTS = {
 CARDS = model_cards(
     "show_attend_read",
     {"base": (None, "read without a lexicon: IIIT5K 95.0, SVT 91.2, ICDAR 2015 78.8")},
-    family="show_attend_read",
     title="Show, attend and read: a word in an image, character by character",
     paper="Li et al. 2019, arXiv:1811.00751",
     task="text recognition",
@@ -77,8 +75,7 @@ CARDS = model_cards(
 _POOLINGS = ((2, 2), (2, 2), (2, 1), (1, 1))
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_show_attend_read(
     variant: str = "base",
     *,
@@ -135,10 +132,6 @@ def build_show_attend_read(
         Li et al. 2019, "Show, Attend and Read: A Simple and Strong Baseline for
         Irregular Text Recognition" (arXiv:1811.00751).
     """
-    check_positive("vocabulary_size", vocabulary_size)
-    check_positive("num_channels", num_channels)
-    check_positive("num_layers", num_layers)
-    check_positive("hidden_dim", hidden_dim)
     height, width = image_sides(image_size)
     if height is None:
         raise ValueError(
@@ -226,7 +219,7 @@ def _backbone(shape, with_mask, stem_dims, hidden_dims, num_blocks):
                 name=f"stage_{stage}_pooling",
             )(hidden)
             columns = _pooled(columns, pooling)
-        for index in range(check_positive("num_blocks", count)):
+        for index in range(count):
             name = f"stage_{stage}_block_{index}"
             shortcut = hidden
             if hidden.shape[-1] != width:

@@ -17,8 +17,8 @@
 
 The forward pass is `_look`, then `_decode` below; e, α, β, z and h are computed by
 `layers/recurrent/attention_rnn.py` with the score of
-`layers/attention/additive_attention.py`, and the second term of the loss by
-`layers/recurrent/attention_objective.py`.
+`layers/attention/additive_attention.py`, s by `hard_attention_rnn.py`, and the second
+term of the loss by `layers/recurrent/attention_objective.py`.
 
 Legend: B batch, P locations of the grid, C channels, T length, V vocabulary, E width of
 the words, U units. m is the LSTM's cell.
@@ -45,14 +45,17 @@ from keras_attn.layers import (
     Dense,
     Dropout,
     Embedding,
+    HardAttentionRNN,
 )
-from keras_attn.layers.recurrent.attention_rnn import Inference
+from keras_attn.layers.recurrent.hard_attention_rnn import Inference
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
-from keras_attn.models.parts.decoders.recurrent import decoder_changes
+from keras_attn.models.parts.decoders.recurrent import (
+    captioner_pair,
+    decoder_changes,
+)
 from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.heads import logits_layer
 
@@ -76,15 +79,13 @@ VARIANTS = {
 CARDS = model_cards(
     "caption_show_attend_tell",
     {"base": (None, "COCO: BLEU-4 24.3 with soft attention, 25.0 with hard")},
-    family="show_attend_tell",
     title="Show, Attend and Tell: an LSTM that attends to the image for every word",
     paper="Xu et al. 2015, arXiv:1502.03044",
     **tasks.captioning(features=tasks.MAP),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_caption_show_attend_tell(
     variant: str = "base",
     *,
@@ -101,7 +102,7 @@ def build_caption_show_attend_tell(
     coverage_weight: float = 1.0,
     reinforce_weight: float = 0.1,
     entropy_weight: float = 0.01,
-    mean_rate: float = 0.5,
+    mean_rate: Probability = 0.5,
     inference: Inference = "mean",
     seed: Seed = None,
     return_attention_scores: bool = False,
@@ -138,7 +139,7 @@ def build_caption_show_attend_tell(
             image in training.
         inference: What hard attention does after training: "mean" averages, which gives
             the expected context; "most_probable" takes the most probable location.
-            Neither samples, so a caption depends on the weights alone.
+            Neither samples, so a caption depends only on the weights.
         seed: Seed for sampling locations.
         return_attention_scores: Whether the model also returns the attention.
         name: Name of the model.
@@ -163,6 +164,10 @@ def build_caption_show_attend_tell(
     inputs, locations = places_and_text(
         ["decoder_token_ids"], backbone, grid_size, feature_dim
     )
+    decoder, options = AttentionRNN, {}
+    if attention == "hard":
+        decoder = HardAttentionRNN
+        options = {"mean_rate": mean_rate, "inference": inference, "seed": seed}
     layers = by_name(
         [
             GlobalAveragePooling1D(name="image_vector"),
@@ -171,14 +176,11 @@ def build_caption_show_attend_tell(
             Dense(hidden_dim, activation="tanh", name="initial_state"),
             Dense(hidden_dim, activation="tanh", name="initial_cell"),
             Embedding(vocabulary_size, embedding_dim, name="word_embedding"),
-            AttentionRNN(
+            decoder(
                 LSTMCell(hidden_dim, name="decoder_cell"),
                 AdditiveAttention(attention_dim, use_bias=True, name="attention"),
                 gate=True,
-                hard=attention == "hard",
-                mean_rate=mean_rate,
-                inference=inference,
-                seed=seed,
+                **options,
                 name="decoder",
             ),
             AttentionObjective(
@@ -202,7 +204,6 @@ def build_caption_show_attend_tell(
         # Also if only the loss needs them. Keras lets a layer that is called again,
         # as in decoding, return fewer tensors than the first time, but not more.
         return_attention_scores=True,
-        return_places=True,
     )
     if return_attention_scores:
         outputs = {"logits": outputs, "attention_scores": decoded["attention_scores"]}
@@ -265,9 +266,9 @@ class ShowAttendTell(Functional):
     integers, because it learns from their probability.
 
     `fit` logs the coverage term without its weight as `coverage`. `evaluate` reports
-    the loss of the logits alone: only a call with `training=True` returns what the
+    only the loss of the logits: only a call with `training=True` returns what the
     other terms need: a dictionary of `outputs` (the usual return value),
-    `attention_scores` and `places`, both (B, 1, T, P).
+    `attention_scores` and, of hard attention, `places`, both (B, 1, T, P).
 
     Reference:
         Xu et al. 2015, sections 4.1 and 4.2.1 (arXiv:1502.03044).
@@ -282,24 +283,20 @@ class ShowAttendTell(Functional):
     def _training_model(self) -> Any:
         """The graph with the outputs that the loss needs; None if it needs none."""
         layers = by_name(self.layers)
-        if not (
-            layers["decoder"].hard or layers["attention_objective"].coverage_weight
-        ):
+        is_hard = isinstance(layers["decoder"], HardAttentionRNN)
+        if not (is_hard or layers["attention_objective"].coverage_weight):
             return None
         logits, decoded = _decode(
             layers,
             self.input["decoder_token_ids"],
             _look(layers, layers["places"].output),
             return_attention_scores=True,
-            return_places=True,
         )
-        outputs = {
-            "outputs": logits,
-            "attention_scores": decoded["attention_scores"],
-            "places": decoded["places"],
-        }
+        probabilities = decoded["attention_scores"]
+        outputs = {"outputs": logits, "attention_scores": probabilities}
+        if "places" in decoded:
+            outputs["places"] = decoded["places"]
         if isinstance(self.output, dict):  # Built to return the attention.
-            probabilities = decoded["attention_scores"]
             outputs["outputs"] = {"logits": logits, "attention_scores": probabilities}
         return keras.Model(self.input, outputs)
 
@@ -325,7 +322,7 @@ class ShowAttendTell(Functional):
             A scalar.
 
         Raises:
-            ValueError: If attention is hard and there are no labels (B, T).
+            ValueError: If attention is hard and labels (B, T) are missing.
         """
         outputs, terms = _parts(y_pred)
         loss = super().compute_loss(x, y, outputs, sample_weight, training)
@@ -340,13 +337,13 @@ class ShowAttendTell(Functional):
         probabilities = terms["attention_scores"][:, 0]
         word_weights = _word_weights(sample_weight, probabilities)
         options = {}
-        if layers["decoder"].hard:
+        if "places" in terms:
             logits = outputs["logits"] if isinstance(outputs, dict) else outputs
             options = {
                 "places": terms["places"][:, 0],
                 "log_likelihood": _log_likelihood(_labels(y), logits, word_weights),
             }
-        losses = layers["attention_objective"].losses_of(
+        losses = layers["attention_objective"].compute_losses(
             probabilities, word_weights, **options
         )
         self._coverage.update_state(losses["coverage"])
@@ -369,12 +366,7 @@ class ShowAttendTell(Functional):
         Args:
             max_length: Has no effect: the state of an LSTM has a fixed size.
         """
-        layers = by_name(self.layers)
-        return recurrent_pair(
-            self.input,
-            lambda _: _look(layers, layers["places"].output),
-            functools.partial(_tell, layers),
-        )
+        return captioner_pair(self, _look, _tell)
 
 
 def _parts(y_pred):

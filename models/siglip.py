@@ -23,7 +23,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts.dual_encoder import (
     DualEncoder,
     add_positions,
@@ -51,15 +51,13 @@ VARIANTS = {
 CARDS = model_cards(
     "siglip_{variant}",
     {"base_patch16_224": (203_155_970, "texts are padded to 64 tokens")},
-    family="siglip",
     title="SigLIP {variant}: CLIP with one sigmoid per pair",
     paper="Zhai et al. 2023, arXiv:2303.15343",
     **tasks.image_text_similarity(tasks.HALF, "padded to a fixed length"),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_tower)
 def build_siglip(
     variant: str = "base_patch16_224",

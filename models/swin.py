@@ -3,7 +3,7 @@
     build_swin      images -> logits, or the features of each stage
 
 Blocks: `layers/blocks/swin_block.py`; windows and mask:
-`layers/attention/window_attention.py`. `@with_sizes` fills in the arguments whose
+`layers/attention/window_attention.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`.
 
 Legend: B batch, H and W pixels, D width of the first stage, C classes.
@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
-from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import PatchEmbedding, PatchMerging, SwinBlock
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.models.parts.images import (
@@ -50,15 +49,13 @@ CARDS = model_cards(
         "base": (87_768_224, "ImageNet 83.5"),
         "large": (196_532_476, "from ImageNet-22k, at 384: ImageNet 87.3"),
     },
-    family="swin",
     title="Swin {variant}: attention within shifted windows",
     paper="Liu et al. 2021, arXiv:2103.14030",
     **tasks.image_classification(tasks.IMAGENET),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_swin(
     variant: str = "tiny",
     *,
@@ -153,7 +150,7 @@ def build_swin(
             hidden = PatchMerging(
                 kernel_initializer=INITIALIZER, name=f"stage_{stage - 1}_merging"
             )(hidden)
-        for index in range(check_positive("num_blocks", count)):
+        for index in range(count):
             hidden = SwinBlock(
                 heads,
                 int(mlp_ratio * hidden.shape[-1]),

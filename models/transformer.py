@@ -27,11 +27,7 @@ from keras_attn.layers import SinusoidalPositionEmbedding
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts.decoders import cross_decoder
 from keras_attn.models.parts.decoders.incremental import check_cache_length
 from keras_attn.models.parts.functional import (
@@ -60,15 +56,13 @@ CARDS = model_cards(
             "WMT'14: BLEU En-De 28.4, En-Fr 41.8 (beam of 4, length penalty 0.6)",
         ),
     },
-    family="transformer",
-    title="Transformer {variant}, an encoder-decoder of attention alone",
+    title="Transformer {variant}, an encoder-decoder of only attention",
     paper="Vaswani et al. 2017, arXiv:1706.03762",
     **tasks.TRANSLATION,
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(cross_decoder.block_stack)
 def build_transformer(
     variant: str = "base",

@@ -33,11 +33,9 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     Dense,
-    LearnedPositionEmbedding,
     SinusoidalPositionEmbedding,
 )
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
@@ -45,12 +43,15 @@ from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_sizes,
     check_variant,
-    with_sizes,
 )
 from keras_attn.models.parts.backbones.feature_grid import grid_input, read_grid
 from keras_attn.models.parts.decoders import cross_decoder
 from keras_attn.models.parts.decoders.incremental import check_cache_length
-from keras_attn.models.parts.encoder import text_encoder
+from keras_attn.models.parts.encoder import (
+    position_embedding,
+    text_encoder,
+    token_embedding,
+)
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -86,7 +87,6 @@ CARDS = {
     "cnn": model_cards(
         "caption_cnn_transformer",
         {"base": (None, "no published sizes; these are from the base Transformer")},
-        family="transformer_captioners",
         title="A Transformer that describes the map of a CNN",
         paper="Vaswani et al. 2017, arXiv:1706.03762",
         **tasks.captioning(features=tasks.MAP),
@@ -99,7 +99,6 @@ CARDS = {
                 "as in public vision-encoder-decoder models",
             )
         },
-        family="transformer_captioners",
         title="ViT-B/16 reads an image, GPT-2 small describes it",
         paper="Dosovitskiy et al. 2021, arXiv:2010.11929; Radford et al. 2019",
         **tasks.captioning(images=tasks.RGB + tasks.HALF),
@@ -107,8 +106,7 @@ CARDS = {
 }
 
 
-@registered(CARDS["cnn"])
-@with_sizes(VARIANTS["cnn"])
+@registered(CARDS["cnn"], VARIANTS["cnn"])
 @described_as(cross_decoder.block_stack)
 def build_caption_cnn_transformer(
     variant: str = "base",
@@ -195,8 +193,7 @@ def build_caption_cnn_transformer(
     return _connect(inputs, memory, layers, return_attention_scores, name)
 
 
-@registered(CARDS["vit"])
-@with_sizes(VARIANTS["vit"])
+@registered(CARDS["vit"], VARIANTS["vit"])
 @described_as(text_encoder)
 def build_caption_vit_transformer(
     variant: str = "base_patch16_gpt2_small",
@@ -253,17 +250,8 @@ def build_caption_vit_transformer(
             Dense(hidden_dim, kernel_initializer=initializer, name="image_projection")
         )
     layers += [
-        TokenEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            embeddings_initializer=initializer,
-            name="token_embedding",
-        ),
-        LearnedPositionEmbedding(
-            max_sequence_length,
-            embeddings_initializer=initializer,
-            name="caption_positions",
-        ),
+        token_embedding(vocabulary_size, hidden_dim, initializer),
+        position_embedding(max_sequence_length, initializer, name="caption_positions"),
         Dropout(dropout, name="caption_dropout"),
     ]
     layers += cross_decoder.block_stack(
@@ -351,7 +339,7 @@ def _encode_patches(layers, images):
 
 
 def _encode(layers, inputs):
-    """What the decoder attends to, (B, S, D), and None: no location is padding."""
+    """The features to attend to, (B, S, D), and None: no location is padding."""
     if "encoder" in layers:
         return _encode_patches(layers, inputs["images"]), None
     return _encode_map(layers, read_grid(layers, inputs)), None

@@ -24,7 +24,6 @@ from keras import ops
 from keras.layers import Concatenate, MaxPooling2D, ReLU, UpSampling2D
 
 from keras_attn.checks.argument_types import AnySize, MayBeEmpty, Probability
-from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.layers import (
     Conv2D,
     CropLike,
@@ -58,7 +57,6 @@ VARIANTS = {
 CARDS = model_cards(
     "unet",
     {"base": (31_030_658, "ISBI 2012: warping error 0.000353, Rand error 0.0382")},
-    family="unet",
     title="U-Net: skips between maps of one size",
     paper="Ronneberger et al. 2015, arXiv:1505.04597",
     task="semantic segmentation",
@@ -135,7 +133,6 @@ def build_unet(
         Ronneberger et al. 2015, "U-Net: Convolutional Networks for Biomedical Image
         Segmentation" (arXiv:1505.04597).
     """
-    check_positive("num_classes", num_classes)
     own = {
         "image_size": image_size,
         "hidden_dims": hidden_dims,
@@ -176,7 +173,6 @@ def _build_own(
     name,
 ):
     """The network of the paper; see `build_unet`."""
-    check_fraction("dropout", dropout)
     halvings = len(hidden_dims) - 1
     images, hidden = _image_input(image_size, num_channels, halvings, padding)
     maps = []
@@ -230,7 +226,6 @@ def _image_input(image_size, num_channels, halvings, padding):
             'empty: pad the images, or use padding="same". '
             f"Received: image_size={image_size}"
         )
-    check_positive("num_channels", num_channels)
     images = keras.Input((*sides, num_channels), name="images")
     if None not in sides:
         return images, images
@@ -252,7 +247,7 @@ def _convolutions(hidden, width, padding, name):
     """Two 3 × 3 convolutions, each followed by a ReLU."""
     for index in range(2):
         hidden = Conv2D(
-            check_positive("hidden_dims", width),
+            width,
             3,
             padding=padding,
             activation="relu",
@@ -302,7 +297,6 @@ def _build_on(backbone, num_classes, decoder_dims, skip_layers, name):
 
 def _normed_convolutions(hidden, width, name):
     """Two 3 × 3 convolutions, each followed by a batch norm and a ReLU."""
-    check_positive("decoder_dims", width)
     for index in range(2):
         hidden = normed_convolution(
             hidden, width, 3, name, f"_{index}", kernel_initializer="he_uniform"

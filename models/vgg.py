@@ -15,13 +15,12 @@ from keras import ops
 from keras.layers import Flatten
 
 from keras_attn.checks.argument_types import AnySize, MayBeEmpty, Probability
-from keras_attn.checks.arguments import check_positive
 from keras_attn.layers import Dense
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
@@ -33,15 +32,13 @@ VARIANTS = {"16": VGG16}
 CARDS = model_cards(
     "vgg{variant}",
     {"16": (138_357_544, "ImageNet 71.6 with torchvision's weights")},
-    family="vgg",
     title="VGG{variant}: a deep stack of 3 × 3 convolutions",
     paper="Simonyan and Zisserman 2015, arXiv:1409.1556",
     **tasks.image_classification(tasks.IMAGENET),
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 def build_vgg(
     variant: str = "16",
     *,
@@ -111,12 +108,11 @@ def build_vgg(
     hidden = Flatten(data_format="channels_last", name="flatten")(last)
     for index, units in enumerate(fully_connected_dims):
         hidden = Dense(
-            check_positive("fully_connected_dims", units),
+            units,
             activation="relu",
             kernel_initializer=normal(0.01),
             name=f"fully_connected_{index}",
         )(hidden)
         hidden = Dropout(dropout, name=f"fully_connected_{index}_dropout")(hidden)
-    check_positive("num_classes", num_classes)
     logits = logits_layer(num_classes, "classifier", kernel_initializer=normal(0.01))
     return Functional(images, logits(hidden), name=name)

@@ -14,7 +14,7 @@
 The first region is the whole image (`layers/embeddings/global_region.py`).
 What follows the embeddings: `models/parts/two_streams.py`; co-attention:
 `layers/blocks/co_attention_block.py`; one block of a stream:
-`layers/blocks/transformer_block.py`. `@with_sizes` fills in the arguments whose
+`layers/blocks/transformer_block.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`. The layers of the words have BERT's names and sizes, so that
 they start from its weights.
 
@@ -45,7 +45,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -60,8 +60,9 @@ from keras_attn.models.parts.two_streams import (
     Fusion,
     as_region_encoder,
     check_co_layers,
+    make_pair,
     masked_region_logits,
-    pair_of,
+    pair_scores,
     two_streams,
 )
 
@@ -70,7 +71,6 @@ CARDS = model_cards(
     "vilbert_{variant}",
     # The authors' 246,726,656 less twelve dense layers that their code never calls.
     {"base": (235_705_856, "VQA test-dev 70.55; RefCOCO+ val 72.34")},
-    family="vilbert",
     title="ViLBERT {variant}: words and regions of an image",
     paper="Lu et al. 2019, arXiv:1908.02265",
     task="vision-language encoder",
@@ -91,8 +91,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(two_streams)
 def build_vilbert(
     variant: str = "base",
@@ -231,7 +230,7 @@ def build_vilbert_pretrainer(
     outputs = {
         "masked_lm": words.output,
         "masked_regions": masked_region_logits(encoder, regions, num_region_classes),
-        "alignment": alignment(pair_of(encoder, fusion, dropout)),
+        "alignment": alignment(make_pair(encoder, fusion, dropout)),
     }
     return Functional(encoder.input, outputs, name=name)
 
@@ -273,7 +272,7 @@ def build_vilbert_classifier(
         activation=head,
         kernel_initializer=INITIALIZER,
         name="classifier_hidden",
-    )(pair_of(encoder, fusion, dropout))
+    )(make_pair(encoder, fusion, dropout))
     if head == "gelu":
         hidden = LayerNormalization(epsilon=1e-12, name="classifier_norm")(hidden)
     else:
@@ -290,7 +289,7 @@ def build_vilbert_scorer(
     dropout: Probability = 0.1,
     name: str = "vilbert_scorer",
 ) -> Functional:
-    """How well a text and an image fit together, to choose among several pairs.
+    """Builds a model that scores how well a text and an image fit together.
 
     The answers of VCR are such pairs with one image, the images of a caption pairs with
     one text. It learns by `losses.ChoiceCrossEntropy`.
@@ -303,8 +302,7 @@ def build_vilbert_scorer(
         Image Retrieval" (arXiv:1908.02265).
     """
     encoder = as_encoder(encoder, build_vilbert)
-    layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
-    logits = layer(pair_of(encoder, fusion, dropout))
+    logits = pair_scores(encoder, fusion, dropout)
     return Functional(encoder.input, logits, name=name)
 
 

@@ -6,7 +6,7 @@
 
 All three share every helper, so they share a file. Blocks:
 `layers/blocks/transformer_block.py`; attention:
-`layers/attention/multi_head_attention.py`. `@with_sizes` fills in the arguments whose
+`layers/attention/multi_head_attention.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`.
 
 Legend: B batch, H and W pixels, T patches, D width, C classes.
@@ -27,7 +27,6 @@ from keras_attn.checks.argument_types import (
     MayBeEmpty,
     Probability,
 )
-from keras_attn.checks.arguments import check_pair
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
     ClassToken,
@@ -40,11 +39,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts.backbones.resnet import standardized_resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
@@ -92,54 +87,39 @@ VARIANTS = {
         "huge": {**_HUGE, "patch_size": 14},
     },
 }
+_cards = functools.partial(
+    model_cards,
+    "vit_{variant}",
+    title="ViT {variant}: an image as a sequence of patches",
+    **tasks.image_classification(tasks.HALF),
+)
 CARDS = {
     "vit": {
-        **model_cards(
-            "vit_{variant}",
+        **_cards(
             {
                 "tiny_patch16": (5_700_000, "from ImageNet-21k: ImageNet 75.5"),
                 "small_patch16": (22_000_000, "from ImageNet-21k: ImageNet 81.4"),
                 "small_patch32": (23_000_000, "from ImageNet-21k: ImageNet 76.0"),
             },
-            family="vit",
-            title="ViT {variant}: an image as a sequence of patches",
             paper="Steiner et al. 2022, arXiv:2106.10270",
-            **tasks.image_classification(tasks.HALF),
         ),
-        **model_cards(
-            "vit_{variant}",
+        **_cards(
             {
-                "base_patch16": (
-                    86_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 83.97",
-                ),
-                "base_patch32": (
-                    88_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 81.28",
-                ),
-                "large_patch16": (
-                    307_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 85.15",
-                ),
-                "large_patch32": (
-                    306_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 80.99",
-                ),
-                "huge_patch14": (
-                    632_000_000,
-                    "from ImageNet-21k, at 384: ImageNet 85.13",
-                ),
+                variant: (count, f"from ImageNet-21k, at 384: ImageNet {score}")
+                for variant, count, score in (
+                    ("base_patch16", 86_000_000, "83.97"),
+                    ("base_patch32", 88_000_000, "81.28"),
+                    ("large_patch16", 307_000_000, "85.15"),
+                    ("large_patch32", 306_000_000, "80.99"),
+                    ("huge_patch14", 632_000_000, "85.13"),
+                )
             },
-            family="vit",
-            title="ViT {variant}: an image as a sequence of patches",
             paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
-            **tasks.image_classification(tasks.HALF),
         ),
     },
     "hybrid": model_cards(
         "vit_hybrid_{variant}",
         {"r50_base_patch16": (None, "published as R50+ViT-B/16")},
-        family="vit",
         title="ViT base on the feature map of a ResNet-50",
         paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
         **tasks.image_classification(tasks.HALF),
@@ -153,7 +133,6 @@ CARDS = {
             "large": (304_000_000, "ImageNet 84.9 at 224"),
             "huge": (632_000_000, "ImageNet 85.2 at 224"),
         },
-        family="vit",
         title="DeiT III {variant}: ViT with LayerScale",
         paper="Touvron et al. 2022, arXiv:2204.07118",
         **tasks.image_classification(tasks.IMAGENET),
@@ -216,8 +195,7 @@ def _encode(
     return {"sequence_output": hidden, "pooled_output": hidden[:, 0]}
 
 
-@registered(CARDS["vit"])
-@with_sizes(VARIANTS["vit"])
+@registered(CARDS["vit"], VARIANTS["vit"])
 def build_vit(
     variant: str = "base_patch16",
     *,
@@ -313,8 +291,7 @@ def build_vit(
     return Functional(images, outputs, name=name)
 
 
-@registered(CARDS["hybrid"])
-@with_sizes(VARIANTS["hybrid"])
+@registered(CARDS["hybrid"], VARIANTS["hybrid"])
 @described_as(build_vit)
 def build_vit_hybrid(
     variant: str = "r50_base_patch16",
@@ -380,8 +357,7 @@ def build_vit_hybrid(
     return Functional(images, outputs, name=name)
 
 
-@registered(CARDS["deit3"])
-@with_sizes(VARIANTS["deit3"])
+@registered(CARDS["deit3"], VARIANTS["deit3"])
 @described_as(build_vit)
 def build_deit3(
     variant: str = "base",
@@ -441,7 +417,7 @@ def _embed_patches(images, hidden_dim, patch_size, stem_dims=None):
     """(B, H, W, channels) -> (B, T, D)."""
     return PatchEmbedding(
         hidden_dim,
-        check_pair("patch_size", patch_size),
+        patch_size,
         stem_dims=stem_dims,
         kernel_initializer=INITIALIZER,
         name="patch_embedding",

@@ -21,7 +21,7 @@ its bias are ViLBERT's, and the new terms W_o, W_n and P start at zero and have 
 so that a model with the weights of ViLBERT starts with its outputs.
 
 The regions of all viewpoints are one sequence; the first of each viewpoint is the mean
-of its others. `@with_sizes` fills in the arguments whose default is `FROM_VARIANT`.
+of its others. `@registered` fills in the arguments whose default is `FROM_VARIANT`.
 
 Legend: B batch, T tokens, R regions of all viewpoints, F width of their features, D
 width of the words, E of the regions, P of the pair, V vocabulary, C classes.
@@ -46,23 +46,18 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, Embedding
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
-from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
-from keras_attn.models.parts.heads import (
-    INITIALIZER,
-    Encoder,
-    as_encoder,
-    logits_layer,
-)
+from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.two_streams import (
     SIZES,
     Fusion,
     as_region_encoder,
     check_co_layers,
     masked_region_logits,
-    pair_of,
+    pair_scores,
     two_streams,
 )
 from keras_attn.ops import box_locations
@@ -73,7 +68,6 @@ CARDS = model_cards(
     "vln_bert_{variant}",
     # 235,720,192 with our terms of a region; the published files do not show theirs.
     {"base": (None, "Room-to-Room test success 73 %, in an ensemble with walkers")},
-    family="vln_bert",
     title="VLN-BERT {variant}: an instruction and a path through a building",
     paper="Majumdar et al. 2020, arXiv:2004.14973",
     task="vision-language encoder",
@@ -96,8 +90,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(two_streams)
 def build_vln_bert(
     variant: str = "base",
@@ -220,11 +213,6 @@ def _sines_and_cosines(angles):
     return ops.concatenate(numbers, axis=-1)
 
 
-def _score(encoder, fusion, dropout):
-    layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
-    return layer(pair_of(encoder, fusion, dropout))
-
-
 def build_vln_bert_scorer(
     encoder: Encoder = "base",
     *,
@@ -232,7 +220,7 @@ def build_vln_bert_scorer(
     dropout: Probability = 0.1,
     name: str = "vln_bert_scorer",
 ) -> Functional:
-    """How well a path fits an instruction, to choose among several paths.
+    """Builds a model that scores how well a path fits an instruction.
 
     It learns by `losses.ChoiceCrossEntropy`.
 
@@ -250,7 +238,7 @@ def build_vln_bert_scorer(
         Majumdar et al. 2020, section 4.1 (arXiv:2004.14973).
     """
     encoder = as_encoder(encoder, build_vln_bert)
-    return Functional(encoder.input, _score(encoder, fusion, dropout), name=name)
+    return Functional(encoder.input, pair_scores(encoder, fusion, dropout), name=name)
 
 
 @described_as(build_vln_bert_scorer)
@@ -289,6 +277,6 @@ def build_vln_bert_pretrainer(
     outputs = {
         "masked_lm": words.output,
         "masked_regions": masked_region_logits(encoder, regions, num_region_classes),
-        "score": _score(encoder, fusion, dropout),
+        "score": pair_scores(encoder, fusion, dropout),
     }
     return Functional(encoder.input, outputs, name=name)

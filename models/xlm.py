@@ -22,18 +22,18 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.layers import Embedding, LearnedPositionEmbedding, TokenEmbedding
+from keras_attn.layers import Embedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import (
-    FROM_VARIANT,
-    block_sizes,
-    with_sizes,
-)
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import text_encoder
+from keras_attn.models.parts.encoder import (
+    position_embedding,
+    text_encoder,
+    token_embedding,
+)
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import Encoder, as_encoder
 from keras_attn.ops import row_positions
@@ -51,7 +51,6 @@ VARIANTS = {
 CARDS = model_cards(
     "xlm_{variant}",
     {"mlm_tlm_xnli15": (None, "XNLI, mean of 15 languages: 75.1 (MLM and TLM)")},
-    family="xlm",
     title="XLM, an encoder of 15 languages",
     paper="Lample and Conneau 2019, arXiv:1901.07291",
     **tasks.text_encoding(
@@ -62,8 +61,7 @@ CARDS = model_cards(
 _EMBEDDINGS = normal(2048**-0.5)
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_xlm(
     variant: str = "mlm_tlm_xnli15",
@@ -114,17 +112,9 @@ def build_xlm(
         positions = inputs["position_ids"]
     else:
         positions = row_positions(inputs["padding_mask"])
-    tokens = TokenEmbedding(
-        vocabulary_size,
-        hidden_dim,
-        embeddings_initializer=_EMBEDDINGS,
-        name="token_embedding",
-    )(inputs["token_ids"])
-    hidden = LearnedPositionEmbedding(
-        max_sequence_length,
-        embeddings_initializer=_EMBEDDINGS,
-        name="position_embedding",
-    )(tokens, positions)
+    embed = token_embedding(vocabulary_size, hidden_dim, _EMBEDDINGS)
+    tokens = embed(inputs["token_ids"])
+    hidden = position_embedding(max_sequence_length, _EMBEDDINGS)(tokens, positions)
     languages = Embedding(
         num_languages,
         hidden_dim,
@@ -232,10 +222,5 @@ def build_xlm_sentence_encoder(
 
     Outputs are as in `build_bert_sentence_encoder`.
     """
-    return heads.sentence_encoder(
-        as_encoder(encoder, build_xlm),
-        pooling=pooling,
-        normalize=normalize,
-        projections=projections,
-        name=name,
-    )
+    encoder = as_encoder(encoder, build_xlm)
+    return heads.sentence_encoder(encoder, pooling, normalize, projections, name)

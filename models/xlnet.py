@@ -10,9 +10,9 @@
                       the tokens before it in the order before it in the order
     output            `sequence_output`                 logits of the target tokens
 
-Both streams share their weights. An encoder for fine-tuning is the content stream
-alone, in which every token attends to all others. Positions are relative, so the length
-of a sequence is not limited.
+Both streams share their weights. An encoder for fine-tuning is only the content stream,
+in which every token attends to all others. Positions are relative, so the length of a
+sequence is not limited.
 
 Blocks: `layers/blocks/xlnet_block.py`; attention:
 `layers/attention/relative_attention.py`.
@@ -41,14 +41,13 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.relative_position_encoding import (
     RelativePositionEncoding,
 )
-from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes, with_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.decoders.pair_builders import inputs_like
-from keras_attn.models.parts.encoder import text_encoder
+from keras_attn.models.parts.encoder import text_encoder, token_embedding
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -69,7 +68,6 @@ CARDS = model_cards(
         "base": (117_000_000, "the published code's smaller model"),
         "large": (340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
     },
-    family="xlnet",
     title="XLNet {variant}, an encoder",
     paper="Yang et al. 2019, arXiv:1906.08237",
     **tasks.text_encoding(
@@ -79,8 +77,7 @@ CARDS = model_cards(
 )
 
 
-@registered(CARDS)
-@with_sizes(VARIANTS)
+@registered(CARDS, VARIANTS)
 @described_as(text_encoder)
 def build_xlnet(
     variant: str = "base",
@@ -151,12 +148,7 @@ def build_xlnet(
     }
     layers = by_name(
         [
-            TokenEmbedding(
-                vocabulary_size,
-                hidden_dim,
-                embeddings_initializer=INITIALIZER,
-                name="token_embedding",
-            ),
+            token_embedding(vocabulary_size, hidden_dim),
             Dropout(dropout, name="embeddings_dropout"),
             TargetEmbedding(INITIALIZER, trainable=False, name="target_embedding"),
             RelativePositionEncoding(max_distance, name="relative_positions"),
@@ -234,7 +226,7 @@ def build_xlnet_permutation_lm(
     The logits of a target depend on the tokens that its row of `permutation_mask`
     allows and on its position, never on its own token. `PermutationLMMasking` of
     `keras_attn.training` samples both inputs. A target with an empty row is predicted
-    from its position alone; in that case, the published code lets it attend to all
+    only from its position; in that case, the published code lets it attend to all
     tokens, including itself.
 
     With `two_stream=False` the logits come from the content stream. That is not a
@@ -341,10 +333,4 @@ def build_xlnet_sentence_encoder(
 ) -> Functional:
     """One vector per sentence; see `build_bert_sentence_encoder`."""
     encoder = as_encoder(encoder, build_xlnet)
-    return heads.sentence_encoder(
-        encoder,
-        pooling=pooling,
-        normalize=normalize,
-        projections=projections,
-        name=name,
-    )
+    return heads.sentence_encoder(encoder, pooling, normalize, projections, name)

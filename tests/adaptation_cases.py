@@ -1,4 +1,4 @@
-"""What takes neither low-rank updates nor integers, and checks of all that does."""
+"""What takes neither LoRA weights nor integers, and checks of all that does."""
 
 import math
 import re
@@ -8,8 +8,8 @@ import numpy as np
 
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer, kernel_layers
 from keras_attn.layers.adaptation.low_rank import LowRankKernel, LowRankUpdate
-from keras_attn.layers.adaptation.paths import path_of
-from keras_attn.layers.adaptation.quantized import QuantizedKernel, bytes_of
+from keras_attn.layers.adaptation.paths import get_path
+from keras_attn.layers.adaptation.quantized import QuantizedKernel, count_bytes
 
 # Layers with weights of two axes or more that take neither, or single weights of
 # layers whose kernels do, by the reason. `docs/fine_tune.md` has this table.
@@ -23,7 +23,7 @@ REFUSED = {
         "TransposedConv2D",
         "keras.layers.Conv2DTranspose",
     ),
-    "each channel has its own kernel, so there is no matrix to factor": (
+    "each channel has its own kernel, not a matrix to factor": (
         "keras.layers.DepthwiseConv2D",
     ),
     "the kernel is normalized before use": (
@@ -50,6 +50,7 @@ REFUSED = {
         "AdditiveAttention2D.score_vector",
         "AttentionRNN.gate_kernel",
         "ClassToken",
+        "HardAttentionRNN.gate_kernel",
         "PatchUnmasking",
         "ProbePooling.probe",
         "TargetEmbedding",
@@ -99,15 +100,15 @@ def refused_in(layer, mode=None, block_size=None, reached=()) -> dict[str, list[
             if len(weight.shape) < 2 or id(weight) in known:
                 continue
             names = _NAMES & {kind, f"{kind}.{weight.name}"}
-            is_small = mode and bytes_of(weight.shape, mode, block_size) >= size
-            assert names or is_small, f"{kind}.{weight.name} of {path_of(each)}"
+            is_small = mode and count_bytes(weight.shape, mode, block_size) >= size
+            assert names or is_small, f"{kind}.{weight.name} of {get_path(each)}"
             for name in names:
-                found.setdefault(name, []).append(path_of(each))
+                found.setdefault(name, []).append(get_path(each))
     return found
 
 
 def draw_updates(layer, seed=3, scale=0.2):
-    """Gives the low-rank updates of a layer or model random numbers."""
+    """Gives the LoRA weights of a layer or model random numbers."""
     rng = np.random.default_rng(seed)
     for update in layer._flatten_layers():
         if isinstance(update, LowRankUpdate):
@@ -116,7 +117,7 @@ def draw_updates(layer, seed=3, scale=0.2):
 
 
 def assert_only_updates_train(model):
-    """Checks that everything but the low-rank updates is fixed."""
+    """Checks that everything but the LoRA weights is fixed."""
     assert model.trainable_variables
     for weight in model.trainable_variables:
         assert re.fullmatch(r"[ab]_\d+", weight.name), weight.path

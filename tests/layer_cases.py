@@ -57,6 +57,10 @@ def _rnn(cell, attention, **options):
     return lambda: layers.AttentionRNN(cell(UNITS), attention(), **options)
 
 
+def _hard_rnn(cell, attention, **options):
+    return lambda: layers.HardAttentionRNN(cell(UNITS), attention(), **options)
+
+
 def _speller(**options):
     return lambda: layers.AttentionSpeller(
         F,
@@ -81,14 +85,13 @@ def _spectrogram(**options):
 
 QUERY, VALUE, KEY = (B, T, D), (B, S, E), (B, S, F)
 MEMORY = (B, S, D)
-# The query stream, with all arguments.
+# The query stream, with all arguments that layer and block have.
 QUERY_STREAM = {
     "inputs": QUERY,
     "targets": (B, TARGETS, D),
     "target_mapping": (B, TARGETS, T),
     "memory": MEMORY,
     "same_segment": (B, T, KNOWN),
-    "permutation_mask": (B, T, T),
     "padding_mask": (B, KNOWN),
 }
 CONTENT_STREAM = {
@@ -357,19 +360,8 @@ CASES = {
                 "initial_state": [(B, UNITS), (B, UNITS)],
                 "memory_padding_mask": (B, S),
             },
-            {**SCORES, "return_places": True},
+            SCORES,
             padding={"memory_padding_mask": ("memory",)},
-            causal_over="inputs",
-        ),
-        "gru_hard": Case(
-            _rnn(
-                keras.layers.GRUCell,
-                lambda: ADDITIVE(UNITS + 2),
-                hard=True,
-                mean_rate=0.25,
-                seed=3,
-            ),
-            {"inputs": QUERY, "memory": VALUE, "initial_state": (B, UNITS)},
             causal_over="inputs",
         ),
         "simple_dot_one_step": Case(
@@ -380,6 +372,37 @@ CASES = {
                 "initial_state": (B, UNITS),
             },
             SCORES,
+        ),
+    },
+    "HardAttentionRNN": {
+        "gru": Case(
+            _hard_rnn(
+                keras.layers.GRUCell,
+                lambda: ADDITIVE(UNITS + 2),
+                mean_rate=0.25,
+                seed=3,
+            ),
+            {"inputs": QUERY, "memory": VALUE, "initial_state": (B, UNITS)},
+            causal_over="inputs",
+        ),
+        "lstm_gate": Case(
+            _hard_rnn(
+                keras.layers.LSTMCell,
+                lambda: ADDITIVE(UNITS + 2, use_bias=True),
+                gate=True,
+                unroll=True,
+                inference="most_probable",
+                kernel_initializer="he_normal",
+            ),
+            {
+                "inputs": QUERY,
+                "memory": VALUE,
+                "initial_state": [(B, UNITS), (B, UNITS)],
+                "memory_padding_mask": (B, S),
+            },
+            SCORES,
+            padding={"memory_padding_mask": ("memory",)},
+            causal_over="inputs",
         ),
     },
     "AttentionObjective": {
@@ -453,7 +476,11 @@ CASES = {
             SCORES,
             padding={"padding_mask": ("inputs",)},
         ),
-        "query": Case(_relative(kernel_initializer="he_normal"), QUERY_STREAM, SCORES),
+        "query": Case(
+            _relative(kernel_initializer="he_normal"),
+            {**QUERY_STREAM, "attention_mask": (B, T, KNOWN)},
+            SCORES,
+        ),
         "attention_mask": Case(
             _relative(bias_initializer="ones"),
             {
@@ -471,7 +498,7 @@ CASES = {
         ),
         "query": Case(
             _xlnet_block(layer_norm_epsilon=1e-3, kernel_initializer="he_normal"),
-            QUERY_STREAM,
+            {**QUERY_STREAM, "permutation_mask": (B, T, T)},
             SCORES,
         ),
     },

@@ -1,4 +1,4 @@
-"""Checks of models with low-rank updates and kernels of integers."""
+"""Checks of models with LoRA weights and quantized weights."""
 
 import keras
 import numpy as np

@@ -86,7 +86,7 @@ def test_pretrain_bert_and_fine_tune(example, tmp_path):
     assert "SST-2 int4, seed 0, rate" in printed and "SST-2 scratch" in printed
     table = [line.split() for line in printed.splitlines()[-2:]]
     assert [row[0] for row in table] == ["int4", "scratch"]
-    # Low-rank updates and the head train, or everything.
+    # LoRA weights and the head train, or everything.
     assert int(table[0][2].replace(",", "")) < int(table[1][2].replace(",", ""))
 
 

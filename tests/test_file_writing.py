@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keras_attn.files import writing as file_writing
-from keras_attn.files.reading import size_of
+from keras_attn.files.reading import get_file_size
 from keras_attn.files.writing import replacing, write_atomically
 
 
@@ -201,5 +201,5 @@ def test_size_counts_all_files(tmp_path):
     (tmp_path / "a").write_bytes(b"12")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "c").write_bytes(b"345")
-    assert size_of(tmp_path) == 5
-    assert size_of(tmp_path / "a") == 2
+    assert get_file_size(tmp_path) == 5
+    assert get_file_size(tmp_path / "a") == 2

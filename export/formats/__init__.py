@@ -35,7 +35,7 @@ class Format:
         shrinks_by_cubic: Whether its runtime shrinks images by bicubic interpolation,
             or its converter says that it does not.
         keeps_state: Whether it has variables that a call may change.
-        takes_integers: Whether it computes with kernels of integers as Keras does; if
+        takes_integers: Whether it computes with quantized weights as Keras does; if
             not, the traced model has their numbers.
         may_need_fixed_shapes: Whether it supports some operators only at known sizes,
             see `attempts.py`.
@@ -80,9 +80,9 @@ class Format:
         """Counts each operator of an artefact."""
         return self._writer.count_operators(path)
 
-    def quantization_of(self, path: Path) -> str | None:
+    def read_quantization(self, path: Path) -> str | None:
         """The quantization that the tensors of an artefact show; None for float32."""
-        return self._writer.quantization_of(path) if self.quantizations else None
+        return self._writer.read_quantization(path) if self.quantizations else None
 
     @property
     def _runtime(self) -> Runtime:

@@ -66,9 +66,9 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     shutil.rmtree(folder)
     # A runtime may still have an earlier attempt mapped into memory.
     path.unlink(missing_ok=True)
-    path.write_bytes(litert_rewrites.in_order(content, metadata.order_of(traced)))
+    path.write_bytes(litert_rewrites.in_order(content, metadata.get_order(traced)))
     with zipfile.ZipFile(path, "a") as archive:
-        for name, text in metadata.files_of(traced).items():
+        for name, text in metadata.make_files(traced).items():
             # `ZipInfo` has a constant date: the same model gives the same file.
             archive.writestr(zipfile.ZipInfo(name), text)
         archive.comment = seals.ROOM.encode()
@@ -184,7 +184,7 @@ def _count_operators(content: bytes) -> dict[str, int]:
     return dict(Counter(label for label, _, _ in _operators(content)))
 
 
-def quantization_of(path: Path) -> str | None:
+def read_quantization(path: Path) -> str | None:
     """The quantization of a `.tflite` file, from the types of its tensors.
 
     Full int8 computes in integers: operators other than table look-ups return integers.

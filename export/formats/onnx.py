@@ -315,7 +315,7 @@ def count_operators(path: Path) -> dict[str, int]:
     return dict(counts)
 
 
-def quantization_of(path: Path) -> str | None:
+def read_quantization(path: Path) -> str | None:
     """`"int8_dynamic"` if a product rounds what it multiplies to 8 bits."""
     onnx = _packages()[1]
     for file in graph_files(path).values():

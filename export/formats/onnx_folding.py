@@ -36,13 +36,13 @@ def _transpose_weights(graph, weights: Weights) -> None:
 
     Weights with other uses are skipped: tied embeddings would be stored twice.
     """
-    uses = uses_of(graph)
+    uses = count_uses(graph)
     for node in list(graph.node):
         if node.op_type != "Transpose" or node.input[0] not in weights:
             continue
         if uses[node.input[0]] == 1:
             weight = weights.pop(node.input[0])
-            axes = attribute_of(node, "perm", range(len(weight.shape))[::-1])
+            axes = get_attribute(node, "perm", range(len(weight.shape))[::-1])
             weights[node.output[0]] = replace(weight, axes=tuple(axes))
             graph.node.remove(node)
 
@@ -57,7 +57,7 @@ def _fold_batch_norms(graph, weights: Weights) -> None:
 
     constants = {tensor.name: tensor for tensor in graph.initializer}
     producers = {name: node for node in graph.node for name in node.output}
-    uses = uses_of(graph)
+    uses = count_uses(graph)
 
     def value(name: str) -> np.ndarray | None:
         if name in constants:
@@ -76,7 +76,7 @@ def _fold_batch_norms(graph, weights: Weights) -> None:
         node = producers.get(name)
         if node is None or node.op_type not in _OUTPUT_AXIS or uses[name] != 1:
             return None
-        if node.op_type == "ConvTranspose" and attribute_of(node, "group", 1) != 1:
+        if node.op_type == "ConvTranspose" and get_attribute(node, "group", 1) != 1:
             return None
         kernel = node.input[1]  # A shared kernel would be stored once for each use.
         return node if is_float(kernel) and uses[kernel] == 1 else None
@@ -128,7 +128,7 @@ def _affine(
         if any(each is None for each in parameters):
             return None
         gamma, beta, mean, variance = np.array(parameters, "float64")
-        scale = gamma / np.sqrt(variance + attribute_of(node, "epsilon", 1e-5))
+        scale = gamma / np.sqrt(variance + get_attribute(node, "epsilon", 1e-5))
         return scale, beta - scale * mean
     if node.op_type not in ("Mul", "Add", "Sub"):
         return None
@@ -159,17 +159,17 @@ def _fix_paddings(graph, weights: Weights) -> None:
     for node in graph.node:
         if (
             node.op_type != "Conv"
-            or attribute_of(node, "auto_pad", b"") != b"SAME_UPPER"
+            or get_attribute(node, "auto_pad", b"") != b"SAME_UPPER"
         ):
             continue
         kernel = node.input[1]
         if kernel not in {*constants, *weights}:
             continue
         shape = _shape(kernel, constants, weights)
-        if set(attribute_of(node, "strides", (1,))) != {1}:
+        if set(get_attribute(node, "strides", (1,))) != {1}:
             continue
         sizes = shape[2:]
-        dilations = attribute_of(node, "dilations", [1] * len(sizes))
+        dilations = get_attribute(node, "dilations", [1] * len(sizes))
         total = [(size - 1) * by for size, by in zip(sizes, dilations, strict=True)]
         begin = [each // 2 for each in total]
         end = [each - half for each, half in zip(total, begin, strict=True)]
@@ -183,7 +183,7 @@ def _shape(name: str, constants: Mapping, weights: Weights) -> tuple[int, ...]:
     return weights[name].shape if name in weights else tuple(constants[name].dims)
 
 
-def attribute_of(node, name: str, default):
+def get_attribute(node, name: str, default):
     """The value of an attribute."""
     import onnx
 
@@ -193,8 +193,8 @@ def attribute_of(node, name: str, default):
     return default
 
 
-def uses_of(graph) -> Counter[str]:
-    """How often each tensor is used: by nodes, inner graphs, or as an output."""
+def count_uses(graph) -> Counter[str]:
+    """The number of uses of each tensor: by nodes, inner graphs, or as an output."""
     return Counter([*_inputs(graph), *(value.name for value in graph.output)])
 
 
@@ -210,7 +210,7 @@ def _inputs(graph) -> Iterator[str]:
 
 def _drop_unused(graph, weights: Weights) -> None:
     """Removes the weights and constants that no node uses any more."""
-    uses = uses_of(graph)
+    uses = count_uses(graph)
     for name in [name for name in weights if not uses[name]]:
         del weights[name]
     for tensor in [each for each in graph.initializer if not uses[each.name]]:

@@ -1,4 +1,4 @@
-"""Kernels of integers as initializers of integers.
+"""Quantized weights as initializers of integers.
 
 The graph is converted with the numbers that the integers stand for. Afterwards the
 float weights are replaced: a product becomes `MatMulNBits`, an operator of ONNX
@@ -18,11 +18,12 @@ Legend: D width of the inputs, E width of the outputs, G rows of a block.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from keras_attn.export.formats.onnx_folding import attribute_of, uses_of
-from keras_attn.export.formats.onnx_weights import Weights
+from keras_attn.export.formats.onnx_folding import count_uses, get_attribute
+from keras_attn.export.formats.onnx_weights import Weights, bytes_of
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 
 _DOMAIN = "com.microsoft"
@@ -41,13 +42,13 @@ class Stored:
     Attributes:
         shape: Sizes of the tensor.
         element_type: ONNX' number of its dtype.
-        compute: Returns the array.
+        array: Computes the tensor.
         key: Equal for tensors with the same content.
     """
 
     shape: tuple[int, ...]
     element_type: int
-    compute: Callable[[], np.ndarray]
+    array: Callable[[], np.ndarray]
     key: tuple
 
     @property
@@ -56,14 +57,9 @@ class Stored:
         width = 4 if self.element_type == _FLOAT else 1
         return width * int(np.prod(self.shape))
 
-    def array(self) -> np.ndarray:
-        """The tensor."""
-        return self.compute()
-
     def data(self) -> memoryview:
         """The bytes of the tensor."""
-        array = np.ascontiguousarray(self.array())
-        return array.reshape(-1).view(np.uint8).data
+        return bytes_of(self.array())
 
 
 @dataclass
@@ -77,10 +73,23 @@ class _Graph:
         counts: How many kernels became what.
     """
 
-    graph: object
+    graph: Any
     weights: dict
     in_integers: bool
     counts: Counter = field(default_factory=Counter)
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes):
+        """A node with one output, not yet in the graph."""
+        import onnx
+
+        return onnx.helper.make_node(kind, inputs, [output], **attributes)
+
+    def constant(self, array: np.ndarray, name: str) -> str:
+        """Adds a constant to the graph; returns its name."""
+        import onnx
+
+        self.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        return name
 
 
 def replace(
@@ -107,17 +116,17 @@ def replace(
     for name, weight in list(weights.items()):
         kernel = integers.get(id(getattr(weight, "variable", None)))
         if kernel is not None:
-            _replace(onnx, done, name, kernel, weight)
+            _replace(done, name, kernel, weight)
     if any(node.domain == _DOMAIN for node in model.graph.node):
         if not any(each.domain == _DOMAIN for each in model.opset_import):
             model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
     if not done.counts:
         return []
     listed = ", ".join(f"{count} as {what}" for what, count in done.counts.items())
-    return [f"kernels of integers in `{model.graph.name}`: {listed}"]
+    return [f"quantized weights in `{model.graph.name}`: {listed}"]
 
 
-def _replace(onnx, done, name, kernel, weight) -> None:
+def _replace(done, name, kernel, weight) -> None:
     """Replaces one weight."""
     graph, axes = done.graph, weight.axes
     is_plain = axes is None or list(axes) == sorted(axes)
@@ -125,27 +134,27 @@ def _replace(onnx, done, name, kernel, weight) -> None:
     if is_matrix and is_plain:
         for node in list(graph.node):
             if node.op_type == "Gather" and node.input[0] == name:
-                if kernel.mode == "int8" and attribute_of(node, "axis", 0) == 0:
-                    _take_rows(onnx, done, node, name, kernel)
+                if kernel.mode == "int8" and get_attribute(node, "axis", 0) == 0:
+                    _take_rows(done, node, name, kernel)
             elif node.op_type == "MatMul" and node.input[1] == name:
                 if _fits_products(done, kernel):
-                    _multiply(onnx, done, node, name, kernel)
+                    _multiply(done, node, name, kernel)
             elif node.op_type == "Transpose" and node.input[0] == name:
-                _multiply_transposed(onnx, done, node, name, kernel)
+                _multiply_transposed(done, node, name, kernel)
     elif is_matrix and kernel.mode == "int8" and done.in_integers:
         for node in list(graph.node):
             if node.op_type == "MatMul" and node.input[1] == name:
-                _multiply_by_rows(onnx, done, node, name, kernel)
+                _multiply_by_rows(done, node, name, kernel)
     del done.weights[name]
-    if uses_of(graph)[name]:
-        _compute_floats(onnx, done, name, kernel, weight)
+    if count_uses(graph)[name]:
+        _compute_floats(done, name, kernel, weight)
 
 
 def computes_in_integers(node) -> bool:
     """Whether a node rounds what it multiplies to integers of 8 bits."""
     if node.op_type != "MatMulNBits":
         return False
-    return attribute_of(node, "accuracy_level", 0) == _IN_INTEGERS
+    return get_attribute(node, "accuracy_level", 0) == _IN_INTEGERS
 
 
 def _fits_products(done, kernel):
@@ -154,7 +163,7 @@ def _fits_products(done, kernel):
     return kernel.num_blocks == 1 or kernel.block_size in _BLOCKS
 
 
-def _multiply(onnx, done, node, name, kernel) -> None:
+def _multiply(done, node, name, kernel) -> None:
     """`x W` by `MatMulNBits`."""
     bits = 8 if kernel.mode == "int8" else 4
     inner, outer = kernel.shape
@@ -174,11 +183,11 @@ def _multiply(onnx, done, node, name, kernel) -> None:
     done.weights[f"{name}_scales"] = Stored(
         (outer, blocks), _FLOAT, scales, (id(kernel), "scales")
     )
-    _to_blocks(onnx, done, node, node.input[0], name, inner, outer, bits, size)
+    _to_blocks(done, node, node.input[0], name, inner, outer, bits, size)
     done.counts[f"{kernel.mode} `MatMulNBits`"] += 1
 
 
-def _multiply_by_rows(onnx, done, node, name, kernel) -> None:
+def _multiply_by_rows(done, node, name, kernel) -> None:
     """`x Wᵀ` of int8 as `(s x) codesᵀ`, with scales of 1."""
     outer, inner = kernel.shape
     size = _block_for(inner)
@@ -197,32 +206,34 @@ def _multiply_by_rows(onnx, done, node, name, kernel) -> None:
     )
     scaled = f"{node.output[0]}_scaled"
     factors = [node.input[0], _scale(done, name, kernel)]
-    multiply = onnx.helper.make_node("Mul", factors, [scaled])
+    multiply = done.node("Mul", factors, scaled)
     done.graph.node.insert(list(done.graph.node).index(node), multiply)
     parts = ("rows", "ones")
-    _to_blocks(onnx, done, node, scaled, name, inner, outer, 8, size, parts)
+    _to_blocks(done, node, scaled, name, inner, outer, 8, size, parts)
     done.counts["int8 `MatMulNBits`"] += 1
 
 
-def _multiply_transposed(onnx, done, node, name, kernel) -> None:
+def _multiply_transposed(done, node, name, kernel) -> None:
     """Products with what a `Transpose` of the weight returns."""
-    perm = attribute_of(node, "perm", (1, 0))
+    perm = get_attribute(node, "perm", (1, 0))
     users = [each for each in done.graph.node if node.output[0] in each.input]
     if kernel.mode != "int8" or list(perm) != [1, 0] or not done.in_integers:
         return
-    if uses_of(done.graph)[node.output[0]] != len(users):
+    if count_uses(done.graph)[node.output[0]] != len(users):
         return
     if not all(x.op_type == "MatMul" and x.input[1] == node.output[0] for x in users):
         return
     for user in users:
-        _multiply_by_rows(onnx, done, user, name, kernel)
+        _multiply_by_rows(done, user, name, kernel)
     done.graph.node.remove(node)
 
 
 def _to_blocks(
-    onnx, done, node, source, name, inner, outer, bits, size, parts=("blocks", "scales")
+    done, node, source, name, inner, outer, bits, size, parts=("blocks", "scales")
 ) -> None:
     """Makes a product a `MatMulNBits`."""
+    import onnx
+
     del node.input[:], node.attribute[:]
     node.op_type, node.domain = "MatMulNBits", _DOMAIN
     node.input.extend([source, *(f"{name}_{part}" for part in parts)])
@@ -234,21 +245,21 @@ def _to_blocks(
     )
 
 
-def _take_rows(onnx, done, node, name, kernel) -> None:
+def _take_rows(done, node, name, kernel) -> None:
     """Rows of int8 codes, then their numbers."""
     rows, taken = node.output[0], f"{node.output[0]}_codes"
     node.input[0], node.output[0] = _flat_codes(done, name, kernel), taken
     position = list(done.graph.node).index(node) + 1
-    cast = onnx.helper.make_node("Cast", [taken], [f"{taken}_float"], to=_FLOAT)
+    cast = done.node("Cast", [taken], f"{taken}_float", to=_FLOAT)
     scale = _scale(done, name, kernel)
-    multiply = onnx.helper.make_node("Mul", [f"{taken}_float", scale], [rows])
+    multiply = done.node("Mul", [f"{taken}_float", scale], rows)
     done.graph.node.insert(position, cast)
     done.graph.node.insert(position + 1, multiply)
     done.counts["int8 table"] += 1
 
 
-def _compute_floats(onnx, done, name, kernel, weight) -> None:
-    """The weight from codes, one byte each, for whatever still uses it.
+def _compute_floats(done, name, kernel, weight) -> None:
+    """The weight from codes, one byte each, for nodes that still use it.
 
     A batch norm that was folded into the weight is one more factor, which leaves the
     codes as they are.
@@ -256,25 +267,20 @@ def _compute_floats(onnx, done, name, kernel, weight) -> None:
     axes, factor = weight.axes, weight.factor
     floats, scaled = f"{name}_floats", f"{name}_scaled"
     nodes = [
-        onnx.helper.make_node(
-            "Cast", [_flat_codes(done, name, kernel)], [floats], to=_FLOAT
-        ),
-        onnx.helper.make_node("Mul", [floats, _scale(done, name, kernel)], [scaled]),
+        done.node("Cast", [_flat_codes(done, name, kernel)], floats, to=_FLOAT),
+        done.node("Mul", [floats, _scale(done, name, kernel)], scaled),
     ]
     rows, columns = kernel.num_rows, kernel.shape[-1]
     last = scaled
     if kernel.num_blocks > 1:
-        last = _reshaped(onnx, done, nodes, last, (-1, columns), f"{name}_padded")
-        for key, value in (("first", 0), ("rows", rows)):
-            done.graph.initializer.append(
-                onnx.numpy_helper.from_array(np.array([value]), f"{name}_{key}")
-            )
-        cut = [last, f"{name}_first", f"{name}_rows", f"{name}_first"]
-        last = f"{name}_cut"
-        nodes.append(onnx.helper.make_node("Slice", cut, [last]))
+        last = _reshaped(done, nodes, last, (-1, columns), f"{name}_padded")
+        first = done.constant(np.array([0]), f"{name}_first")
+        end = done.constant(np.array([rows]), f"{name}_rows")
+        cut = f"{name}_cut"
+        nodes.append(done.node("Slice", [last, first, end, first], cut))
+        last = cut
     is_plain = axes is None or list(axes) == sorted(axes)
     last = _reshaped(
-        onnx,
         done,
         nodes,
         last,
@@ -284,25 +290,19 @@ def _compute_floats(onnx, done, name, kernel, weight) -> None:
     if not is_plain:
         turned = name if factor is None else f"{name}_turned"
         perm = list(axes or ())
-        nodes.append(onnx.helper.make_node("Transpose", [last], [turned], perm=perm))
+        nodes.append(done.node("Transpose", [last], turned, perm=perm))
         last = turned
     if factor is not None:
-        done.graph.initializer.append(
-            onnx.numpy_helper.from_array(factor, f"{name}_factor")
-        )
-        nodes.append(onnx.helper.make_node("Mul", [last, f"{name}_factor"], [name]))
+        factors = [last, done.constant(factor, f"{name}_factor")]
+        nodes.append(done.node("Mul", factors, name))
     for position, each in enumerate(nodes):
         done.graph.node.insert(position, each)
     done.counts["codes of 8 bits"] += 1
 
 
-def _reshaped(onnx, done, nodes, source, shape, target):
-    sizes = np.array(shape, "int64")
-    done.graph.initializer.append(
-        onnx.numpy_helper.from_array(sizes, f"{target}_shape")
-    )
-    inputs = [source, f"{target}_shape"]
-    nodes.append(onnx.helper.make_node("Reshape", inputs, [target]))
+def _reshaped(done, nodes, source, shape, target):
+    sizes = done.constant(np.array(shape, "int64"), f"{target}_shape")
+    nodes.append(done.node("Reshape", [source, sizes], target))
     return target
 
 

@@ -73,11 +73,15 @@ class Weight:
 
     def data(self) -> memoryview:
         """The bytes of the tensor."""
-        array = np.ascontiguousarray(self.array())
-        return array.reshape(-1).view(np.uint8).data
+        return bytes_of(self.array())
 
 
 Weights = dict[str, Weight]
+
+
+def bytes_of(array: np.ndarray) -> memoryview:
+    """The bytes of an array, row by row."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def take_inputs(model, lifted: Mapping[str, keras.Variable]) -> Weights:

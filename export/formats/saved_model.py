@@ -3,7 +3,6 @@
 from collections import Counter
 from pathlib import Path
 
-import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -11,7 +10,7 @@ from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError
 from keras_attn.export.runtimes.saved_model import METADATA, SERVING_DEFAULT
 from keras_attn.export.signature_info import SERVE
-from keras_attn.export.signatures import TracedModel
+from keras_attn.export.signatures import Signature, TracedModel
 from keras_attn.export.silence import silence
 
 # Functions and operators that compute nothing.
@@ -28,7 +27,7 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     save(traced, path)
     folder = path / METADATA
     folder.mkdir(exist_ok=True)
-    for name, text in metadata.files_of(traced).items():
+    for name, text in metadata.make_files(traced).items():
         (folder / name).write_text(text, encoding="utf-8")
     return ()
 
@@ -46,7 +45,7 @@ def save(traced: TracedModel, path: Path) -> None:
     root.variables_used = list(
         {id(v): v for f in functions.values() for v in f.graph.variables}.values()
     )
-    root.resources = _lookup_tables(traced.models)
+    root.resources = _lookup_tables(traced.signatures)
     root.tokenizer = traced.tokenizer
     signatures = dict(functions)
     if SERVE in signatures:
@@ -58,13 +57,13 @@ def save(traced: TracedModel, path: Path) -> None:
         raise ExportError(f"TensorFlow could not write {path.name}: {error}") from error
 
 
-def _lookup_tables(models: list[keras.Model]) -> list:
+def _lookup_tables(signatures: list[Signature]) -> list:
     """Lookup tables and other resources, which the root must own to be saved."""
     resource = tf.saved_model.experimental.TrackableResource
     return [
         part
-        for model in models
-        for part in tf.train.TrackableView(model).descendants()
+        for signature in signatures
+        for part in tf.train.TrackableView(signature.model).descendants()
         if isinstance(part, resource)
     ]
 

@@ -19,7 +19,7 @@ _FLATBUFFER_IDENTIFIER = b"TFL3"
 
 
 def recognizes(path: Path) -> bool:
-    """Whether `path` is a `.tflite` file, whatever its suffix."""
+    """Whether `path` is a `.tflite` file, with any suffix."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

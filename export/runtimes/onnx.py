@@ -13,7 +13,7 @@ from keras_attn.export.signature_info import (
     TensorInfo,
 )
 from keras_attn.extras import requires_extra
-from keras_attn.files.reading import parse_json, size_of
+from keras_attn.files.reading import get_file_size, parse_json
 
 # The file in an ONNX folder that holds the large tensors of all its graphs.
 WEIGHTS = "weights.data"
@@ -62,7 +62,7 @@ class Engine:
             import onnxruntime
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        if path.is_dir() and size_of(path) > _LARGEST_PACKED:
+        if path.is_dir() and get_file_size(path) > _LARGEST_PACKED:
             options.add_session_config_entry("session.disable_prepacking", "1")
         files = graph_files(path)
         if len({PREFILL, STEP} & set(files)) == 1:

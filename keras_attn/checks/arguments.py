@@ -92,7 +92,7 @@ def check_fits(name: str, shape, expected, empty_axes=()) -> None:
         )
 
 
-def empty_axes_of(name: str) -> tuple[int, ...]:
+def get_empty_axes(name: str) -> tuple[int, ...]:
     """Axes of an input that may be empty: the first segment has no memory."""
     return (1,) if name.startswith("memory_") else ()
 
@@ -106,9 +106,26 @@ def check_positive(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_several(name: str, value: Any) -> int:
+    """Returns `value`; raises a `ValueError` unless it is an integer of at least 2."""
+    if check_positive(name, value) < 2:
+        raise ValueError(f"`{name}` must be at least 2. Received: {name}={value}")
+    return int(value)
+
+
 def is_whole(value) -> bool:
     """Whether a value is an integer, of Python or NumPy, and not a boolean."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def check_token_id(name: str, value: Any) -> Any:
+    """Returns `value`; raises unless it is None or an integer of at least 0."""
+    if value is not None and (not is_whole(value) or value < 0):
+        raise ValueError(
+            f"`{name}` must be a token's id, an integer of at least 0, or None. "
+            f"Received: {name}={value!r}"
+        )
+    return value
 
 
 def check_boolean(name: str, value: Any) -> bool:
@@ -203,7 +220,7 @@ def check_pair(name: str, value) -> tuple[int, int]:
     Raises:
         ValueError: If `value` is not a positive integer or a pair of positive integers.
     """
-    pair = pair_of(value)
+    pair = as_pair(value)
     if pair is None:
         raise ValueError(
             f"`{name}` must be a positive integer or a pair of them, (rows, columns). "
@@ -212,7 +229,7 @@ def check_pair(name: str, value) -> tuple[int, int]:
     return check_positive(name, pair[0]), check_positive(name, pair[1])
 
 
-def pair_of(value) -> tuple[Any, Any] | None:
+def as_pair(value) -> tuple[Any, Any] | None:
     """The two elements of a pair, or an integer twice; None for anything else.
 
     Integers of any kind, such as a `tf.compat.v1.Dimension`, become Python integers.

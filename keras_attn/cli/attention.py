@@ -18,7 +18,7 @@ from keras_attn.cli.attention_inputs import (
 from keras_attn.cli.opened_model import (
     OpenedModel,
     is_checkpoint,
-    load_tokenizer_of,
+    load_folder_tokenizer,
     open_model,
 )
 from keras_attn.cli.options import Model, Panel, Task, TokenizerFolder
@@ -192,7 +192,7 @@ def _open(
     if not is_checkpoint(path):
         return open_model(path, task)
     if text is not None:
-        load_tokenizer_of(tokenizer or path)  # Fails sooner than loading the model.
+        load_folder_tokenizer(tokenizer or path)  # Fails sooner than loading the model.
     if task is not None:
         return open_model(path, task)
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keras_attn.cli.opened_model import (
     OpenedModel,
     is_text_tokenizer,
-    load_tokenizer_of,
+    load_folder_tokenizer,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def encode_text(
     opened: OpenedModel, text: str, text_pair: str | None, folder: Path | None
 ) -> Example:
     """Encodes a text or a pair, by the tokenizer in `folder` or beside the model."""
-    tokenizer = load_tokenizer_of(folder or opened.path)
+    tokenizer = load_folder_tokenizer(folder or opened.path)
     if not is_text_tokenizer(tokenizer):
         if text_pair is not None:
             raise ValueError(
@@ -50,7 +50,7 @@ def encode_ids(
             "--ids is for models without a tokenizer; pass a text to the folder of a "
             f"translator. Received: {str(opened.path)!r}"
         )
-    tokenizer = load_tokenizer_of(folder) if folder else None
+    tokenizer = load_folder_tokenizer(folder) if folder else None
     targets = None if target_ids is None else _parse_ids("--translation", target_ids)
     return _example_of_ids(opened, _parse_ids("--ids", ids), targets, tokenizer)
 
@@ -117,7 +117,7 @@ def _example_of_ids(
 def read_image(
     file: Path, shape: tuple[int | None, ...], opened: OpenedModel
 ) -> "tuple[np.ndarray, np.ndarray]":
-    """What the model sees of a file, from 0 to 1, and the input, both (H, W, C).
+    """The image as the model sees it, from 0 to 1, and the input, both (H, W, C).
 
     By the preprocessing of the model; without one, images are resized to its input and
     normalized to [-1, 1].

@@ -84,7 +84,7 @@ def _wait_for_end() -> None:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """In the block, a signal that would end this process raises an `EndedError`.
+    """Within this block a signal that would end the process raises an `EndedError`.
 
     So the block can end its children first. Only in the main thread; a process that was
     started to ignore a signal, as by `nohup`, goes on ignoring it.

@@ -8,9 +8,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-from rich.text import Text
-
 from keras_attn.cli.opened_model import (
     build_model,
     find_model,
@@ -19,7 +16,7 @@ from keras_attn.cli.opened_model import (
 )
 from keras_attn.cli.options import Json, ModelOrName, Task
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, print_json, working
+from keras_attn.cli.terminal import console, print_json, print_rows, working
 
 if TYPE_CHECKING:
     import keras
@@ -28,8 +25,8 @@ if TYPE_CHECKING:
 def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
     """Show a model's card: paper, inputs, outputs, size, how to build it.
 
-    The arguments of a name's builder are those of `models.create` and of `keras-attn
-    finetune --override`. Of a file or a folder it reads the sizes, not the weights.
+    The arguments of a name's builder are what `models.create` and `keras-attn finetune
+    --override` take. Of a file or a folder it reads the sizes, not the weights.
 
     Example: keras-attn describe rnnsearch_50
 
@@ -41,7 +38,7 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
     path = find_model(model, task)
     if path is None:
         if json:
-            print_json(_card_of(model))
+            print_json(_describe_card(model))
             return
         title, rows = _card(model)
     else:
@@ -52,17 +49,11 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
         if json:
             print_json(_described(path, dict(rows), built))
             return
-    table = Table(show_header=False, title=Text(title))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")  # A long path is not cut.
-    for label, text in rows:
-        if text:
-            table.add_row(label, Text(text))
-    console.print(table)
+    print_rows(title, rows)
 
 
-def _card_of(name: str) -> dict[str, Any]:
-    """What `--json` prints of a name."""
+def _describe_card(name: str) -> dict[str, Any]:
+    """The output of `--json` for a name."""
     from keras_attn import models
     from keras_attn.models.catalog.registry import builder_arguments
 
@@ -116,16 +107,16 @@ def _arguments(name: str) -> str:
 
 def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str, str]]:
     """The rows for the model of a file or a folder."""
-    from keras_attn.files.reading import size_of
+    from keras_attn.files.reading import get_file_size
     from keras_attn.models.parts.functional import input_structure, output_structure
 
     place = repr(str(path))
     tasks = ""
     if is_checkpoint(path):
-        from keras_attn.models.checkpoints.families import family_of
+        from keras_attn.models.checkpoints.families import get_family
         from keras_attn.models.checkpoints.folder import Folder
 
-        tasks = ", ".join(family_of(Folder(path).config).tasks)
+        tasks = ", ".join(get_family(Folder(path).config).tasks)
         arguments = place if task is None else f"{place}, {task!r}"
         python = (
             "from keras_attn import models\n"
@@ -147,7 +138,7 @@ def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str,
         ("inputs", _tensors(input_structure(model))),
         ("outputs", _tensors(output_structure(model), "output")),
         ("counted", f"{model.count_params():,} parameters"),
-        ("on disk", f"{size_of(path):,} bytes"),
+        ("on disk", f"{get_file_size(path):,} bytes"),
         ("in Python", python),
     ]
 
@@ -155,8 +146,8 @@ def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str,
 def _described(
     path: Path, found: dict[str, str], model: "keras.Model"
 ) -> dict[str, Any]:
-    """What `--json` prints of a file or a folder, from the rows of the table."""
-    from keras_attn.files.reading import size_of
+    """The output of `--json` for a file or a folder, from the rows of the table."""
+    from keras_attn.files.reading import get_file_size
 
     return {
         "name": path.resolve().name,
@@ -165,7 +156,7 @@ def _described(
         "inputs": _by_name(found["inputs"]),
         "outputs": _by_name(found["outputs"]),
         "counted_parameters": model.count_params(),
-        "bytes": size_of(path),
+        "bytes": get_file_size(path),
         "python": found["in Python"],
     }
 

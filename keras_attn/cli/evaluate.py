@@ -12,9 +12,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from keras_attn.cli.options import Json, Panel, model_with_weights
+from keras_attn.cli.options import (
+    Json,
+    LabelColumn,
+    Masks,
+    Panel,
+    PromptColumn,
+    model_with_weights,
+)
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, print_json, say, working
+from keras_attn.cli.terminal import console, in_one_line, print_json, say, working
 
 if TYPE_CHECKING:
     from keras_attn.cli.prediction.scores import Evaluation
@@ -71,13 +78,8 @@ def evaluate(
         str | None,
         _TEXTS.option("Column of the second texts. Default: the one of training."),
     ] = None,
-    label_column: Annotated[
-        str | None,
-        _TEXTS.option("Column of the labels. Default: label, class, score, …."),
-    ] = None,
-    prompt_column: Annotated[
-        str | None, _TEXTS.option("Column of the prompts. Default: prompt.")
-    ] = None,
+    label_column: LabelColumn = None,
+    prompt_column: PromptColumn = None,
     header: Annotated[
         bool,
         _TEXTS.option(
@@ -90,10 +92,7 @@ def evaluate(
         Path | None,
         _IMAGES.folder("Folder of the images, if it is not images/ beside the rest."),
     ] = None,
-    masks: Annotated[
-        Path | None,
-        _IMAGES.folder("Folder of the masks, if it is not masks/ in DATA."),
-    ] = None,
+    masks: Masks = None,
     classes: Annotated[
         Path | None,
         _IMAGES.file(
@@ -178,7 +177,8 @@ def _say(found: "Evaluation") -> None:
         shown = found.worst[:_SHOWN]
         say("The worst examples:")
         for row in shown:
-            say("  " + ", ".join(f"{name}: {_short(x)}" for name, x in row.items()))
+            pairs = ((name, in_one_line(x, _MAX_TEXT)) for name, x in row.items())
+            say("  " + ", ".join(f"{name}: {text}" for name, text in pairs))
 
 
 def _say_confusion(found: "Evaluation") -> None:
@@ -207,11 +207,6 @@ def _say_confusion(found: "Evaluation") -> None:
 
 def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else "-"
-
-
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
 
 
 def _save(found: "Evaluation", folder: Path) -> None:

@@ -58,7 +58,7 @@ def find_exported(path: Path) -> ExportedDecoder | None:
     """The exported decoder at a path; None for a model of Keras.
 
     Raises:
-        ValueError: If it was exported, but is no decoder.
+        ValueError: If it was exported, but is not a decoder.
     """
     from keras_attn.export import load_runner
     from keras_attn.export.formats import format_at

@@ -22,7 +22,7 @@ def finetune(
     plan: Annotated[
         bool,
         Panel().option(
-            "Say what was found in the data, and what the run will cost, and stop.",
+            "Print what was found in the data and what the run costs, and stop.",
             "--plan",
         ),
     ] = False,

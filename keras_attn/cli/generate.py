@@ -12,9 +12,9 @@ import typer
 from keras_attn.cli.exported_decoder import find_exported
 from keras_attn.cli.generation_settings import note_settings
 from keras_attn.cli.opened_model import (
+    given_tokenizer,
     is_checkpoint,
     is_translator,
-    load_tokenizer_of,
     open_model,
 )
 from keras_attn.cli.options import Panel, TokenizerFolder, model_with_weights
@@ -136,7 +136,7 @@ def generate(
         _print_translation(folder, prompt, strategy, unused, runner)
         return
     # Before the model, which takes longer to load.
-    text_tokenizer = _load_tokenizer(folder, tokenizer)
+    text_tokenizer = given_tokenizer(folder, tokenizer)
     if exported is None:
         network = _load_decoder(model, task)
     else:
@@ -292,15 +292,6 @@ class _TokenStream:
     def _new(self, text: str) -> str:
         new, self._done = text[self._done :], max(self._done, len(text))
         return new
-
-
-def _load_tokenizer(path: Path, tokenizer: Path | None) -> Any:
-    if tokenizer is None and path.is_file():
-        raise ValueError(
-            "--tokenizer, the folder of a tokenizer, must be given if --model is a "
-            f"file. Received: --model {str(path)!r}"
-        )
-    return load_tokenizer_of(tokenizer or path)
 
 
 def _load_decoder(path: Path, task: str | None) -> Any:

@@ -1,6 +1,6 @@
-"""What a folder's `generation_config.json` asks of transformers' `generate`.
+"""The settings for transformers' `generate` in a `generation_config.json`.
 
-Here the options of the command alone choose tokens, so a note says what is not applied.
+Here only the options of the command choose tokens, so a note says what is not applied.
 """
 
 from pathlib import Path
@@ -57,7 +57,7 @@ def note_settings(folder: Path, end_token_id: int | None) -> None:
         end_token_id: Where texts end here, by the tokenizer.
 
     Raises:
-        ValueError: If the file is no JSON object.
+        ValueError: If the file is not a JSON object.
     """
     if not (folder / NAME).is_file():
         return

@@ -63,7 +63,7 @@ class OpenedModel:
 
         if self.translator is not None:
             return _translator_inputs(self.translator, texts, length)
-        tokenizer = load_tokenizer_of(self.path)
+        tokenizer = load_folder_tokenizer(self.path)
         names = self.input_names
         if "token_ids" not in names:
             raise ValueError(
@@ -182,7 +182,7 @@ def is_text_tokenizer(tokenizer: Any) -> bool:
     return isinstance(tokenizer, TextTokenizer)
 
 
-def load_tokenizer_of(path: Path) -> Any:
+def load_folder_tokenizer(path: Path) -> Any:
     """The tokenizer in a folder: Hugging Face's, or the `tokenizer.json` of a run."""
     from keras_attn.data import load_text_tokenizer, load_tokenizer
 
@@ -196,6 +196,24 @@ def load_tokenizer_of(path: Path) -> Any:
         return load_text_tokenizer(path)
 
 
+def given_tokenizer(path: Path, tokenizer: Path | None) -> Any:
+    """The tokenizer of --tokenizer, or else of the folder of --model.
+
+    Args:
+        path: Of the model.
+        tokenizer: The folder of the tokenizer, if it was given.
+
+    Raises:
+        ValueError: If the model is a file and no folder was given.
+    """
+    if tokenizer is None and path.is_file():
+        raise ValueError(
+            "--tokenizer, the folder of a tokenizer, must be given if --model is a "
+            f"file. Received: --model {str(path)!r}"
+        )
+    return load_folder_tokenizer(tokenizer or path)
+
+
 @contextlib.contextmanager
 def noting_warnings() -> Iterator[None]:
     """Prints the warnings of what is loaded in the block to stderr, a line each."""
@@ -207,7 +225,7 @@ def noting_warnings() -> Iterator[None]:
 
 
 def _keras_file(path: Path, task: str | None) -> Path:
-    """The file of a model that Keras saved, alone or in a run folder."""
+    """The file of a model that Keras saved, by itself or in a run folder."""
     if task is not None:
         raise ValueError(
             "--task is for a checkpoint folder, with config.json and *.safetensors; a "

@@ -88,15 +88,15 @@ def _parameter(field: Field) -> inspect.Parameter:
 
 
 def model_with_weights(context: typer.Context, path: Path) -> Path:
-    """A model's path that exists; an error says what else was meant.
+    """Checks that a model's path exists; the error suggests what else was meant.
 
     Args:
         context: Of the command line.
         path: As it was given.
 
     Raises:
-        typer.BadParameter: If there is no such file or folder. A name from `keras-attn
-            list`, whose weights are random, is said to be one.
+        typer.BadParameter: If the file or folder does not exist. Of a name from
+            `keras-attn list` the message says that its weights are random.
     """
     if path.exists() or context.resilient_parsing:  # It may be half typed.
         return path
@@ -158,7 +158,7 @@ Quantization = Annotated[
     _OPTIONS.option(
         "For LiteRT. none: float32. float16: half the size. int8_dynamic: 8-bit "
         "weights. int8: 8-bit arithmetic too, where LiteRT can; needs --samples. "
-        "For ONNX int8_dynamic, of a model with kernels of integers."
+        "For ONNX int8_dynamic, of a model with quantized weights."
     ),
 ]
 Samples = Annotated[
@@ -194,6 +194,17 @@ Tokenizer = Annotated[
 TokenizerFolder = Annotated[
     Path | None,
     Panel("Text").folder("Folder of the tokenizer, if it is not next to the model."),
+]
+LabelColumn = Annotated[
+    str | None,
+    Panel("Texts").option("Column of the labels. Default: label, class, score, …."),
+]
+PromptColumn = Annotated[
+    str | None, Panel("Texts").option("Column of the prompts. Default: prompt.")
+]
+Masks = Annotated[
+    Path | None,
+    Panel("Images").folder("Folder of the masks, if it is not masks/ in DATA."),
 ]
 Tolerance = Annotated[
     float | None,

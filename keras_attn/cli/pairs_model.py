@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from keras_attn.cli.opened_model import load_tokenizer_of, open_model
+from keras_attn.cli.opened_model import given_tokenizer, open_model
 from keras_attn.cli.options import Panel, model_with_weights
 
 _OPTIONS = Panel()
@@ -30,13 +30,8 @@ def open_pairs_model(path: Path, tokenizer: Path | None) -> tuple[Any, Any]:
     """
     from keras_attn.models.parts.dual_encoder import DualEncoder
 
-    if tokenizer is None and path.is_file():
-        raise ValueError(
-            "--tokenizer, the folder of a tokenizer, must be given if --model is a "
-            f"file. Received: --model {str(path)!r}"
-        )
     # Before the model, which takes longer to load.
-    text_tokenizer = load_tokenizer_of(tokenizer or path)
+    text_tokenizer = given_tokenizer(path, tokenizer)
     model = open_model(path).model
     if not isinstance(model, DualEncoder):
         raise ValueError(

@@ -6,13 +6,16 @@ Opening a model: `cli/opened_model.py`; counting: `models/plans/planning.py`; TP
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
-from rich.text import Text
-
 from keras_attn.cli.opened_model import build_model, find_model, is_checkpoint
 from keras_attn.cli.options import Json, ModelOrName, Panel, Task
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, naming_options, print_json, say, working
+from keras_attn.cli.terminal import (
+    naming_options,
+    print_json,
+    print_rows,
+    say,
+    working,
+)
 
 if TYPE_CHECKING:
     from keras_attn.cli.tpu_compile import Answer
@@ -56,19 +59,19 @@ def plan(
     tpu: Annotated[
         str | None,
         _TPU.option(
-            "Answer for a training step on TPUs: does it fit, what bounds it, how fast "
-            "can it be at most. A generation (v5e, v6e, v5p, v4, v3) and the chips "
-            "along each axis, such as v5e:1x1, v5e:2x2, v6e:16x16 or v5p:8x8x16. Every "
-            "device has all weights and its share of --batch.",
+            "Whether a training step fits on TPUs, what bounds it, and its highest "
+            "speed. A generation (v5e, v6e, v5p, v4, v3) and the chips along each "
+            "axis, such as v5e:1x1, v5e:2x2, v6e:16x16 or v5p:8x8x16. Every device has "
+            "all weights and its share of --batch.",
             metavar="TOPOLOGY",
         ),
     ] = None,
     compiled: Annotated[
         bool | None,
         _TPU.option(
-            "Whether the memory is that of the program that the compiler of TPUs "
-            "makes, which takes minutes and needs no TPU, or that of weights and "
-            "optimizer alone, which any program needs. Default: the compiler's, if "
+            "Whether to read the memory from the program that the compiler of TPUs "
+            "makes, which takes minutes and needs no TPU, or to count weights and "
+            "optimizer only, which any program needs. Default: the compiler's, if "
             "libtpu is installed.",
             "--compile/--no-compile",
         ),
@@ -78,8 +81,8 @@ def plan(
     """Estimate the cost of a model without building it: FLOPs and memory.
 
     The costs are counted in its graph; a model of a hundred layers takes a minute. The
-    memory of training is that of TensorFlow without XLA, where each operation stores
-    its result; --tpu says that of a step that XLA compiles for a TPU.
+    memory of training is counted for TensorFlow without XLA, where each operation
+    stores its result; --tpu reads it from a step that XLA compiles for a TPU.
 
     Example: keras-attn plan gpt3_175b --devices 64 --batch 64 --dtype
     mixed_bfloat16
@@ -149,24 +152,20 @@ def plan(
     size = f"{counted.batch} x {counted.sequence} tokens"
     if not counted.has_tokens:
         size = f"{counted.batch} {'row' if counted.batch == 1 else 'rows'}"
-    table = Table(show_header=False, title=Text(f"{counted.name}: {size}"))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for row in _rows(counted, "token" if counted.has_tokens else "row"):
-        table.add_row(*row)
-    console.print(table)
+    unit = "token" if counted.has_tokens else "row"
+    print_rows(f"{counted.name}: {size}", _rows(counted, unit))
     each = "one device" if counted.devices == 1 else f"each of {devices} devices"
     say(
         f"In {counted.dtype}. Memory is for {each}; FLOPs count matrix products, 2 per "
         "multiply-add. Without XLA, on a CPU or a GPU, each operation stores its "
         "result, and the arrays that it needs while it runs come on top."
-        + (" Weights are those of new models: random." if path is None else ""),
+        + (" Weights are random, as in a new model." if path is None else ""),
         "dim",
     )
 
 
 def _figures(counted: "Plan") -> dict[str, Any]:
-    """What `--json` prints of a plan, in FLOPs and bytes."""
+    """The output of `--json` for a plan, in FLOPs and bytes."""
     derived = (
         *("training_memory", "generation_memory"),
         *("forward_flops_per_token", "training_flops_per_token"),
@@ -192,7 +191,7 @@ def _compile(
         return None, f"{_LOWER_BOUND}. {error}"
     if answer.error is not None and not answer.refused:
         if is_required:
-            raise ValueError(f"--compile: there is no program. {answer.error}")
+            raise ValueError(f"--compile: compiling failed. {answer.error}")
         return None, f"{_LOWER_BOUND}: libtpu made no program: {answer.error}"
     if answer.refused:
         return answer, "of libtpu, which refuses to compile what does not fit"
@@ -240,15 +239,8 @@ def _say_tpu(
         print_json({**_figures(counted), "tpu": {"topology": chips.name, **found}})
         return
     tokens = f" of {counted.sequence} tokens" if counted.has_tokens else ""
-    table = Table(
-        show_header=False,
-        title=Text(f"{counted.name} on {chips.name}: {batch} rows{tokens}"),
-    )
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for row in _tpu_rows(counted, bound):
-        table.add_row(*row)
-    console.print(table)
+    title = f"{counted.name} on {chips.name}: {batch} rows{tokens}"
+    print_rows(title, _tpu_rows(counted, bound))
     say(
         f"In {counted.dtype}; data-parallel, with {counted.optimizer}. The memory is "
         f"that {why}. Times are the least that published figures of the chip allow, "

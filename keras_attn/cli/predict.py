@@ -1,4 +1,4 @@
-"""`keras-attn predict`: what a fine-tuned model says of files, as CSV or JSON lines.
+"""`keras-attn predict`: predictions of a fine-tuned model as CSV or JSON lines.
 
 Opening a model: `cli/prediction/network.py`; the rows: `cli/prediction/texts.py` and
 `pictures.py`.
@@ -113,7 +113,7 @@ def predict(
         _IMAGES.option(
             "For masks and boxes: cut larger images into overlapping tiles of these "
             "rows and columns, such as 512 or 480x640, instead of shrinking them; "
-            "model: those of the model's input. A tile is resized as an image is. "
+            "model: the size of the model's input. A tile is resized as an image is. "
             "Logits are averaged where tiles overlap; an object that several tiles "
             "have is written once.",
             metavar="SIZE",
@@ -135,7 +135,7 @@ def predict(
     and its probability; a score; a continuation; the share of each class of pixels; or
     the box of an object in pixels of the image, left, top, right, bottom, and of a Mask
     R-CNN its pixels, the run lengths of COCO's results. An image without objects has a
-    line with its file alone. All columns of a table are written, one that is called
+    line with only its file. All columns of a table are written, one that is called
     label as input_label; a line without a text has no prediction.
 
     Example: keras-attn predict runs/reviews new.csv --output labels.csv
@@ -147,9 +147,9 @@ def predict(
     Example: keras-attn predict runs/cells slide.png --tiles model --batch-size 4
     """
     with importing_tensorflow():
-        from keras_attn.cli.prediction.image_inputs import tiling_of
+        from keras_attn.cli.prediction.image_inputs import make_tiling
         from keras_attn.cli.prediction.network import open_network
-        from keras_attn.cli.prediction.output import format_of, writing
+        from keras_attn.cli.prediction.output import choose_format, writing
         from keras_attn.cli.prediction.pictures import (
             predict_classes,
             predict_masks,
@@ -166,7 +166,7 @@ def predict(
             f"Received: --output {output}"
         )
     network = open_network(model, finetuned)
-    task, kind = network.result.task, format_of(format, output)
+    task, kind = network.result.task, choose_format(format, output)
     is_image = task in _OF_IMAGES
     useless = {
         "--masks": None if task == "segmentation" else masks,
@@ -183,7 +183,7 @@ def predict(
                 f"{option} has no meaning for a model of {task}. "
                 f"Received: {option} {value}"
             )
-    tiling = tiling_of(network, tiles, tile_overlap, batch_size)
+    tiling = make_tiling(network, tiles, tile_overlap, batch_size)
     if task == "image_classification":
         rows = predict_classes(
             network, sources, batch_size=batch_size, all_scores=all_scores

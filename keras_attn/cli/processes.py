@@ -40,7 +40,7 @@ from keras_attn.extras import requires_extra
 _PANEL = Panel("Several devices and processes")
 _POLL_SECONDS = 0.1
 _STDERR = 2
-# After the time that the others have to come, JAX aborts the process without a word.
+# When the time is up before all processes started, JAX aborts without a message.
 _ABORT_SECONDS = 3600
 _SAVING_SECONDS = 3600
 _FAILED = 2
@@ -56,10 +56,11 @@ class ProcessOptions:
         int | None,
         _PANEL.option(
             "Train with JAX in N processes, each of which computes its part of every "
-            "batch. Alone, it starts them on this machine, one for each GPU if there "
-            "are GPUs; 1 trains on all devices of this machine in one process. For "
-            "several machines, start the command on each with --coordinator and "
-            "--process-id too. The losses are those of one process.",
+            "batch. Without --coordinator it starts them on this machine, one for each "
+            "GPU if there are GPUs; 1 trains on all devices of this machine in one "
+            "process. For several machines, start the command on each with "
+            "--coordinator and --process-id too. The losses are the same as with one "
+            "process.",
             metavar="N",
             min=1,
         ),
@@ -84,7 +85,7 @@ class ProcessOptions:
     timeout: Annotated[
         int,
         _PANEL.option(
-            "Seconds that each process waits for the others to come.",
+            "Seconds that each process waits for the other ones to start.",
             metavar="N",
             min=1,
         ),
@@ -288,7 +289,7 @@ def _joined(
             ) from error
         if count > 1 and _LOST.search(reason):
             raise ConnectionError(
-                f"Process {number} cannot go on: another one was lost or did not come "
+                f"Process {number} cannot go on: another one was lost or did not start "
                 f"({reason}). Start all processes again, and they resume"
             ) from error
         raise
@@ -332,7 +333,7 @@ def _waiting(
         last = f" to {count - 1}" if count > 2 else ""
         others = f"1{last}" if number == 0 else f"0{last}"
         complain(
-            f"the other processes have not come within {timeout} s. Start the same "
+            f"the other processes have not started within {timeout} s. Start the same "
             f"command with --process-id {others} too, see that {coordinator} can be "
             "reached from their machines, or wait longer with --timeout. Received: "
             f"--processes {count}, --process-id {number}, --timeout {timeout}"

@@ -85,7 +85,7 @@ def release_all() -> None:
 
 
 def _is_locked(file: IO[str]) -> bool:
-    """Whether this process now holds the lock, or there are no locks here."""
+    """Whether this process now holds the lock, or the system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

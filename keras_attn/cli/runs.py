@@ -91,7 +91,7 @@ def claim(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def extend(folder: Path, settings: dict[str, Any]) -> None:
-    """Replaces the settings of a complete run, which then goes on with these.
+    """Replaces the settings of a complete run, which then continues with these.
 
     Args:
         folder: The run folder.

@@ -242,7 +242,7 @@ def _preparation(
 def _fitting(
     result: "Result", height: int | None, width: int | None
 ) -> "Callable[[np.ndarray], np.ndarray]":
-    """What a run that learned from pixels or boxes does with an image."""
+    """The preprocessing of a run that learned from pixels or boxes."""
     from dataclasses import replace
 
     from keras_attn.cli.prediction.image_inputs import fitted_image

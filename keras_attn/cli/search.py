@@ -15,7 +15,7 @@ from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, counting, say
 
 _OPTIONS, _INDEX = Panel(), Panel("Index")
-# Files that are no pictures, with a line each.
+# Files that are not pictures, with a line each.
 _SHOWN = 10
 
 
@@ -49,7 +49,7 @@ def search(
 
     Prints the similarity and the path of the pictures that fit the text best. The first
     search reads all pictures; what the model computes from them is kept in an index, so
-    that later ones read only new and changed pictures. A file that is no picture is
+    that later ones read only new and changed pictures. A file that is not a picture is
     named and left out.
 
     CLIP was trained on captions: "a photo of a red heart" finds more than "heart".

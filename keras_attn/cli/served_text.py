@@ -6,14 +6,14 @@ Legend: B batch, T length.
 import importlib.util
 from typing import Any
 
-from keras_attn.cli.opened_model import OpenedModel, load_tokenizer_of
+from keras_attn.cli.opened_model import OpenedModel, load_folder_tokenizer
 from keras_attn.cli.terminal import say
 
 _INPUTS = {"token_ids", "padding_mask", "segment_ids"}
 
 
 def tokenizer_to_include(opened: OpenedModel) -> Any:
-    """The tokenizer beside a model of texts; None, which is said, if it stays there.
+    """The tokenizer of a model of texts; None, with a note, if it is not included.
 
     Args:
         opened: The model.
@@ -23,7 +23,7 @@ def tokenizer_to_include(opened: OpenedModel) -> Any:
     reason = _why_not(opened)
     if reason is None:
         try:
-            tokenizer = load_tokenizer_of(opened.path)
+            tokenizer = load_folder_tokenizer(opened.path)
         except (ValueError, ImportError) as error:
             reason = f"it cannot be read ({error})"
         else:
@@ -39,7 +39,7 @@ def tokenizer_to_include(opened: OpenedModel) -> Any:
 
 
 def served_length(opened: OpenedModel) -> int | None:
-    """The tokens per row with which a run learned; None if it says nothing."""
+    """The tokens per row with which a run learned; None if unknown."""
     from keras_attn.cli.finetuning.result import read_result
 
     result = read_result(opened.path) if opened.path.is_dir() else None
@@ -52,7 +52,7 @@ def takes_text(runner: Any) -> bool:
 
 
 def _why_not(opened: OpenedModel) -> str | None:
-    """Why no tokenizer can be included, whichever it is."""
+    """The reason why no tokenizer can be included; None if one can."""
     if hasattr(opened.model, "incremental"):
         return "a decoder takes and returns tokens one by one"
     if not opened.input_names <= _INPUTS:

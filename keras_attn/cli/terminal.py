@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 # Variable of a folder in which processes note which errors one of them has printed.
@@ -50,12 +51,29 @@ def note(text: str) -> None:
     _errors.print(Text(text, style="yellow"), soft_wrap=True)
 
 
+def in_one_line(text: object, most: int) -> str:
+    """A text without line breaks, and no longer than `most` letters."""
+    text = " ".join(str(text).split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def print_json(value: Any) -> None:
     """Prints a value as JSON, and nothing else, for programs to read."""
     import json
 
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     sys.stdout.write(text + "\n")
+
+
+def print_rows(title: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Prints a table of labels and texts, without those that are empty."""
+    table = Table(show_header=False, title=Text(title))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")  # A long path is not cut.
+    for label, text in rows:
+        if text:
+            table.add_row(label, Text(text))
+    console.print(table)
 
 
 def _is_said(text: str) -> bool:

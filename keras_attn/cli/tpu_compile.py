@@ -31,7 +31,7 @@ _TOO_MUCH = re.compile(
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile.
+    """A program to compile.
 
     Attributes:
         model: What the user calls the model: a name or a path.
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the compiler says, in bytes of one device.
+    """The compiler's result, in bytes of one device.
 
     Attributes:
         arguments: Weights, state of the optimizer, inputs and labels.
@@ -68,7 +68,7 @@ class Answer:
         seconds: How long the compilation took.
         refused: What the compiler needed, if that is more than a device has; the other
             fields are then 0.
-        error: Why there is no program; None if there is one.
+        error: Why compiling failed; None if it succeeded.
     """
 
     arguments: int = 0

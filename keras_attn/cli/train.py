@@ -27,7 +27,7 @@ Pairs = tuple[list[str], list[str]]
 _TEXTS, _MODEL, _TRAINING = Panel("Texts"), Panel("Model"), Panel("Training")
 _MAX_LENGTHS = {"subword": 50, "character": 200}
 _NUM_EXAMPLES = 3
-# Options that are no part of a run: of its texts a hash is compared, and the score does
+# Options that do not define a run: of its texts a hash is compared, and the score does
 # not change training.
 _NOT_OF_A_RUN = frozenset(
     (
@@ -136,7 +136,7 @@ class Settings:
         return self.max_length or _MAX_LENGTHS[self.tokenizer]
 
     def identity(self) -> dict[str, Any]:
-        """What the run consists of besides its texts, compared when it is resumed."""
+        """The settings, without texts, that must be equal when the run is resumed."""
         found = {
             each.name: getattr(self, each.name)
             for each in fields(self)

@@ -9,7 +9,11 @@ from typing import Annotated, Literal
 import typer
 
 from keras_attn.cli import options
-from keras_attn.cli.opened_model import load_tokenizer_of, noting_warnings, open_model
+from keras_attn.cli.opened_model import (
+    load_folder_tokenizer,
+    noting_warnings,
+    open_model,
+)
 from keras_attn.cli.samples import check_calibrated, input_shapes, read_samples
 from keras_attn.cli.served_text import served_length, takes_text
 from keras_attn.cli.startup import importing_tensorflow
@@ -59,13 +63,13 @@ def verify(
     runner = export.load_runner(artefact)
     kind: str | None = quantization
     if kind in (None, "none"):
-        kind = FORMATS[runner.format].quantization_of(artefact)
+        kind = FORMATS[runner.format].read_quantization(artefact)
     check_calibrated(kind, samples)
     opened = open_model(model, task)
     with noting_warnings():
         text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
     if text_tokenizer is None and takes_text(runner) and opened.has_tokenizer:
-        text_tokenizer = load_tokenizer_of(opened.path)
+        text_tokenizer = load_folder_tokenizer(opened.path)
         sequence_length = sequence_length or served_length(opened)
     shapes = input_shapes(runner)
     sample_inputs = read_samples(samples, opened, shapes, None, text_tokenizer, pixels)

@@ -20,7 +20,7 @@ from keras_attn.decoding.loop import Settings, decode
 from keras_attn.decoding.pair import (
     DecodingFunctions,
     IncrementalPair,
-    functions_of,
+    get_functions,
 )
 from keras_attn.decoding.speculation import PromptLookup, speculate, text_before
 from keras_attn.decoding.strategies import (
@@ -72,12 +72,12 @@ class Compilations:
         if None in made:
             return made[None]
         if not hasattr(model, "incremental"):
-            return made.setdefault(None, functions_of(model))
+            return made.setdefault(None, get_functions(model))
         if "max_length" not in inspect.signature(model.incremental).parameters:
-            return made.setdefault(None, functions_of(model.incremental()))
+            return made.setdefault(None, get_functions(model.incremental()))
         length = rounded_length(length, getattr(model, "max_length", None))
         if length not in made:
-            functions = functions_of(model.incremental(max_length=length, **options))
+            functions = get_functions(model.incremental(max_length=length, **options))
             made[None if functions.max_length is None else length] = functions
             return functions
         return made[length]
@@ -143,7 +143,7 @@ class Compilations:
 _compilations = weakref.WeakKeyDictionary()
 
 
-def compilations_of(model) -> Compilations:
+def get_compilations(model) -> Compilations:
     """The compilations kept for a Keras model or pair; none for anything else."""
     if not isinstance(model, (keras.Model, IncrementalPair)):
         return Compilations()
@@ -164,7 +164,7 @@ def rounded_length(length: int, limit: int | None) -> int:
 
     Args:
         length: Number of tokens that key/value caches or a buffer of tokens must hold.
-        limit: Maximum length; None if there is no limit.
+        limit: Maximum length; None without a limit.
     """
     multiple = 1 << max(6, length.bit_length() - 3)
     rounded = -(-length // multiple) * multiple
@@ -249,7 +249,7 @@ class CompiledLoop(keras.Model):
         self.prefill = functions.prefill
         self.step = functions.step
         self.extend = functions.extend
-        # In a tuple, as the draft model is no part of this one.
+        # In a tuple, as the draft model is not a part of this one.
         self._speculation = (speculation, draft)
         if draft is not None:
             self.draft_prefill, self.draft_step = draft.prefill, draft.step
@@ -297,7 +297,7 @@ class CompiledLoop(keras.Model):
     def own_inputs(
         self, inputs: dict, uniform, settings: Settings
     ) -> dict[str, np.ndarray]:
-        """What the compiled loop takes besides the inputs of `prefill`, by name.
+        """The further inputs of the compiled loop besides those of `prefill`, by name.
 
         Args:
             inputs: As in `run`.

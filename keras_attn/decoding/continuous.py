@@ -18,7 +18,7 @@ from keras import ops
 from keras_attn.cache_names import CACHE_INDEX
 from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding.compiled import (
-    compilations_of,
+    get_compilations,
     padded_ends,
     resolve_jit,
     rounded_length,
@@ -38,7 +38,7 @@ _SHORTEST = 16
 
 
 class Completion(NamedTuple):
-    """What `generate_all` adds to a prompt.
+    """The completion of a prompt by `generate_all`.
 
     Attributes:
         token_ids: int32 (N,), the new tokens with their end token, without padding.
@@ -86,13 +86,13 @@ def generate_all(
     its own number of tokens, the next prompt takes its row at once, while the other
     rows go on. So no row waits for the longest one, and the longest prompt decides how
     long the caches are, not how long the others take. Each prompt gets the tokens that
-    `generate` gives it alone.
+    `generate` gives it by itself.
 
     One step for all rows is compiled for the length of the caches, the longest prompt
     with its new tokens, rounded up as in `generate`; other calls of that length and
-    `batch_size` compile nothing. Each prompt is read alone. Under XLA it is padded to
-    16, 32, 64, … tokens if the model takes a padding mask, and the reading is compiled
-    for each of these lengths.
+    `batch_size` compile nothing. Each prompt is read by itself. Under XLA it is padded
+    to 16, 32, 64, … tokens if the model takes a padding mask, and the reading is
+    compiled for each of these lengths.
 
     Args:
         model: A generative model of tokens (one with `incremental()`), or its
@@ -103,7 +103,7 @@ def generate_all(
         batch_size: B, how many prompts are decoded together. A step of more rows takes
             longer, but not as many times as long.
         strategy: `Greedy()` (default) or `Sample(...)`. Each prompt has random numbers
-            of its own, which depend on the seed and on the prompt's place alone: its
+            of its own, which depend only on the seed and on the prompt's place: its
             tokens do not depend on `batch_size`, on the other prompts, or on when it
             was read.
         start_token_id: The first token of the answers of an encoder-decoder.
@@ -146,7 +146,7 @@ def generate_all(
     limits = _as_limits(max_new_tokens, len(prompts))
     if not prompts:
         return []
-    compilations = compilations_of(model)
+    compilations = get_compilations(model)
     is_source = prompt_name(model) != "token_ids"
     used = [1 if is_source else len(prompt) for prompt in prompts]
     for number, (length, limit) in enumerate(zip(used, limits, strict=True)):
@@ -282,7 +282,7 @@ def _uniform(strategy, index: int, limit: int, length: int) -> np.ndarray | None
 
 
 def _padded_lengths(functions, prompts, is_source: bool, jit: bool) -> list[int]:
-    """To how many tokens each prompt is padded."""
+    """The number of tokens to which each prompt is padded."""
     lengths = [len(prompt) for prompt in prompts]
     if is_source:
         # The state of a source is as long as the source, in all rows alike.

@@ -49,7 +49,7 @@ class ContinuousLoop(keras.Model):
         # An attribute, so that Keras passes its weights to the compiled function.
         self.step = functions.step
         self.step_outputs = functions.step_outputs
-        self.built = True  # It has no weights but those of `step`.
+        self.built = True  # It has no weights but `step`'s.
 
     def call(self, inputs, training=False):
         """See the class; nothing differs in training."""
@@ -120,7 +120,7 @@ def _after_step(changing, outputs, done):
     """The state of each row after its step; a row that has ended keeps its own.
 
     So its position stays within the model, and its slot within the caches, where a new
-    prompt overwrites what it goes on writing.
+    prompt overwrites what it writes.
     """
     after = {}
     for name, old in changing.items():

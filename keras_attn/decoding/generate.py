@@ -15,7 +15,7 @@ from keras import ops
 from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding.compiled import (
     CompiledStrategy,
-    compilations_of,
+    get_compilations,
     rounded_length,
 )
 from keras_attn.decoding.inputs import (
@@ -72,7 +72,7 @@ def generate(
     Prompts of different lengths can share a batch if the model takes a padding mask for
     them. Padding may be on the left, on the right or in between: it occupies a slot in
     the caches but no position, and is never attended to, so each row gets the same text
-    as if it were decoded alone.
+    as if it were decoded by itself.
 
     A model with `incremental(max_length=…)` gets caches as long as prompt and
     continuation, rounded up to a multiple of 64 (above 512, in coarser steps of 1/8 to
@@ -110,7 +110,7 @@ def generate(
         speculation: `PromptLookup(...)` or `DraftModel(...)`: several tokens are
             guessed, and checked by one pass of the model, a decoder without an encoder
             such as GPT-2. `Greedy()` gives the same tokens as without, `Sample(...)`
-            tokens of the same distribution, but others for the same seed. A batch
+            tokens of the same distribution, but other tokens for the same seed. A batch
             advances by the fewest guesses that any of its rows keeps.
 
     Returns:
@@ -147,7 +147,7 @@ def generate(
     # `model.incremental(max_length)` (for GPT-2: gpt.py), with key/value caches that
     # are long enough, and not compiled. `compilations` keeps them and what is compiled
     # from them for later calls.
-    compilations = compilations_of(model)
+    compilations = get_compilations(model)
     cache_length = required_length(model, inputs, max_new_tokens)
     if speculation is not None:
         # The last pass may write as many slots after the last token.
@@ -213,14 +213,14 @@ def _speculate(
     if isinstance(speculation, DraftModel):
         cache_length = prompt_length + length + speculation.tokens - 1
         check_speculative_length(speculation.model, cache_length, speculation)
-        drafts = compilations_of(speculation.model)
+        drafts = get_compilations(speculation.model)
         # A draft that can extend has the caches and the prompt that the loop needs.
         draft = drafts.decoding_functions(speculation.model, cache_length, extend=True)
         check_draft(functions, draft)
     numbers = settings.strategy.uniform(batch, 3 * length)
     if numbers is not None:
         numbers = np.reshape(numbers, (batch, length, 3))
-    compilations = compilations_of(model)
+    compilations = get_compilations(model)
     loop = compilations.loop(functions, settings, jit_compile, speculation, draft)
     found = loop.run(inputs, numbers, settings)
     counts = {name: int(found[name]) for name in Speculated._fields[2:]}

@@ -21,7 +21,7 @@ from keras_attn.kernels.gather import gather_rows
 
 @dataclass(frozen=True)
 class Settings:
-    """How to decode; the numbers may be tensors.
+    """The settings of decoding; the numbers may be tensors.
 
     Attributes:
         strategy: How the next token is chosen.

@@ -46,15 +46,14 @@ class IncrementalPair:
         prompt: Name of the input of `prefill` that holds the prompt's tokens, (B, P).
         max_length: Maximum length of prompt and continuation together; None if the
             model sets no limit.
-        source_vocabulary_size: Vocabulary size of an encoder's `token_ids`; None if
-            there is no such input, or the size is unknown.
+        source_vocabulary_size: Vocabulary size of an encoder's `token_ids`; None
+            without such an input, or if the size is unknown.
         prompt_vocabulary_size: Vocabulary size of the prompt, if it differs from the
             logits', as the words of a caption differ from the codes of an image.
         extend: A function that reads several tokens per row after the state, for
             `speculation`; None if the model does not. {"token_ids": (B, T), **state} ->
             {"logits": (B, T, V), **entries}, where the entries `new_<name>`,
-            (B, G, T, H), are for T slots, and the state is that of a decoder with
-            caches.
+            (B, G, T, H), are for T slots, and the state is a decoder's with caches.
     """
 
     prefill: keras.Model
@@ -119,7 +118,7 @@ def prompt_name(model, input_names=()) -> str:
     return "decoder_token_ids" if "decoder_token_ids" in names else "token_ids"
 
 
-def functions_of(model) -> DecodingFunctions:
+def get_functions(model) -> DecodingFunctions:
     """The decoding functions of a pair, or of an exported pair.
 
     Raises:

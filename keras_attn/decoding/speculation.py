@@ -6,8 +6,8 @@ for about the time of one token where weights are read from memory, and keeps th
 it would have chosen itself. With target p and draft q, guess x is kept with
 probability min(1, p(x) / q(x)); the first that is not is replaced by a token drawn
 from max(p − q, 0), normalized, and after K kept guesses a token is drawn from p. The
-tokens then have distribution p exactly, whatever q is. `Greedy` keeps a guess if it is
-the most probable token.
+tokens then have distribution p exactly, for any q. `Greedy` keeps a guess if it is the
+most probable token.
 
 All rows of a batch advance together, as their caches have one slot for the next token:
 by as many guesses as the row with the fewest kept ones, and one token more. That token
@@ -73,7 +73,7 @@ class Speculated(NamedTuple):
 
 @dataclass(frozen=True)
 class PromptLookup:
-    """Guesses that the text goes on as it did before.
+    """Guesses that the text continues as after an earlier occurrence.
 
     The last tokens of a row are looked for earlier in its prompt and continuation, the
     longest match of up to `ngram` tokens first, of these the last one. The guesses are
@@ -177,7 +177,7 @@ def look_up(text, length, ngram: int, tokens: int):
     """The tokens that followed the last earlier occurrence of the last tokens.
 
     Args:
-        text: int32 (B, W); -1 is no token.
+        text: int32 (B, W); -1 is not a token.
         length: How many of the W are known, at least `ngram`; may be a tensor, as may
             W.
         ngram: Largest number of tokens to look for.
@@ -247,8 +247,8 @@ def check_guesses(strategy, logits, guesses, found, draft, uniform) -> Checked:
     vocabulary = logits.shape[-1]
     target = strategy.probabilities(ops.reshape(logits, (-1, vocabulary)))
     target = ops.reshape(target, (-1, count + 1, vocabulary))
-    by_target = _probability_of(target[:, :count], guesses)
-    by_draft = 1.0 if draft is None else _probability_of(draft, guesses)
+    by_target = _get_probability(target[:, :count], guesses)
+    by_draft = 1.0 if draft is None else _get_probability(draft, guesses)
     kept = ops.less(uniform[:, :count, _KEEP] * by_draft, by_target)
     kept = ops.logical_and(kept, found)
 
@@ -329,7 +329,7 @@ def speculate(
         numbers = None
         if uniform is not None:
             numbers = ops.slice(uniform, (0, known, 0), (batch, count + 1, 3))
-        before = counters(mask, known, _length_of(caches))
+        before = counters(mask, known, _get_length(caches))
         probabilities = None
         if draft is None:
             whole = ops.concatenate([text, search["token_ids"]], axis=1)
@@ -370,7 +370,7 @@ def speculate(
             ops.equal(ops.cumsum(ended, axis=1) - ended, 0),
         )
         is_new = ops.logical_and(is_new, ops.logical_not(ops.expand_dims(done, 1)))
-        log_probs = _probability_of(ops.log_softmax(logits, axis=-1), new)
+        log_probs = _get_probability(ops.log_softmax(logits, axis=-1), new)
         new = ops.where(is_new, new, pad)
         search = {
             "token_ids": ops.slice_update(search["token_ids"], (0, known), new),
@@ -423,7 +423,7 @@ def counters(mask, known, length):
 def _guess(draft, strategy, mask, known, token, caches, count, uniform):
     """The guesses of a draft model, their distributions, and its caches."""
     guesses, probabilities = [], []
-    state = {**counters(mask, known, _length_of(caches)), **caches}
+    state = {**counters(mask, known, _get_length(caches)), **caches}
     # One step more than guesses, so that all of them are in the caches.
     for index in range(count + 1):
         outputs = draft.step({**state, "token_ids": token})
@@ -457,7 +457,7 @@ def _caches(outputs: dict) -> dict:
     }
 
 
-def _length_of(caches: dict) -> int:
+def _get_length(caches: dict) -> int:
     return next(iter(caches.values())).shape[2]
 
 
@@ -466,7 +466,7 @@ def _length_of_run(kept):
     return ops.sum(ops.cumprod(ops.cast(kept, "int32"), axis=1), axis=1)
 
 
-def _probability_of(values, tokens):
+def _get_probability(values, tokens):
     """Entries of values (B, K, V) at tokens (B, K)."""
     at = ops.expand_dims(tokens, -1)
     return ops.take_along_axis(values, at, axis=-1)[..., 0]

@@ -1,4 +1,4 @@
-"""How the next token is chosen: greedy decoding, sampling, beam search.
+"""Strategies that choose the next token: greedy decoding, sampling, beam search.
 
 A `Strategy` is three pure functions over a dictionary of tensors, the *search*:
 `start` creates it, `advance` adds one token to it, `finish` reads the result. The same
@@ -58,7 +58,7 @@ def compilation_key(strategy):
 
 
 class Strategy:
-    """What all strategies compute: by default with one beam and no random numbers."""
+    """The methods of all strategies, by default with one beam and no random numbers."""
 
     num_beams = 1
     revises = False
@@ -240,8 +240,8 @@ class Beam(Strategy):
 
     Args:
         num_beams: K, the number of beams per row.
-        length_penalty: α. 0 ranks by probability alone, which favors short
-            answers; Vaswani et al. use 0.6.
+        length_penalty: α. 0 ranks only by probability, which favors short answers;
+            Vaswani et al. use 0.6.
 
     Raises:
         ValueError: If `num_beams` is less than 1.
@@ -302,7 +302,7 @@ class Beam(Strategy):
         ends = is_end(token, end_token_id)
 
         among_best = ops.less(ops.arange(count), beams)
-        # Ignore extensions of empty beams, whatever the penalty does to their scores.
+        # Ignore extensions of empty beams also after the penalty changed their scores.
         real = ops.greater(scores, MASKED / 2)
         accepted = ops.logical_and(
             ops.logical_and(ends, ops.logical_and(among_best, real)),

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.decoding.compiled import compilations_of
+from keras_attn.decoding.compiled import get_compilations
 from keras_attn.decoding.inputs import (
     as_arrays,
     check_beams,
@@ -93,7 +93,7 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
     Raises:
         TypeError: If a model can't decode, or reads tokens at each step, or `strategy`
             is not a strategy.
-        ValueError: If there is no model; `inputs` is invalid as in `generate`; the
+        ValueError: If the model is missing; `inputs` is invalid as in `generate`; the
             number of rows of `inputs` is not the number of states; a model and the
             environment have different numbers of actions; a logit is NaN; an artefact
             was exported for a different number of beams; or `max_steps` is not a
@@ -247,7 +247,7 @@ class _Member:
     """
 
     def __init__(self, model, strategy):
-        functions = compilations_of(model).decoding_functions(model, 1)
+        functions = get_compilations(model).decoding_functions(model, 1)
         if WORLD not in functions.step_inputs:
             raise TypeError(
                 f"`model` must read a `{WORLD}` at each step; use `generate` for one "

@@ -119,7 +119,7 @@ def count_rows(inputs: Any) -> int | None:
 
 @contextlib.contextmanager
 def explaining() -> Iterator[None]:
-    """In the block, JAX' error of a batch that it cannot divide says what to do.
+    """Within this block JAX' error about a batch that it cannot divide is explained.
 
     Raises:
         ValueError: Instead of that error.

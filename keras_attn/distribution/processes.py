@@ -46,7 +46,7 @@ def is_writer() -> bool:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """What one process does by itself, such as saving a model.
+    """Within this block one process works by itself, as when it saves a model.
 
     Variables that Keras makes in the block belong to this process. A distributed one
     would make it wait for the others, in which nothing happens.

@@ -28,7 +28,7 @@ def described_as(other: Callable) -> Callable[[_Documented], _Documented]:
     Returns:
         A decorator, which returns the same function or class.
     """
-    # Unwrapped: what `@with_sizes` adds holds only for the variants of `other`.
+    # Unwrapped: what `with_sizes` adds holds only for the variants of `other`.
     docstring = inspect.getdoc(inspect.unwrap(other)) or ""
     lent = descriptions(docstring)
 

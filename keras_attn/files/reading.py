@@ -1,7 +1,7 @@
 """Read untrusted files: of limited size, with errors that name the file.
 
 Sizes are checked before anything is parsed: a JSON file of `MAX_JSON_ENTRIES` entries
-takes at most about 100 MB of memory, whatever the entries are.
+takes at most about 100 MB of memory, for any entries.
 """
 
 import codecs
@@ -10,7 +10,8 @@ import json
 import reprlib
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,32 @@ def shortened(text: object, limit: int = 2000) -> str:
     return f"{text[: limit // 2]} … {text[-limit // 2 :]}"
 
 
-def size_of(path: Path) -> int:
+@contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Puts a place before the message of a `ValueError` that the block raises.
+
+    Args:
+        place: The file, or what in it is bad.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file exists, of a name from a file that may be no name at all.
+
+    Args:
+        path: The file.
+    """
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # A name that is too long, or has a zero byte.
+        return False
+
+
+def get_file_size(path: Path) -> int:
     """Size of a file, or of all files in a folder, in bytes."""
     if path.is_file():
         return path.stat().st_size
@@ -111,7 +137,7 @@ def read_gzip(path: Path, max_bytes: int) -> bytes:
 
     Raises:
         FileNotFoundError: If `path` does not exist.
-        ValueError: If it is no complete gzip file, or as in `read_bytes`.
+        ValueError: If it is not a complete gzip file, or as in `read_bytes`.
     """
     check_file(path, max_bytes)
     try:

@@ -38,7 +38,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     On failure the work folder is removed and `path` is unchanged. The work folder of a
     killed process is removed by the next write to `path`; the work folder of a running
-    process is locked and is left alone. (Without file locks, as on Windows, none is
+    process is locked and is not touched. (Without file locks, as on Windows, none is
     removed.)
 
     Args:
@@ -130,7 +130,7 @@ def remove_leftovers(path: Path) -> None:
 
 
 def _backup(work: Path, path: Path) -> Path:
-    """Where the old folder is kept between two renames."""
+    """The path of the old folder between two renames."""
     return work / f"{path.name}.replaced"
 
 

@@ -1,7 +1,7 @@
 """Exact attention in memory that grows with the length, not with its square.
 
 The scores of a block of queries and a block of keys exist at one time. A running
-maximum and sum of each query make their softmax exact, whatever the order (Milakov and
+maximum and sum of each query make their softmax exact, in any order (Milakov and
 Gimelshein 2018, arXiv:1805.02867; Rabe and Staats 2021, arXiv:2112.05682). The gradient
 computes the scores again from the outputs and the logarithm of that sum (Dao et al.
 2022, arXiv:2205.14135).
@@ -97,7 +97,7 @@ def blocked_attention(
     )
     # Copied: an eager mask becomes a tensor of this graph, which the gradient's knows.
     others = [ops.copy(x) for x in given.values()]
-    # Of the optional tensors the bias alone has a gradient.
+    # Of the optional tensors only the bias has a gradient.
     biases, others = (others[:1], others[1:]) if "bias" in given else ([], others)
     return with_gradient(
         lambda *inputs: forward(*inputs, *others),
@@ -217,7 +217,7 @@ class _Call:
         return self._joined(outputs, self.queries), self._joined(log_sums)
 
     def backward(self, outputs, log_sums, upstream):
-        """The gradients of query, key, value and bias, by that of the outputs."""
+        """The gradients of query, key, value and bias, from the outputs' gradient."""
         query, key, value, bias = self.query, self.key, self.value, self.bias
         # Σ_s p_s ∂p_s = o · ∂o: what the softmax takes off each gradient.
         product = ops.multiply(at_least_float32(upstream), at_least_float32(outputs))
@@ -314,15 +314,15 @@ class _Call:
         return ops.multiply(queries, ops.cast(self.scale, queries.dtype))
 
     def _queries(self, inputs, i):
-        """Of (B, N, T, ·) the rows of a block of queries."""
+        """The rows of a block of queries in (B, N, T, ·)."""
         return slice_axes(inputs, {2: (i, self.rows)})
 
     def _keys(self, inputs, j):
-        """Of (B, G, S, ·) the rows of a block of keys."""
+        """The rows of a block of keys in (B, G, S, ·)."""
         return slice_axes(inputs, {2: (j, self.columns)})
 
     def _pair_block(self, inputs, i, j):
-        """Rows and columns of one pair of blocks, unless there is one alone."""
+        """Rows and columns of one pair of blocks, unless there is only one."""
         if self.is_whole:
             return inputs
         blocks = {2: (i, self.rows), 3: (j, self.columns)}
@@ -331,7 +331,7 @@ class _Call:
         )
 
     def _visible_blocks(self, i):
-        """How many blocks of keys the queries of a block may attend to."""
+        """The number of blocks of keys that the queries of a block may attend to."""
         if not self.is_causal:
             return self.key_blocks
         last = (i + 1) * self.rows

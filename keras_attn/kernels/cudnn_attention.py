@@ -70,7 +70,7 @@ def cudnn_attention(
     lengths = None
     if padding_mask is not None:
         is_real = ops.cast(padding_mask, "bool")
-        # Which place among the keys a key is in matters to nobody.
+        # The order of the keys does not matter.
         order = jax.numpy.argsort(~is_real, axis=1, stable=True)[:, None, :, None]
         key, value = (
             ops.take_along_axis(tensor, order, axis=2) for tensor in (key, value)

@@ -21,12 +21,12 @@ def with_gradient(
 ) -> Any:
     """The outputs of `forward`, whose gradient is computed by `backward`.
 
-    On TensorFlow the gradient has a gradient too, that of `whole`; on JAX it has one
-    where its loops do.
+    On TensorFlow the gradient has a gradient too, computed with `whole`; on JAX it has
+    one where its loops do.
 
     Args:
-        forward: From the inputs to the outputs, a tensor, and whatever `backward` needs
-            besides.
+        forward: From the inputs to the outputs, a tensor, and what else `backward`
+            needs.
         backward: From the outputs, what `forward` returned besides, the gradient of the
             outputs and the inputs, to the gradients of the inputs.
         whole: From the inputs to the same outputs, by operations that can be
@@ -53,7 +53,7 @@ def with_gradient(
 
 
 def _differentiable(compute, whole):
-    """A gradient that TensorFlow can differentiate: as that of `whole`."""
+    """A gradient that TensorFlow can differentiate, with `whole`."""
     import tensorflow as tf
 
     @tf.custom_gradient
@@ -83,7 +83,7 @@ def _differentiable(compute, whole):
 
 @contextlib.contextmanager
 def _unrecorded():
-    """Within it, TensorFlow's tapes record nothing.
+    """Within this block TensorFlow's tapes record nothing.
 
     `tf.custom_gradient` has them record the function as a whole, and each of its
     operations besides: in an eager call all scores would stay in memory, and in a graph

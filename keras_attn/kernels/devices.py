@@ -18,7 +18,7 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def divided_rows(mesh: Any, axis: str) -> Iterator[None]:
-    """Within it, the rows of a batch are those of the devices of a mesh.
+    """Within this block the rows of a batch are divided among the devices of a mesh.
 
     Args:
         mesh: A `jax.sharding.Mesh`.
@@ -89,7 +89,7 @@ def on_each_device(function: Callable, *tensors, has_heads: bool = False) -> Any
 
 
 def _division():
-    """The mesh and its axis that divides batches; None if there is no such mesh."""
+    """The mesh and its axis that divides batches; None without such a mesh."""
     division = getattr(_local, "division", None)
     distribution = keras.distribution.distribution()
     if division is None and distribution is not None:

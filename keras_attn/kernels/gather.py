@@ -17,7 +17,7 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def flat_gathers() -> Iterator[None]:
-    """Within it, `gather_rows` is one gather over the rows of the batch.
+    """Within this block `gather_rows` is one gather over the rows of the batch.
 
     LiteRT and ONNX have an operator for it, and none for a gather within each example.
     """

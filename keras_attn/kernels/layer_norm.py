@@ -30,7 +30,7 @@ from keras_attn.kernels.xla import xla_fused
 
 
 def select_layer_norm(inputs, training, use_onednn):
-    """Which of the functions below is the fastest for a call.
+    """Selects the fastest of the functions below for a call.
 
     Args:
         inputs: (..., D).

@@ -1,4 +1,4 @@
-"""Which form of attention to compute where nobody asks for its probabilities.
+"""Selects the form of attention where the probabilities are not returned.
 
 On a CPU blocks (`blocked_attention`), on a TPU Splash (`splash_attention`), on an
 NVIDIA GPU cuDNN (`cudnn_attention`), and blocks for what these two do not have: all in
@@ -58,7 +58,7 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def whole_scores() -> Iterator[None]:
-    """Within it, attention computes all scores at once, as exported files do."""
+    """Within this block attention computes all scores at once, as exported files do."""
     before = getattr(_local, "whole", False)
     _local.whole = True
     try:

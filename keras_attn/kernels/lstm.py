@@ -120,8 +120,8 @@ class LoopLSTM:
     """An LSTM inside a loop over steps, such as the loop of a decoder that attends.
 
     `bias_per_step` is an input of the loop; each step calls `step`, and `finish` takes
-    the stacked third results of `step`. There is no second-order gradient: TensorFlow
-    raises an error for it.
+    the stacked third results of `step`. A second-order gradient is an error of
+    TensorFlow.
 
     The loop computes no gradients of weights. The gradient that arrives at
     `bias_per_step`, a broadcast of the bias, is d z_t of every step; from it and the

@@ -1,4 +1,4 @@
-"""Where half precision is not enough: softmax and normalization.
+"""Functions for which half precision is not enough: softmax and normalization.
 
 In mixed precision a layer computes in float16 or bfloat16. Exponentials and variances
 lose too many digits there, so they are computed in float32.

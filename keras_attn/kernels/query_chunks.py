@@ -1,9 +1,9 @@
-"""Attention a chunk of queries at a time, whatever its scores are made of.
+"""Attention a chunk of queries at a time, for any score function.
 
 The scores of a chunk with all keys exist at one time, so memory grows with the number
-of keys, not with its product with that of the queries. The gradient computes them
-again (Chen et al. 2016, arXiv:1604.06174). Where the scores are products of queries and
-keys alone, `blocked_attention` holds still fewer of them.
+of keys, not with the product of both lengths. The gradient computes them again (Chen et
+al. 2016, arXiv:1604.06174). Where the scores are only products of queries and keys,
+`blocked_attention` holds still fewer of them.
 
 Legend: B batch, T queries, S keys, N heads, H key size, V value size, C queries of a
 chunk.
@@ -75,7 +75,7 @@ def attend_in_chunks(
         lambda _, __, *inputs: backward(*inputs, *pairs, *constants),
         whole,
         query,
-        # Variables are copied: gradients are those of arguments alone.
+        # Variables are copied: only arguments have gradients.
         *map(ops.copy, shared),
     )
 
@@ -148,7 +148,7 @@ def _joined(chunks, length):
 
 
 def _gradients(function, inputs, upstream):
-    """The gradients of the inputs by that of the outputs."""
+    """The gradients of the inputs by the gradient of the outputs."""
     if not is_tensorflow():
         import jax
 

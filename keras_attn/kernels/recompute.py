@@ -10,7 +10,7 @@ from keras_attn.kernels.runtime import is_tensorflow
 
 
 def recomputed(function: Callable, *tensors) -> Any:
-    """`function(*tensors)`; on JAX the gradient needs the tensors alone.
+    """`function(*tensors)`; on JAX the gradient needs only the tensors.
 
     XLA may keep an intermediate value several times, in the shape and the dtype of each
     operation that reads it. TensorFlow without XLA keeps it once, and computing it

@@ -1,7 +1,7 @@
-"""What a loss over the batch of all replicas of `tf.distribute` needs from the others.
+"""Sums and rows over all replicas of `tf.distribute`, for losses of the whole batch.
 
-On one device, and on JAX, whose arrays are those of all devices already, there are no
-others: each function returns what it is given.
+On one device, and on JAX, whose arrays have the rows of all devices already, each
+function returns what it is given.
 """
 
 from keras import ops
@@ -48,7 +48,7 @@ def mean_loss(total, count=1.0):
     Keras adds up the gradients of the replicas, and logs the mean of what they return,
     weighted by their numbers of rows, times the number of replicas. So each replica has
     the gradient of its own share of the loss, but the value of the whole batch's: what
-    is learned and what is logged are those of one device with the joined batch, also if
+    is learned and what is logged are as on one device with the joined batch, also if
     replicas have different numbers of rows, or of words.
 
     Args:

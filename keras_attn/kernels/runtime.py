@@ -69,7 +69,7 @@ def has_distribution_strategy() -> bool:
 
 
 def infers_shapes() -> bool:
-    """Whether Keras computes shapes alone, as when a functional model is built."""
+    """Whether Keras computes only shapes, as when a functional model is built."""
     from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
     return in_symbolic_scope()

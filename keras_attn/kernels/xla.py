@@ -25,7 +25,7 @@ def xla_fused(function):
     def call(*tensors):
         if not (is_tensorflow_on_cpu() and is_tracing()):
             return function(*tensors)
-        return _graph_of(function, tensors, jit_compile=True)(*tensors)
+        return _make_graph(function, tensors, jit_compile=True)(*tensors)
 
     return call
 
@@ -44,12 +44,12 @@ def traced_once(function):
     def call(*tensors):
         if not is_tracing():
             return function(*tensors)
-        return _graph_of(function, tensors, jit_compile=None)(*tensors)
+        return _make_graph(function, tensors, jit_compile=None)(*tensors)
 
     return call
 
 
-def _graph_of(function, tensors, jit_compile):
+def _make_graph(function, tensors, jit_compile):
     specifications = tuple((tuple(x.shape), x.dtype) for x in tensors)
     return _traced(function, specifications, jit_compile)
 

@@ -83,6 +83,7 @@ from keras_attn.layers.recurrent.attention_objective import AttentionObjective
 from keras_attn.layers.recurrent.attention_rnn import AttentionRNN
 from keras_attn.layers.recurrent.attention_speller import AttentionSpeller
 from keras_attn.layers.recurrent.frame_attention_rnn import FrameAttentionRNN
+from keras_attn.layers.recurrent.hard_attention_rnn import HardAttentionRNN
 from keras_attn.layers.recurrent.maxout import Maxout
 from keras_attn.layers.recurrent.per_frame import PerFrame
 from keras_attn.layers.recurrent.pyramidal_blstm import PyramidalBLSTM
@@ -118,6 +119,7 @@ __all__ = [
     "GlimpseAttention",
     "GlobalRegion",
     "GumbelSoftmax",
+    "HardAttentionRNN",
     "HiddenPatches",
     "ImageCodeEmbedding",
     "ImagePreprocessing",

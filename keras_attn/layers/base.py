@@ -1,15 +1,13 @@
 """Base class of the layers: writes `get_config` from the constructor."""
 
 import functools
-import inspect
 from collections.abc import Mapping
 
 import keras
 
+from keras_attn.configuration import argument_names
 from keras_attn.layers.adaptation.kernel_layer import RestoresAdapters
 from keras_attn.layers.adaptation.quantization import Quantizable
-
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class BaseLayer(Quantizable, RestoresAdapters):
@@ -50,8 +48,7 @@ def _arguments(layer_class) -> tuple[str, ...]:
         if not issubclass(parent, BaseLayer) or "get_config" in vars(parent):
             continue
         if "__init__" in vars(parent):
-            _, *parameters = inspect.signature(parent.__init__).parameters.values()
-            names |= {x.name: x for x in parameters if x.kind not in _VARIADIC}
+            names |= dict.fromkeys(argument_names(parent.__init__))
     return tuple(names)
 
 

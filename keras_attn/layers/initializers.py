@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.configuration import Configured
 from keras_attn.ops.patches import sinusoid_grid
 
 
@@ -70,8 +71,8 @@ def independent_copy(initializer, name: str = ""):
 def independent_parts(initializer, widths: Mapping[str, int]):
     """An initializer for several kernels that are stored as one, side by side.
 
-    Each kernel is initialized as if it were stored alone: the bounds of Glorot and He
-    depend on the shape of a kernel, and would be different for the fused kernel.
+    Each kernel is initialized as if it were a variable of its own: the bounds of Glorot
+    and He depend on the shape of a kernel, and would be different for the fused kernel.
 
     Args:
         initializer: As for `independent_copy`.
@@ -92,7 +93,7 @@ def independent_parts(initializer, widths: Mapping[str, int]):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SinusoidGrid(keras.initializers.Initializer):
+class SinusoidGrid(Configured, keras.initializers.Initializer):
     """Initializes a position table with the sinusoids of a grid: `ops.sinusoid_grid`.
 
     Args:
@@ -111,13 +112,6 @@ class SinusoidGrid(keras.initializers.Initializer):
         grid = sinusoid_grid(self.rows, self.columns, shape[-1])
         prefix = np.zeros((self.num_prefix_tokens, shape[-1]), "float32")
         return ops.convert_to_tensor(np.concatenate([prefix, grid]), dtype=dtype)
-
-    def get_config(self):
-        return {
-            "rows": self.rows,
-            "columns": self.columns,
-            "num_prefix_tokens": self.num_prefix_tokens,
-        }
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -47,12 +47,12 @@ def caches_output_specs(layer_class):
         key = _key(self, args, kwargs)
         known = _cached_specs.get(key)
         if known is not None:
-            return tree.map_structure(_tensor_of, known)
+            return tree.map_structure(_make_tensor, known)
         outputs = trace(self, *args, **kwargs)
         if key is not None:
             if len(_cached_specs) >= _MAX_CACHED:
                 _cached_specs.clear()
-            _cached_specs[key] = tree.map_structure(_spec_of, outputs)
+            _cached_specs[key] = tree.map_structure(_make_spec, outputs)
         return outputs
 
     layer_class.compute_output_spec = compute_output_spec
@@ -72,7 +72,7 @@ def _key(layer, args, kwargs):
     for name in ("name", "seed", "trainable"):
         config.pop(name, None)
     try:
-        arguments = tree.map_structure(_spec_of, (args, kwargs))
+        arguments = tree.map_structure(_make_spec, (args, kwargs))
         settings = json.dumps(config)
     except TypeError:
         return None
@@ -100,7 +100,7 @@ def _is_foreign(value):
     return module.split(".")[0] not in ("keras", "keras_attn")
 
 
-def _spec_of(value):
+def _make_spec(value):
     """The spec of a symbolic tensor; numbers and strings as they are."""
     if isinstance(value, keras.KerasTensor):
         return _Spec(tuple(value.shape), value.dtype, value.sparse, value.ragged)
@@ -109,7 +109,7 @@ def _spec_of(value):
     raise TypeError(f"Not a symbolic tensor or a plain setting: {value!r}")
 
 
-def _tensor_of(spec):
+def _make_tensor(spec):
     if not isinstance(spec, _Spec):
         return spec
     return keras.KerasTensor(

@@ -40,7 +40,7 @@ class Projection(KernelLayer, BaseLayer):
         parts: Name of each part to its number of columns, or E of a single part.
         use_bias: Whether to add b.
         activation: Of the outputs, a name or a function. Default: none.
-        kernel_initializer: For each part of W, as if it were stored alone.
+        kernel_initializer: For each part of W, as if it were a variable of its own.
         bias_initializer: For b.
         kernel_regularizer: For W.
         bias_regularizer: For b.
@@ -155,7 +155,7 @@ class Projection(KernelLayer, BaseLayer):
         return ops.reshape(inputs, (*shape[:-1], self.kernel.shape[0]))
 
     def value(self):
-        """W as one tensor, with its low-rank updates, (D, E)."""
+        """W as one tensor, with its LoRA weights, (D, E)."""
         return kernel_value(self.kernel)
 
     def heads(self, inputs, counts: Sequence[int]) -> Sequence[Any]:
@@ -214,7 +214,7 @@ class Projection(KernelLayer, BaseLayer):
 
         Yields:
             Nothing unless the current `keras.distribution` has a layout for each part,
-            or if the kernel is not a variable (low-rank updates, integers).
+            or if the kernel is not a variable (LoRA weights, integers).
         """
         distribution = keras.distribution.distribution()
         is_plain = isinstance(self.kernel, keras.Variable) and not (
@@ -259,7 +259,7 @@ def add_projection(
 ) -> Projection:
     """A new projection inside a layer, which is being built.
 
-    Initializers, regularizers and constraints are those of the layer.
+    Initializers, regularizers and constraints are the layer's.
 
     Args:
         layer: The layer.

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import check_several
 from keras_attn.losses.cross_entropy import real_weights
 from keras_attn.losses.weighted_mean import WeightedMeanLoss
 
@@ -66,7 +66,7 @@ class ChoiceCrossEntropy(WeightedMeanLoss):
         dtype=None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.num_options = check_num_options(num_options)
+        self.num_options = check_several("num_options", num_options)
 
     def __call__(self, y_true, y_pred, sample_weight: Any = None):
         """Computes the loss of the choices that count; see the class."""
@@ -78,13 +78,6 @@ class ChoiceCrossEntropy(WeightedMeanLoss):
         """Computes the loss of each choice, (G,); `y_pred` is (G, N)."""
         labels = ops.maximum(ops.cast(y_true, "int32"), 0)
         return ops.sparse_categorical_crossentropy(labels, y_pred, from_logits=True)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "num_options": self.num_options,
-        }
 
 
 def by_choice(labels, scores, weights, num_options):
@@ -114,12 +107,3 @@ def by_choice(labels, scores, weights, num_options):
     if weights is not None:
         weights = of_choices(ops.convert_to_tensor(weights))
     return labels, scores, real_weights(labels, weights, _IGNORED)
-
-
-def check_num_options(num_options):
-    """Raises unless there are at least two options; returns their number."""
-    if check_positive("num_options", num_options) < 2:
-        raise ValueError(
-            f"`num_options` must be at least 2. Received: num_options={num_options}"
-        )
-    return num_options

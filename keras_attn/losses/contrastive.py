@@ -7,8 +7,8 @@
 The matrix is never in memory as a whole: a device computes the rows of its own images
 in chunks, for the loss and again for the gradients. Under `tf.distribute` the texts of
 all replicas are gathered, the sums of columns are combined, and the gradients of texts
-are added up. So loss and gradients are those of one device with the joined batch, also
-if replicas have different numbers of pairs.
+are added up. So loss and gradients are as on one device with the joined batch, also if
+replicas have different numbers of pairs.
 
 Legend: B pairs of all devices, P of this device, C rows of a chunk, K chunks, E width
 of the embeddings.
@@ -136,13 +136,13 @@ def _loss(kind, x, y, scalars, chunk_size):
         # Without `stop_gradient` an outer tape would record every operation.
         x, y, *scalars = (ops.stop_gradient(tensor) for tensor in (x, y, *scalars))
         matrix = _Matrix(x, y, scalars, chunk_size)
-        total, slopes_of = kind(matrix)
+        total, compute_slopes = kind(matrix)
         count = ops.maximum(ops.cast(matrix.total, x.dtype), 1)
 
         def gradient(upstream):
             # The loss of every replica depends on these embeddings.
             factor = add_replicas(upstream) / count
-            return matrix.gradients(slopes_of, factor)
+            return matrix.gradients(compute_slopes, factor)
 
         return add_replicas(total) / count, gradient
 
@@ -171,12 +171,12 @@ def _clip(matrix):
     mass = ops.sum(masses * ops.exp(peaks - peak), axis=0)
     losses = matrix.own_part(peak) - own + ops.log(matrix.own_part(mass))
 
-    def slopes_of(rows):
+    def compute_slopes(rows):
         columns = ops.exp(rows.logits - peak) / mass
         both = ops.softmax(rows.logits, axis=1) + columns
         return both / 2 - ops.cast(matrix.is_own(rows), both.dtype)
 
-    return (total + ops.sum(losses)) / 2, slopes_of
+    return (total + ops.sum(losses)) / 2, compute_slopes
 
 
 def _siglip(matrix):
@@ -186,13 +186,13 @@ def _siglip(matrix):
         logits = ops.where(matrix.is_own(rows), -rows.logits, rows.logits)
         return (), ops.sum(ops.softplus(logits), axis=1)
 
-    def slopes_of(rows):
+    def compute_slopes(rows):
         is_own = matrix.is_own(rows)
         slopes = ops.sigmoid(ops.where(is_own, -rows.logits, rows.logits))
         return ops.where(is_own, -slopes, slopes)
 
     _, losses = matrix.over_chunks(step, ())
-    return ops.sum(losses), slopes_of
+    return ops.sum(losses), compute_slopes
 
 
 class _Rows(NamedTuple):
@@ -279,18 +279,18 @@ class _Matrix:
         """Whether a text belongs to an image, (C, B)."""
         return ops.equal(ops.arange(self.total, dtype="int32"), rows.own[:, None])
 
-    def gradients(self, slopes_of, factor):
+    def gradients(self, compute_slopes, factor):
         """Gradients of x (P, E), of y (P, E), of s, and of b if there is one.
 
         Args:
-            slopes_of: From `_Rows` to the gradients of their logits, (C, B), divided by
-                `factor`.
+            compute_slopes: From `_Rows` to the gradients of logits, (C, B), which are
+                divided by `factor`.
             factor: A scalar.
         """
         scale = self._scalars[0]
 
         def step(rows, d_texts, d_scale, *d_bias):
-            slopes = slopes_of(rows)
+            slopes = compute_slopes(rows)
             d_rows = factor * ops.matmul(slopes, self.texts)  # (C, E)
             images = (factor * scale) * rows.images
             d_texts += ops.matmul(ops.transpose(slopes), images)  # (B, E)

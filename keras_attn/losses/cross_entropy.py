@@ -6,7 +6,7 @@ Legend: B batch, T length, V vocabulary.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_fraction
+from keras_attn.checks.arguments import check_fraction, check_token_id
 from keras_attn.losses.weighted_mean import (
     WeightedMeanLoss,
     broadcastable,
@@ -72,8 +72,8 @@ class SmoothedCrossEntropy(WeightedMeanLoss):
 
     `Σ w·loss / Σ w`, where w is the sample weight (1 by default), and 0 on padding. So
     the loss of a batch does not depend on how much padding it has. Keras' default,
-    `reduction="sum_over_batch_size"`, divides by all B·T targets whatever their weight,
-    which lowers the effective learning rate of padded batches; the models of this
+    `reduction="sum_over_batch_size"`, divides by all B·T targets, also those of weight
+    0, which lowers the effective learning rate of padded batches; the models of this
     library scale the weights so that Keras' losses are the same mean. `model.fit` logs
     the mean over batches of these means; `Perplexity` averages over tokens.
 
@@ -127,27 +127,6 @@ class SmoothedCrossEntropy(WeightedMeanLoss):
             pad_token_id=self.pad_token_id,
             from_logits=self.from_logits,
         )
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "label_smoothing": self.label_smoothing,
-            "pad_token_id": self.pad_token_id,
-            "from_logits": self.from_logits,
-        }
-
-
-def check_token_id(name, value):
-    """Returns `value`; raises unless it is None or a nonnegative integer."""
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int) or value < 0
-    ):
-        raise ValueError(
-            f"`{name}` must be a token's id, an integer of at least 0, or None. "
-            f"Received: {name}={value!r}"
-        )
-    return value
 
 
 def real_weights(labels, sample_weight, pad_token_id):

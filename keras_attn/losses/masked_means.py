@@ -1,4 +1,4 @@
-"""Numbers of tokens, of which a mask says what counts; the others may be NaN.
+"""Means over the tokens that a mask selects; values of other tokens may be NaN.
 
 Legend: B sequences, T tokens.
 """

@@ -30,7 +30,7 @@ class MaskedRegionLoss(WeightedMeanLoss):
         y_true: The detector's distribution of each region, (B, R, C), which sums to 1;
             or zeros where the weight is 0. Sums are checked where values are known: in
             eager calls, and in arrays that a model of this library learns from. A
-            compiled graph, such as that of a data set, takes what it is given.
+            compiled graph, such as a data set's, takes what it is given.
         y_pred: Logits (B, R, C).
         sample_weight: (B, R).
 

@@ -202,7 +202,7 @@ def rloo_loss(
         clip_range: ε, a number above 0; or two of them, below and above 1.
 
     Returns:
-        A `PolicyLoss`, whose ratios are those of sequences.
+        A `PolicyLoss`, whose ratios are of sequences.
 
     Raises:
         ValueError: If the shapes do not match, or `clip_range` is out of range.
@@ -256,7 +256,7 @@ def _reported(loss, ratio, is_clipped, counts, difference, mask, kl=None):
 
 
 def check_clip_range(name: str, clip_range) -> list[float]:
-    """How far a number may fall and rise.
+    """Checks a clip range, and returns its lower and upper width.
 
     Args:
         name: Name of the argument, for the message.

@@ -1,4 +1,4 @@
-"""Learning from preferences: the loss of a reward model, and that of DPO.
+"""Learning from preferences: the losses of a reward model and of DPO.
 
     ranking   mean over the pairs i better than j of -log σ(s_i - s_j - margin)
     DPO       f(β ((log π - log π_ref)(chosen) - (log π - log π_ref)(rejected)))
@@ -16,8 +16,8 @@ from keras_attn.checks.arguments import (
     check_above_zero,
     check_at_least_zero,
     check_choice,
-    check_positive,
     check_rank,
+    check_several,
     fits,
 )
 from keras_attn.checks.inputs import check_finite
@@ -134,7 +134,7 @@ class RankingLoss(WeightedMeanLoss):
         dtype=None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.num_answers = check_num_answers(num_answers)
+        self.num_answers = check_several("num_answers", num_answers)
         self.margin = check_at_least_zero("margin", margin)
         self.center_weight = check_at_least_zero("center_weight", center_weight)
 
@@ -156,15 +156,6 @@ class RankingLoss(WeightedMeanLoss):
             margin=self.margin,
             center_weight=self.center_weight,
         )
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "num_answers": self.num_answers,
-            "margin": self.margin,
-            "center_weight": self.center_weight,
-        }
 
 
 def dpo_loss(
@@ -268,15 +259,15 @@ def check_dpo_options(kind: DPOKind, beta: float, label_smoothing: float) -> Non
 
 
 def differences_of_pairs(scores, ratings, is_real):
-    """Of all pairs, (G, K, K): differences of scores and ratings, and which count.
+    """Differences of scores and ratings of all pairs, (G, K, K), and which count.
 
-    Those count whose first answer is the better one, if both exist, and those of a
+    Pairs count whose first answer is the better one, if both exist, and pairs with a
     rating that is not finite.
     """
     ratings = _like("ratings", ratings, scores)
     if is_real is not None:
         is_real = ops.cast(_like("is_real", is_real, scores), "bool")
-        # That of an answer that does not exist may be any number.
+        # The rating of an answer that does not exist may be any number.
         ratings = ops.where(is_real, ratings, 0.0)
     check_finite("ratings", ratings)
     differences = _difference(ratings)
@@ -342,12 +333,3 @@ def _check_given(expected, where, arguments):
         raise ValueError(
             f"{names} must be given if and only if `{where}`. Received: {received}"
         )
-
-
-def check_num_answers(num_answers):
-    """Raises unless there are at least two answers; returns their number."""
-    if check_positive("num_answers", num_answers) < 2:
-        raise ValueError(
-            f"`num_answers` must be at least 2. Received: num_answers={num_answers}"
-        )
-    return num_answers

@@ -7,10 +7,11 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_share
+from keras_attn.configuration import Configured
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ReferringCrossEntropy(keras.losses.Loss):
+class ReferringCrossEntropy(Configured, keras.losses.Loss):
     """`Σ_r BCE(IoU_r, logit_r)` over the regions of an image, in nats.
 
     The target of a region is its intersection over union with the box that the phrase
@@ -65,14 +66,6 @@ class ReferringCrossEntropy(keras.losses.Loss):
         positive = ops.subtract(ops.relu(y_pred), ops.multiply(y_pred, targets))
         losses = ops.add(positive, ops.log1p(ops.exp(-ops.abs(y_pred))))
         return ops.sum(losses, axis=-1)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "min_iou": self.min_iou,
-            "dtype": self.dtype,
-        }
 
 
 def check_overlaps(overlaps, logits):

@@ -23,7 +23,7 @@ class SegmentationCrossEntropy(WeightedMeanLoss):
 
     `Σ w·loss / Σ w`, where w is the sample weight (1 by default), and 0 where the label
     is `ignore_label`. A batch without labels has the loss 0. Keras' own loss with
-    `ignore_class` divides by the number of pixels that count, whatever their sample
+    `ignore_class` divides by the number of pixels that count, without their sample
     weights.
 
     Args:
@@ -80,13 +80,6 @@ class SegmentationCrossEntropy(WeightedMeanLoss):
         counts = ops.not_equal(labels, self.ignore_label)
         losses = _cross_entropy(ops.where(counts, labels, 0), y_pred)
         return ops.where(counts, losses, ops.zeros_like(losses))
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "ignore_label": self.ignore_label,
-        }
 
 
 def _cross_entropy(labels, logits):

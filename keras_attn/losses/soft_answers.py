@@ -6,9 +6,11 @@ Legend: B batch, K answers to a question (ten in VQA), A answers of the vocabula
 import keras
 from keras import ops
 
+from keras_attn.configuration import Configured
+
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SoftAnswerCrossEntropy(keras.losses.Loss):
+class SoftAnswerCrossEntropy(Configured, keras.losses.Loss):
     """`1/K Σ_k -log p(a_k)` over the K answers to a question, in nats.
 
     An answer that is not in the vocabulary adds nothing to the sum, and K stays the
@@ -54,10 +56,6 @@ class SoftAnswerCrossEntropy(keras.losses.Loss):
         of_answers = ops.take_along_axis(log_p, ops.maximum(answers, 0), axis=-1)
         known = ops.cast(answers >= 0, log_p.dtype)
         return -ops.mean(ops.multiply(of_answers, known), axis=-1)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "dtype": self.dtype}
 
 
 def check_answers(labels, logits):

@@ -5,10 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attn.configuration import Configured
 from keras_attn.kernels.replicas import mean_loss
 
 
-class WeightedMeanLoss(keras.losses.Loss):
+class WeightedMeanLoss(Configured, keras.losses.Loss):
     """`Σ w·loss / Σ w` over the targets of a whole batch.
 
     Keras' own reduction of this name divides by the weights of each device's part of
@@ -45,10 +46,6 @@ class WeightedMeanLoss(keras.losses.Loss):
                 if given is not None:
                     weights = ops.multiply(weights, broadcastable(given, losses))
             return mean_loss(ops.sum(losses * weights), ops.sum(weights))
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "dtype": self.dtype}
 
 
 def broadcastable(weights, values):

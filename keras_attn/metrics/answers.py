@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_same_length
+from keras_attn.configuration import Configured
 from keras_attn.data.images.answers import normalize_answer
 from keras_attn.losses.soft_answers import check_answers
 
@@ -18,7 +19,7 @@ _MIN_ANSWERS = 4
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class VQAAccuracy(keras.metrics.MeanMetricWrapper):
+class VQAAccuracy(Configured, keras.metrics.MeanMetricWrapper):
     """Mean accuracy of the most likely answer, as the VQA challenge counts it.
 
     `min(n / 3, 1)` where n of K - 1 people gave that answer, averaged over all subsets
@@ -48,10 +49,6 @@ class VQAAccuracy(keras.metrics.MeanMetricWrapper):
     def __init__(self, name="vqa_accuracy", dtype=None):
         # Under float16, answers above 2048 would be rounded.
         super().__init__(_accuracy_of_likeliest, name=name, dtype=dtype or "float32")
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {"name": self.name, "dtype": self.dtype}
 
 
 def vqa_accuracy(

@@ -1,4 +1,4 @@
-"""How much attention falls on the object that a word or a question names.
+"""The share of attention on the object that a word or a question names.
 
 Legend: B batch, … further axes such as glimpses or words, h and w rows and columns of
 the grid of locations, H and W pixels, M objects, T words.
@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_attn.checks.arguments import check_pair
 from keras_attn.checks.indices import known_values
+from keras_attn.configuration import Configured
 
 
 def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
@@ -31,8 +32,8 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
     Returns:
         The share of attention inside the object, (B, …), and the share of the image
         that the object covers, of the same shape: the score of uniform attention. Where
-        the object is not visible, both are 0; where there is no attention, the first is
-        0. Both are float32.
+        the object is not visible, both are 0; without attention the first is 0. Both
+        are float32.
 
     Raises:
         ValueError: If a shape differs from these; in an eager call, also if attention
@@ -56,7 +57,7 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class AttentionInside(keras.metrics.Metric):
+class AttentionInside(Configured, keras.metrics.Metric):
     """Mean share of attention inside the named object, over all maps so far.
 
     Its figures, in the logs and in `evaluate(return_dict=True)`, are
@@ -143,14 +144,6 @@ class AttentionInside(keras.metrics.Metric):
             "attention_inside": ops.divide_no_nan(self.inside.value, visible),
             "object_area": ops.divide_no_nan(self.area.value, visible),
             "object_visible": ops.divide_no_nan(visible, self.count.value),
-        }
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "grid_size": self.grid_size,
-            "max_area": self.max_area,
         }
 
 

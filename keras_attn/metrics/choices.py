@@ -6,11 +6,13 @@ Legend: G choices in a batch.
 import keras
 from keras import ops
 
-from keras_attn.losses.choices import by_choice, check_num_options
+from keras_attn.checks.arguments import check_several
+from keras_attn.configuration import Configured
+from keras_attn.losses.choices import by_choice
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ChoiceAccuracy(keras.metrics.MeanMetricWrapper):
+class ChoiceAccuracy(Configured, keras.metrics.MeanMetricWrapper):
     """Share of the choices whose right option has the largest score.
 
     Args:
@@ -32,21 +34,13 @@ class ChoiceAccuracy(keras.metrics.MeanMetricWrapper):
 
     def __init__(self, num_options: int = 4, name="choice_accuracy", dtype=None):
         super().__init__(_is_right, name=name, dtype=dtype or "float32")
-        self.num_options = check_num_options(num_options)
+        self.num_options = check_several("num_options", num_options)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Counts the choices of a batch; see the class."""
         return super().update_state(
             *by_choice(y_true, y_pred, sample_weight, self.num_options)
         )
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            "num_options": self.num_options,
-            "name": self.name,
-            "dtype": self.dtype,
-        }
 
 
 def _is_right(y_true, y_pred):

@@ -6,17 +6,18 @@ Legend: B batch, C classes.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive, is_whole
+from keras_attn.checks.arguments import check_several, is_whole
+from keras_attn.configuration import Configured
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class MatthewsCorrelation(keras.metrics.Metric):
+class MatthewsCorrelation(Configured, keras.metrics.Metric):
     """Correlation of true and predicted classes, over all examples so far.
 
     `(TP·TN - FP·FN) / √((TP+FP)(TP+FN)(TN+FP)(TN+FN))` for two classes. For more,
     `(c·s - Σ p·t) / √((s² - Σ p²)(s² - Σ t²))`, where s is the number of examples, c of
-    those that are right, p and t of those of each class, predicted and true. A model
-    that always predicts one class has 0, whatever its accuracy.
+    the right ones, p and t of each class, predicted and true. A model that always
+    predicts one class has 0, with any accuracy.
 
     Args:
         num_classes: C.
@@ -45,7 +46,7 @@ class MatthewsCorrelation(keras.metrics.Metric):
         self, num_classes: int = 2, name: str = "matthews_correlation", dtype=None
     ):
         super().__init__(name=name, dtype=dtype or "float32")
-        self.num_classes = _check_num_classes(num_classes)
+        self.num_classes = check_several("num_classes", num_classes)
         # Rows are true classes.
         self.counts = self.add_variable(
             (num_classes, num_classes), initializer="zeros", name="counts"
@@ -62,7 +63,7 @@ class MatthewsCorrelation(keras.metrics.Metric):
         counts = ops.convert_to_tensor(self.counts)
         shares = ops.divide_no_nan(counts, ops.sum(counts))
         # Everything is a sum of the other classes, never a total minus a class: so
-        # rare classes are exact, and there is no spread where one class has all.
+        # rare classes are exact, and the spread is 0 where one class has all.
         others = 1 - ops.eye(self.num_classes, dtype=shares.dtype)
         wrong = shares * others
         neither = ops.diagonal(ops.matmul(others, ops.matmul(shares, others)))
@@ -75,13 +76,9 @@ class MatthewsCorrelation(keras.metrics.Metric):
         ]
         return ops.divide_no_nan(covariance, ops.sqrt(spreads[0] * spreads[1]))
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "num_classes": self.num_classes}
-
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SparseF1Score(keras.metrics.Metric):
+class SparseF1Score(Configured, keras.metrics.Metric):
     """F1 of one class, `2 TP / (2 TP + FP + FN)`, over all examples so far.
 
     For labels that are numbers of classes, as GLUE scores MRPC and QQP.
@@ -115,7 +112,7 @@ class SparseF1Score(keras.metrics.Metric):
         dtype=None,
     ):
         super().__init__(name=name, dtype=dtype or "float32")
-        self.num_classes = _check_num_classes(num_classes)
+        self.num_classes = check_several("num_classes", num_classes)
         if not is_whole(positive_class) or not 0 <= positive_class < num_classes:
             raise ValueError(
                 f"`positive_class` must be an integer from 0 to {num_classes - 1}, one "
@@ -139,14 +136,6 @@ class SparseF1Score(keras.metrics.Metric):
         found, predicted, true = ops.unstack(ops.convert_to_tensor(self.counts), 3)
         return ops.divide_no_nan(2 * found, predicted + true)
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "positive_class": self.positive_class,
-            "num_classes": self.num_classes,
-        }
-
 
 def _confusion(y_true, y_pred, sample_weight, num_classes, dtype):
     """Sums of the weights by true and predicted class, (C, C)."""
@@ -166,11 +155,3 @@ def _confusion(y_true, y_pred, sample_weight, num_classes, dtype):
         weights = ops.cast(ops.convert_to_tensor(sample_weight), dtype)
         true = true * ops.reshape(weights, (-1, 1))
     return ops.matmul(ops.transpose(true), predicted)
-
-
-def _check_num_classes(num_classes):
-    if check_positive("num_classes", num_classes) < 2:
-        raise ValueError(
-            f"`num_classes` must be at least 2. Received: num_classes={num_classes}"
-        )
-    return int(num_classes)

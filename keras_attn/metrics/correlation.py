@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_attn.checks.arguments import check_positive
 from keras_attn.checks.indices import known_values
+from keras_attn.configuration import Configured
 from keras_attn.kernels.replicas import gather_rows
 
 
@@ -74,7 +75,7 @@ class PearsonCorrelation(keras.metrics.Metric):
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SpearmanCorrelation(keras.metrics.Metric):
+class SpearmanCorrelation(Configured, keras.metrics.Metric):
     """Pearson correlation of the ranks of all examples so far.
 
     Equal numbers have the mean of their ranks. A weight counts an example that many
@@ -85,7 +86,8 @@ class SpearmanCorrelation(keras.metrics.Metric):
     for, and `fit` asks in every step. The default holds STS-B's 5,749 examples.
 
     Args:
-        max_samples: Maximum number of examples of an epoch, counting those of weight 0.
+        max_samples: Maximum number of examples of an epoch, counting examples of weight
+            0.
         name: Name of the metric.
         dtype: Dtype of the numbers. Default: float32, under every policy.
 
@@ -148,10 +150,6 @@ class SpearmanCorrelation(keras.metrics.Metric):
         )
         return ops.where(is_known, _correlation(moments), float("nan"))
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {**super().get_config(), "max_samples": self.max_samples}
-
 
 def _add_variable(metric, name, shape, dtype=None) -> Any:
     """A variable that is the same on all replicas."""
@@ -194,7 +192,7 @@ def _gathered(y_true, y_pred, sample_weight, dtype):
 def _centred_ranks(values, weights):
     """Ranks minus their mean, 0 if all values are equal.
 
-    A rank is the weight of all smaller values and half of that of the equal ones.
+    A rank is the weight of all smaller values and half the weight of the equal ones.
     """
     order = ops.argsort(values)
     ordered = ops.take(values, order)

@@ -190,7 +190,7 @@ class DetectionScores:
             the images as given, resized or not.
 
         Raises:
-            ValueError: If there are no images.
+            ValueError: If images are missing.
         """
         if not self._images:
             raise ValueError("`add` must be called first. Received: no images")

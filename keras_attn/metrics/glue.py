@@ -113,15 +113,15 @@ def evaluate_glue(
             "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE"
             and "WNLI", any of them. Predictions are logits or probabilities (N, C), or
             numbers of classes, integers (N,); for STS-B numbers (N,) or (N, 1). Labels
-            are those of `data.read_glue`, (N,). Batches are `(inputs, labels)` or
-            `(inputs, labels, sample_weight)`.
+            are as `data.read_glue` returns them, (N,). Batches are `(inputs, labels)`
+            or `(inputs, labels, sample_weight)`.
         verbose: Whether to print the row.
 
     Returns:
         The scores, with `metrics` and `tasks` by task and their `average`.
 
     Raises:
-        ValueError: If there are no tasks, a task is unknown, labels are missing or
+        ValueError: If tasks are missing, a task is unknown, labels are missing or
             unknown, predictions have another shape, or one is not finite. The message
             names the task, and the row.
 
@@ -165,7 +165,7 @@ def _predict(task: str, model: keras.Model, batches: Iterable):
         if labels is None:
             raise ValueError(
                 f"Batches of {task} must have labels, (inputs, labels): a test split "
-                "has none. Received: batches of inputs alone"
+                "has none. Received: batches of only inputs"
             )
         if weights is None:
             weights = np.ones(len(labels), np.float32)

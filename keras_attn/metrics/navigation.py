@@ -1,4 +1,4 @@
-"""How well walks reach the goals of their instructions."""
+"""Scores of walks: how well they reach the goals of their instructions."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ def navigation_scores(
         and `spl`, from 0 to 1; `navigation_error`, d, and `path_length`, p, in meters.
 
     Raises:
-        ValueError: If there are no walks, the numbers of walks and examples differ, a
+        ValueError: If walks are missing, the numbers of walks and examples differ, a
             walk is in a different building than its example, or `success_distance` is
             not positive.
 

@@ -6,23 +6,24 @@ Legend: B batch, T length, V vocabulary.
 import keras
 from keras import ops
 
+from keras_attn.checks.arguments import check_token_id
+from keras_attn.configuration import Configured
 from keras_attn.losses.cross_entropy import (
     broadcastable,
-    check_token_id,
     real_weights,
     smoothed_cross_entropy,
 )
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class Perplexity(keras.metrics.Metric):
+class Perplexity(Configured, keras.metrics.Metric):
     """`exp(-Σ w log p(y) / Σ w)` over all targets since the last reset.
 
     The mean is taken over the tokens of the epoch: a mean of per-batch perplexities
     would depend on how the tokens are batched. Labels are never smoothed, so that
-    perplexities are comparable whatever loss a model was trained with. Pass it to
-    `compile` in `weighted_metrics` to use sample weights; those in `metrics` do not get
-    them.
+    perplexities are comparable between models that were trained with any loss. Pass it
+    to `compile` in `weighted_metrics` to use sample weights; those in `metrics` do not
+    get them.
 
     Args:
         from_logits: Whether predictions are logits or probabilities.
@@ -68,11 +69,3 @@ class Perplexity(keras.metrics.Metric):
     def result(self):
         """Returns the perplexity of the targets so far."""
         return ops.exp(ops.divide_no_nan(self.total.value, self.count.value))
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "from_logits": self.from_logits,
-            "pad_token_id": self.pad_token_id,
-        }

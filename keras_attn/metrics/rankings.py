@@ -3,15 +3,16 @@
 import keras
 from keras import ops
 
+from keras_attn.checks.arguments import check_several
+from keras_attn.configuration import Configured
 from keras_attn.losses.preferences import (
     by_ranking,
-    check_num_answers,
     differences_of_pairs,
 )
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class RankingAccuracy(keras.metrics.Mean):
+class RankingAccuracy(Configured, keras.metrics.Mean):
     """Share of the pairs of answers that the scores put in the right order.
 
     A tie in the ratings is left out; one in the scores is wrong. Pass it to `compile`
@@ -36,7 +37,7 @@ class RankingAccuracy(keras.metrics.Mean):
 
     def __init__(self, num_answers: int = 2, name="ranking_accuracy", dtype=None):
         super().__init__(name=name, dtype=dtype or "float32")
-        self.num_answers = check_num_answers(num_answers)
+        self.num_answers = check_several("num_answers", num_answers)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Counts the pairs of a batch; see the class."""
@@ -51,11 +52,3 @@ class RankingAccuracy(keras.metrics.Mean):
         are_known = ops.isfinite(differences) & ops.isfinite(ratings)
         is_right = ops.where(are_known | ~counts, is_right, float("nan"))
         return super().update_state(is_right, of_pairs)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            "num_answers": self.num_answers,
-            "name": self.name,
-            "dtype": self.dtype,
-        }

@@ -7,11 +7,12 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_share
+from keras_attn.configuration import Configured
 from keras_attn.losses.referring import check_overlaps
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ReferringAccuracy(keras.metrics.MeanMetricWrapper):
+class ReferringAccuracy(Configured, keras.metrics.MeanMetricWrapper):
     """Share of the phrases whose best region overlaps the true box enough.
 
     Args:
@@ -45,7 +46,3 @@ class ReferringAccuracy(keras.metrics.MeanMetricWrapper):
         best = ops.argmax(y_pred, axis=-1, keepdims=True)
         overlap = ops.take_along_axis(y_true, best, axis=-1)[:, 0]
         return ops.cast(overlap >= self.min_iou, "float32")
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {"min_iou": self.min_iou, "name": self.name, "dtype": self.dtype}

@@ -10,10 +10,11 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
+from keras_attn.configuration import Configured
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class SegmentationScores(keras.metrics.MeanIoU):
+class SegmentationScores(Configured, keras.metrics.MeanIoU):
     """Mean IoU, pixel accuracy and the IoU of each class, over all pixels so far.
 
     The intersection over union of a class is `TP / (TP + FP + FN)` in pixels, over the
@@ -84,16 +85,6 @@ class SegmentationScores(keras.metrics.MeanIoU):
             "mean_iou": ops.divide_no_nan(sum_of_iou, count),
             "pixel_accuracy": ops.divide_no_nan(ops.sum(right), ops.sum(matrix)),
             **{f"iou_{name}": iou[index] for index, name in enumerate(names)},
-        }
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            "num_classes": self.num_classes,
-            "class_names": self.class_names,
-            "ignore_label": self.ignore_label,
-            "name": self.name,
-            "dtype": self.dtype,
         }
 
 

@@ -45,10 +45,10 @@ from keras_attn.ops.discrete_codes import (
     unmap_pixels,
 )
 from keras_attn.ops.hard_attention import (
+    attention_entropy,
     coverage_penalty,
-    entropy_of,
-    log_probability_of,
     most_probable_places,
+    places_log_probability,
     sampled_places,
 )
 from keras_attn.ops.image_masks import (
@@ -109,6 +109,7 @@ __all__ = [
     "MASKED",
     "add_bias",
     "additive_scores",
+    "attention_entropy",
     "attention_weights",
     "banded_mask",
     "base_anchors",
@@ -129,7 +130,6 @@ __all__ = [
     "document_positions",
     "dot_scores",
     "encode_boxes",
-    "entropy_of",
     "gelu_tanh",
     "glimpse_scores",
     "grid_anchors",
@@ -139,7 +139,6 @@ __all__ = [
     "image_to_patches",
     "image_window_mask",
     "log_mel_spectrogram",
-    "log_probability_of",
     "map_pixels",
     "match_boxes",
     "max_pool_with_indices",
@@ -157,6 +156,7 @@ __all__ = [
     "pairwise_iou",
     "paste_masks",
     "patches_to_image",
+    "places_log_probability",
     "project",
     "project_neighborhoods",
     "quick_gelu",

@@ -3,9 +3,9 @@
 Legend: B batch, T query length, S key length, N heads, G key/value heads,
 H head size, D width.
 
-Masks are boolean, True = attend. Probabilities are computed in at least float32,
-whatever the precision of the inputs. A query whose keys are all masked gets
-probabilities of zero, not NaN.
+Masks are boolean, True = attend. Probabilities are computed in at least float32, for
+inputs of any precision. A query whose keys are all masked gets probabilities of zero,
+not NaN.
 """
 
 import math
@@ -61,7 +61,7 @@ def project_neighborhoods(inputs, kernel, bias=None):
     Args:
         inputs: (B, H, W, D), H rows and W columns.
         kernel: (R, C, D, E), R rows and C columns of neighbors; (1, 1, D, E) is a
-            projection of each location alone.
+            projection of each location by itself.
         bias: (E,), or None.
 
     Returns:
@@ -185,8 +185,8 @@ def scaled_dot_product_attention(
         is_causal: Whether query t attends to the keys 0 … t only.
         bias: Added to the scores, broadcastable to (B, N, T, S).
         scale: Factor of the scores. None = 1/√H.
-        dropout: A function to apply to the probabilities, or None. In blocks a
-            `kernels.dropout.RandomDropout` alone can be applied.
+        dropout: A function to apply to the probabilities, or None. In blocks only a
+            `kernels.dropout.RandomDropout` can be applied.
         return_weights: Whether to return the probabilities.
 
     Returns:

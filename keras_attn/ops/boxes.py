@@ -234,7 +234,7 @@ def decode_clipped(deltas, anchors, image_size, weights=(1.0, 1.0, 1.0, 1.0)):
 
 
 def _positive(size):
-    # `maximum` alone would return NaN for NaN.
+    # `maximum` by itself would return NaN for NaN.
     return ops.where(size > 0, size, ops.zeros_like(size))
 
 

@@ -67,7 +67,7 @@ def coverage_penalty(weights, is_real):
     return ops.sum(ops.square(1.0 - ops.sum(counted, axis=1)), axis=-1)
 
 
-def log_probability_of(places, weights, is_real):
+def places_log_probability(places, weights, is_real):
     """`log p(s) = Σ_t log α_t,s_t`, for the locations that were sampled.
 
     Args:
@@ -82,7 +82,7 @@ def log_probability_of(places, weights, is_real):
     return ops.sum(ops.sum(places * logs, axis=-1) * is_real, axis=-1)
 
 
-def entropy_of(weights, is_real):
+def attention_entropy(weights, is_real):
     """`Σ_t H(α_t)`, with `H(α) = -Σ_i α_i log α_i`.
 
     Args:

@@ -1,8 +1,8 @@
-"""What layers compute with their kernels.
+"""Products, rows and convolutions with the kernels of layers.
 
 A kernel is a tensor, or an object with a method of the same name for each function of
-this file, and `value_as_tensor` for `kernel_value`: `LowRankKernel` adds low-rank
-updates, `QuantizedKernel` has integers (`layers/adaptation/`).
+this file, and `value_as_tensor` for `kernel_value`: `LowRankKernel` adds LoRA weights,
+`QuantizedKernel` has integers (`layers/adaptation/`).
 
 Legend: D width of the inputs, E width of the outputs, N rows.
 """

@@ -63,7 +63,7 @@ def banded_mask(query_positions, key_positions, window):
 
 
 def document_mask(document_ids):
-    """A token attends to those of its own document.
+    """A token attends to tokens of its own document.
 
     Args:
         document_ids: Which document a token is of, integers (B, T).
@@ -112,7 +112,7 @@ def merge_masks(*, padding_mask=None, attention_mask=None, causal=None, per_head
 
     Returns:
         Boolean mask, broadcastable to (B, N, T, S), or without heads to (B, T, S); None
-        if there is no mask.
+        without a mask.
     """
     if padding_mask is not None:
         padding_mask = ops.expand_dims(ops.cast(padding_mask, "bool"), 1)  # (B, 1, S)

@@ -37,8 +37,8 @@ def document_positions(padding_mask, document_ids):
     before = ops.subtract(ops.cumsum(real, axis=1), real)
     changes = ops.not_equal(document_ids[:, 1:], document_ids[:, :-1])
     is_first = ops.concatenate([ops.ones_like(changes[:, :1]), changes], axis=1)
-    # Where each document begins: the beginnings are in order, so sorting puts that of
-    # document n of the row at n.
+    # Where each document begins: beginnings are in order, so sorting puts document n's
+    # at n.
     never = ops.add(ops.shape(real)[1], ops.zeros_like(before))
     begins = ops.sort(ops.where(is_first, before, never), axis=1)
     number = ops.cumsum(ops.cast(is_first, "int32"), axis=1) - 1

@@ -163,7 +163,7 @@ def relative_attention(
 
     Without `return_weights`, long sequences are attended to a chunk of queries at a
     time: the outputs are the same up to rounding, and the memory grows with the number
-    of keys, not with its product with that of the queries.
+    of keys, not with the product of both lengths.
 
     Args:
         query: q, (B, N, T, H).
@@ -176,8 +176,8 @@ def relative_attention(
         segment_embedding: s.
         same_segment: (B, T, S) or None.
         mask: Boolean, broadcastable to (B, N, T, S); True = attend; or None.
-        dropout: A function to apply to the probabilities, or None. In chunks a
-            `kernels.dropout.RandomDropout` alone can be applied.
+        dropout: A function to apply to the probabilities, or None. In chunks only a
+            `kernels.dropout.RandomDropout` can be applied.
         return_weights: Whether to return the probabilities.
 
     Returns:

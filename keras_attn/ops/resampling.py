@@ -4,7 +4,7 @@ Pillow resizes the columns, rounds to 8 bits, resizes the rows and rounds again.
 weights are integers, multiples of 2⁻²²: so its results are exact, and every
 implementation that sums the same integers gives the same pixels.
 
-Legend: B batch, h and w rows and columns, H and W those of the result, C channels.
+Legend: B batch, h and w rows and columns, H and W of the result, C channels.
 """
 
 import math
@@ -50,7 +50,7 @@ PASSES = ("auto", "columns_first")
 
 
 def resize_like_pillow(images, size, method="bicubic", window=None, passes="auto"):
-    """Resizes images with antialiasing; the pixels are those of `PIL.Image.resize`.
+    """Resizes images with antialiasing; the pixels are as by `PIL.Image.resize`.
 
     Where an image gets smaller, the filter is stretched by the same factor, so that
     every pixel of the image counts. Each of the two passes is rounded to integers in
@@ -130,7 +130,7 @@ def _axis_weights(before, after, first, count, method):
     """The weight of each pixel in each of `count` results, (2 * count, before).
 
     The first `count` rows are the coarse parts of the weights, the others the fine
-    ones. The formulas are those of Pillow's `precompute_coeffs`, in float64. Where all
+    ones. The formulas are from Pillow's `precompute_coeffs`, in float64. Where all
     sizes are known, the weights are constants of the graph.
     """
     is_known = all(

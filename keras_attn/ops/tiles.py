@@ -75,7 +75,7 @@ def average_tiles(
 
     Yields:
         float32 (rows, W, C), the next rows of the image as soon as no other tile has
-        them. So the memory is that of one row of tiles.
+        them. So the memory holds one row of tiles.
     """
     width = max(tile.right for tile in tiles)
     total = counts = np.zeros((0, width, 1), np.float32)
@@ -113,8 +113,8 @@ def join_boxes(
 
     Non-maximum suppression among the boxes of one class, of different tiles. A box that
     ends where its tile was cut may be a part of an object: it comes after all others,
-    whatever its score, and is left out if they cover the share `threshold` of its own
-    area, because its intersection over union with the whole object may be small. An
+    also with a higher score, and is left out if they cover the share `threshold` of its
+    own area, because its intersection over union with the whole object may be small. An
     object that is in no tile as a whole, as it is larger than what tiles share, may be
     found in parts.
 

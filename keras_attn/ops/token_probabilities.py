@@ -1,4 +1,4 @@
-"""What policies say of sampled tokens: log-probabilities, entropies, estimates of KL.
+"""Log-probabilities, entropies and estimates of KL of sampled tokens.
 
 All are per token, (B, T), float32 or wider. The logits of token t are those that the
 model gives at position t - 1, so that all positions but the last are used:

@@ -18,6 +18,8 @@ from keras_attn.training.feedback.advantages import (
     whiten,
 )
 from keras_attn.training.feedback.completions import (
+    Completions,
+    CompletionSampling,
     Truncated,
     penalize_missing_end,
     truncate_completions,
@@ -34,7 +36,6 @@ from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
 from keras_attn.training.feedback.policy_trainer import Rollout
 from keras_attn.training.feedback.ppo import PPO
 from keras_attn.training.feedback.sample_texts import SampleTexts
-from keras_attn.training.feedback.sampling import Completions, CompletionSampling
 from keras_attn.training.masking.masked_lm import MaskedLMMasking
 from keras_attn.training.masking.masked_pairs import mask_pairs
 from keras_attn.training.masking.permutation_lm import PermutationLMMasking

@@ -235,7 +235,7 @@ def _update(network, optimizer, compute_loss, rows):
     """Updates a network by one step of its optimizer.
 
     Returns:
-        The mean loss of the rows, which are those of one replica.
+        The mean loss of the rows of one replica.
     """
     import tensorflow as tf
 

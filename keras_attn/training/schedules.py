@@ -10,12 +10,15 @@ import math
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import check_above_zero, check_positive
+from keras_attn.configuration import Configured
 from keras_attn.docstrings.descriptions import described_as
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class InverseSquareRootSchedule(
+    Configured, keras.optimizers.schedules.LearningRateSchedule
+):
     """`D^-½ · min(s^-½, s · w^-1.5)` with `s = step + 1`: the Transformer's schedule.
 
     A linear warm-up of w updates, then a decay with the square root of the updates.
@@ -49,7 +52,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         if hidden_dim is not None:
             check_positive("hidden_dim", hidden_dim)
         else:
-            _check_rate("peak", peak)
+            check_above_zero("peak", peak)
         self.hidden_dim = hidden_dim
         self.peak = peak
 
@@ -61,21 +64,13 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         share = ops.divide(ops.cast(step, "float32") + 1.0, float(self.warmup_steps))
         return ops.multiply(peak, ops.minimum(ops.rsqrt(share), share))
 
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            "warmup_steps": self.warmup_steps,
-            "hidden_dim": self.hidden_dim,
-            "peak": self.peak,
-        }
 
-
-class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
+class _Warmup(Configured, keras.optimizers.schedules.LearningRateSchedule):
     """A linear warm-up to the peak; subclasses define the decay."""
 
     def __init__(self, peak, warmup_steps, total_steps, *, end=0.0):
         super().__init__()
-        self.peak = _check_rate("peak", peak)
+        self.peak = check_above_zero("peak", peak)
         if warmup_steps != 0:
             check_positive("warmup_steps", warmup_steps)
         self.warmup_steps = warmup_steps
@@ -86,7 +81,7 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
                 f"Received: total_steps={total_steps}, warmup_steps={warmup_steps}"
             )
         if end != 0:
-            _check_rate("end", end)
+            check_above_zero("end", end)
         self.end = end
 
     def _remaining(self, progress):
@@ -103,15 +98,6 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):
         decayed = self.end + ops.multiply(self.peak - self.end, remaining)
         is_warmup = ops.less(step, float(self.warmup_steps))
         return ops.where(is_warmup, ops.multiply(self.peak, warmed), decayed)
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "end": self.end,
-        }
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -154,11 +140,3 @@ class CosineWarmup(_Warmup):
 
     def _remaining(self, progress):
         return 0.5 * (1.0 + ops.cos(math.pi * progress))
-
-
-def _check_rate(name, value):
-    if not 0 < value < math.inf:
-        raise ValueError(
-            f"`{name}` must be a rate above zero. Received: {name}={value!r}"
-        )
-    return value

@@ -1,4 +1,4 @@
-"""How long the steps of an epoch take."""
+"""The time of the steps of an epoch."""
 
 import time
 

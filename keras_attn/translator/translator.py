@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
 from keras_attn.checks.arguments import check_positive
@@ -221,10 +222,7 @@ class Translator:
 def _pad(rows, length=None):
     # Rounded up, so that few shapes are compiled.
     length = length or -(-max(map(len, rows)) // 8) * 8
-    padded = np.zeros((len(rows), length), "int32")
-    for row, ids in zip(padded, rows, strict=True):
-        row[: len(ids)] = ids
-    return padded
+    return keras.utils.pad_sequences(rows, length, padding="post")
 
 
 def _fixed_shape(runner):

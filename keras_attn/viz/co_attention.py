@@ -12,13 +12,12 @@ import keras
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from keras_attn.checks.arguments import is_whole
 from keras_attn.layers.capture import capture_attention
-from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.overlays import check_image
-from keras_attn.viz.drawing.panels import class_colors
+from keras_attn.viz.drawing.panels import add_frame, class_colors, text_color_on
 from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,
     add_color_bar,
@@ -27,6 +26,7 @@ from keras_attn.viz.drawing.plots import (
     check_scores,
     draw_panel,
     new_figure,
+    text_style,
 )
 
 _PANEL_INCHES, _COLUMNS = 1.7, 6
@@ -167,13 +167,7 @@ def plot_word_regions(
     for axis, number in zip(axes, numbers, strict=False):
         share = shares[number]
         _draw_attended(axis, image, boxes, share / max(share.max(), 1e-12))
-        axis.set_title(
-            f"{labels[number]} {share.max():.0%}",
-            fontsize=8,
-            color=TEXT_COLOR,
-            parse_math=False,
-            family=font_families(),
-        )
+        axis.set_title(f"{labels[number]} {share.max():.0%}", **text_style(8))
     add_title(figure, title)
     return figure
 
@@ -234,14 +228,14 @@ def plot_region_words(
     picture.set_axis_off()
     colors = [tuple(color) for color in class_colors(len(boxes))]
     for number, (box, color) in enumerate(zip(boxes, colors, strict=True)):
-        _add_frame(picture, box, color=color, lw=1.2)
+        add_frame(picture, box, color=color, lw=1.2)
         picture.annotate(
             str(number),
             (box[0] - 0.5, box[1] - 0.5),
             xytext=(0.8, -0.8),
             textcoords="offset points",
             fontsize=7,
-            color="black" if np.dot(color, (0.3, 0.59, 0.11)) > 0.55 else "white",
+            color=text_color_on(color),
             va="top",
             bbox={"facecolor": color, "edgecolor": "none", "pad": 0.8},
         )
@@ -263,14 +257,7 @@ def _draw_attended(ax: Axes, image, boxes, shares) -> None:
     ax.imshow(opacity * image + (1 - opacity))
     ax.set_axis_off()
     for box, share in zip(boxes, shares, strict=True):
-        _add_frame(ax, box, color=(_FRAME, share), lw=2.0 * share)
-
-
-def _add_frame(ax: Axes, box, **style) -> None:
-    left, top, right, bottom = box
-    # A pixel's center has whole coordinates on the axes, its corner in boxes.
-    corner = (left - 0.5, top - 0.5)
-    ax.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, **style))
+        add_frame(ax, box, color=(_FRAME, share), lw=2.0 * share)
 
 
 def _check_boxes(boxes) -> np.ndarray:

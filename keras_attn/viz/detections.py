@@ -9,17 +9,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from keras_attn.ops.boxes import convert_boxes
 from keras_attn.ops.instance_masks import masks_in_image
-from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.panels import (
+    add_frame,
     check_colors,
     check_images,
     make_panels,
     show_image,
+    text_color_on,
 )
+from keras_attn.viz.drawing.plots import text_style
 
 _MASK_OPACITY = 0.45
 _FONT_POINTS = 6.0
@@ -124,32 +126,24 @@ def _draw(ax: Axes, image, values, row: int, class_names, colors, aligned) -> No
         if mask.any() and not mask.all():
             ax.contour(mask, [0.5], colors=[color], linewidths=0.8)
     for index in drawn:
-        left, top, right, bottom = boxes[index]
+        left, top, _, _ = boxes[index]
         color = tuple(colors[classes[index]])
         # A pixel's center has whole coordinates on the axes, its corner in boxes.
-        corner = (left - 0.5, top - 0.5)
-        ax.add_patch(
-            Rectangle(
-                corner, right - left, bottom - top, fill=False, color=color, lw=1.0
-            )
-        )
+        add_frame(ax, boxes[index], color=color, lw=1.0)
         text = drawable(class_names[classes[index]])
         if "scores" in values:
             text += f" {values['scores'][row, index]:.2f}"
-        # Inside the box where there is no room above it.
+        # Inside the box if it does not fit above it.
         is_above = top > points * 2 / 72 * size[1] / _PANEL_INCHES
         ax.annotate(
             text,
             (max(left, 0) - 0.5, max(top, 0) - 0.5),
             xytext=(0.8, 0.8 if is_above else -0.8),
             textcoords="offset points",
-            fontsize=points,
-            family=font_families(),
-            color="black" if np.dot(color, (0.3, 0.59, 0.11)) > 0.55 else "white",
             va="bottom" if is_above else "top",
-            parse_math=False,
             clip_on=True,
             bbox={"facecolor": color, "edgecolor": "none", "pad": 0.8},
+            **text_style(points, text_color_on(color)),
         )
     ax.set_xlim(-0.5, size[1] - 0.5)
     ax.set_ylim(size[0] - 0.5, -0.5)

@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 
 from keras_attn.checks.arguments import check_rank
 from keras_attn.layers import TextImageMask
-from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.panels import (
     check_images,
     check_pixels,
     make_panels,
     show_image,
 )
-from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure, text_style
 
 _PANEL_INCHES = 1.6
 _MASK_INCHES = 2.6
@@ -193,15 +193,7 @@ def plot_generated_images(images, captions, scores=None, *, title=None) -> Figur
     add_title(figure, title)
     rows = figure.subfigures(num_rows, 1, squeeze=False)[:, 0]
     for number, (part, text) in enumerate(zip(rows, texts, strict=True)):
-        part.suptitle(
-            drawable(text),
-            x=0.01,
-            ha="left",
-            fontsize=8,
-            color=TEXT_COLOR,
-            family=font_families(),
-            parse_math=False,
-        )
+        part.suptitle(drawable(text), x=0.01, ha="left", **text_style(8))
         axes = part.subplots(1, count, squeeze=False)[0]
         for column, axis in enumerate(axes):
             show_image(axis, pixels[number * count + column])

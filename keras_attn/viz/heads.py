@@ -168,7 +168,7 @@ def select_layers(
             panels = panels[0]
         panels = check_scores(panels)
         numbers = _check_numbers("heads", heads, len(panels))
-        sources, targets = _tokens_of(path, source_tokens, target_tokens)
+        sources, targets = _choose_tokens(path, source_tokens, target_tokens)
         columns = check_tokens("source_tokens", sources, panels.shape[2], "S")
         rows = check_tokens("target_tokens", targets, panels.shape[1], "T")
         chosen.append(
@@ -185,7 +185,7 @@ def select_layers(
     return chosen
 
 
-def _tokens_of(path: str, source_tokens, target_tokens) -> tuple:
+def _choose_tokens(path: str, source_tokens, target_tokens) -> tuple:
     """The labels of the columns and the rows of a layer, determined by its path."""
     if target_tokens is None or path.startswith("encoder"):
         return source_tokens, source_tokens

@@ -19,9 +19,9 @@ from keras_attn.layers import (
     WindowAttention,
 )
 from keras_attn.layers.capture import capture_attention
-from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
-from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure, text_style
 
 _PANEL_INCHES = 1.7
 
@@ -51,7 +51,7 @@ def image_attention(
     """
     maps = {}
     for path, scores in capture_attention(model, images).items():
-        grid = _grid_of(model, path, scores)
+        grid = _find_grid(model, path, scores)
         if grid is not None:
             maps[path] = _map(model, path, scores, grid, query)
     if not maps:
@@ -87,12 +87,12 @@ def image_rollout(
     scores = capture_attention(model, images)
     grids = {}
     for path in scores:
-        kinds = _layer_of(model, path)
+        kinds = _find_layer(model, path)
         is_map = any(
             isinstance(kind, WindowAttention | SelfAttention2D | AttentionPooling)
             for kind in kinds
         )
-        grids[path] = None if is_map else _grid_of(model, path, scores[path])
+        grids[path] = None if is_map else _find_grid(model, path, scores[path])
     if None in grids.values():
         raise ValueError(
             "`model` must attend over all patches in every layer, as a ViT does, for a "
@@ -213,13 +213,7 @@ def plot_image_attention(
     axes[0].set_title("image", fontsize=8, color=TEXT_COLOR)
     for axis, heat, label in zip(axes[1:count], maps, labels, strict=True):
         overlay(axis, image, heat, box)
-        axis.set_title(
-            drawable(label),
-            fontsize=8,
-            color=TEXT_COLOR,
-            parse_math=False,
-            family=font_families(),
-        )
+        axis.set_title(drawable(label), **text_style(8))
     add_title(figure, title)
     return figure
 
@@ -273,7 +267,7 @@ def plot_position_similarity(
     return figure
 
 
-def _layer_of(model, path):
+def _find_layer(model, path):
     """The attention layer at a path, and the layer of the model that contains it."""
     names = path.partition(":")[0].split("/")
     if names[0] not in {layer.name for layer in model.layers}:
@@ -284,20 +278,26 @@ def _layer_of(model, path):
     return layer, outer
 
 
-def _grid_of(model, path, scores):
+def _find_grid(model, path, scores):
     """Rows and columns of the map a layer attends over; None if it sees no map."""
-    layer, outer = _layer_of(model, path)
+    layer, outer = _find_layer(model, path)
     if isinstance(layer, WindowAttention | SelfAttention2D):
         return tuple(outer.output.shape[1:3])
     if isinstance(outer, AttentionPooling):
         return tuple(outer.input.shape[1:3])
     if "patch_embedding" not in {each.name for each in model.layers}:
         return None
-    patches = model.get_layer("patch_embedding")
-    sizes = zip(patches.input.shape[1:3], patches.patch_size, strict=True)
-    grid = tuple(size // side for size, side in sizes)
+    grid = patch_grid(model)
     prefix = scores.shape[-1] - grid[0] * grid[1]
     return grid if 0 <= prefix <= 2 else None
+
+
+def patch_grid(model) -> tuple[int, int]:
+    """Rows and columns of the patches of a ViT."""
+    patches = model.get_layer("patch_embedding")
+    sizes = zip(patches.input.shape[1:3], patches.patch_size, strict=True)
+    rows, columns = (size // side for size, side in sizes)
+    return rows, columns
 
 
 def _map(model, path, scores, grid, query):
@@ -309,7 +309,7 @@ def _map(model, path, scores, grid, query):
             f"`query` must be the row and column of a position on the map of {path}, "
             f"{grid}. Received: query={query}"
         )
-    layer, _ = _layer_of(model, path)
+    layer, _ = _find_layer(model, path)
     if isinstance(layer, WindowAttention):
         return _unwindow(layer, scores, grid, query)
     prefix = scores.shape[-1] - grid[0] * grid[1]

@@ -4,15 +4,14 @@ Legend: T steps, H and W pixels, h and w rows and columns of a map, N actions.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from keras_attn.checks.arguments import check_same_length, is_whole
-from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
-from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.viz.drawing.plots import add_title, new_figure, text_style
 
 _PANEL_INCHES = 1.1
 _BAR, _TAKEN = "#7f9fc2", "#3a7d44"
@@ -74,12 +73,7 @@ def plot_interaction(
         _PANEL_INCHES * steps + 0.8, _PANEL_INCHES * (len(names) + 1.2) + 0.4
     )
     axes = figure.subplots(len(names) + 1, steps, squeeze=False)
-    style: dict[str, Any] = {
-        "fontsize": 7,
-        "color": TEXT_COLOR,
-        "parse_math": False,
-        "family": font_families(),
-    }
+    style = text_style(7)
     for row, name in zip(axes, names, strict=False):
         heats = check_maps(maps[name])
         for step, ax in enumerate(row):
@@ -96,8 +90,7 @@ def plot_interaction(
         ax.set_yticks(range(len(labels)), labels, **style)
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
-    if title is not None:
-        add_title(figure, title)
+    add_title(figure, title)
     return figure
 
 

@@ -4,15 +4,14 @@ Legend: H and W pixels, T words, C glimpses, h and w rows and columns of a map.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from keras_attn.checks.arguments import check_positive, check_same_length
-from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
-from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.viz.drawing.plots import add_title, new_figure, text_style
 from keras_attn.viz.images import plot_image_attention
 
 _PANEL_INCHES = 1.9
@@ -109,12 +108,7 @@ def plot_glimpses(
     height = _PANEL_INCHES * image.shape[0] / image.shape[1]
     figure = new_figure((columns + 1.4) * _PANEL_INCHES, max(height, 1.2) + 0.7)
     axes = figure.subplots(1, columns + 1, width_ratios=[*[1] * columns, 1.0])
-    style: dict[str, Any] = {
-        "fontsize": 8,
-        "color": TEXT_COLOR,
-        "parse_math": False,
-        "family": font_families(),
-    }
+    style = text_style(8)
     for axis, heat, label in zip(
         axes[:-1], [None, *maps], ["image", *labels], strict=True
     ):

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from keras_attn.layers import AdditiveAttention2D
 from keras_attn.layers.capture import capture_attention
-from keras_attn.viz.drawing.panels import check_pixels
+from keras_attn.viz.drawing.panels import add_frame, check_pixels
 from keras_attn.viz.images import plot_image_attention
 
 
@@ -74,8 +73,8 @@ def plot_reading_attention(
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: If an array has a different shape, there are no characters or more
-            characters than maps, or `width` exceeds the image.
+        ValueError: If an array has a different shape, characters are missing or more
+            than maps, or `width` exceeds the image.
     """
     hint = "pass one example of a batch: `images[0]`"
     image = check_pixels("image", image, ("height", "width"), hint)
@@ -110,9 +109,5 @@ def plot_reading_attention(
     )
     panels = figure.axes[1 : 1 + len(characters)]
     for panel, box in zip(panels, () if boxes is None else boxes, strict=False):
-        left, top, right, bottom = box
-        # The center of pixel (0, 0) is at (0, 0) of the axes.
-        corner = (left - 0.5, top - 0.5)
-        edge = {"fill": False, "edgecolor": "cyan", "linewidth": 0.8}
-        panel.add_patch(Rectangle(corner, right - left, bottom - top, **edge))
+        add_frame(panel, box, edgecolor="cyan", linewidth=0.8)
     return figure

@@ -9,9 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from keras_attn.viz.drawing.panels import check_images
+from keras_attn.viz.drawing.panels import add_frame, check_images
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
 
 _HEAT = "magma"
@@ -147,10 +146,8 @@ def plot_receptive_field(
         size = rows[-1] - rows[0] + 1, columns[-1] - columns[0] + 1
         label = f"{size[0]} × {size[1]} of {height} × {width} pixels"
         for axis, color in ((image, "#b5367a"), (heat, "white")):
-            corner = (columns[0] - 0.5, rows[0] - 0.5)
-            axis.add_patch(
-                Rectangle(corner, size[1], size[0], fill=False, color=color, ls="--")
-            )
+            box = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+            add_frame(axis, box, color=color, ls="--")
     heat.set_xlabel(label, fontsize=8, color=TEXT_COLOR)
     for axis in (image, heat):
         axis.tick_params(labelsize=6, length=2, labelcolor=TEXT_COLOR)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_attn.layers import AttentionPooling, ProbePooling
 from keras_attn.layers.recorder import record_attention_scores
+from keras_attn.viz.images import patch_grid
 from keras_attn.viz.similarity import check_dual_encoder
 
 
@@ -74,7 +75,7 @@ def _weighted_rollout(encoder, images, texts) -> np.ndarray:
         totals = _similarity_to_each(embeddings, texts)
     layers = list(recorded.values())  # (P, N, L, L), and of a query (P, N, 1, L).
     has_probe = any(isinstance(layer, ProbePooling) for layer in encoder.layers)
-    grid = _grid(encoder)
+    grid = patch_grid(encoder)
     maps = []
     for total in totals:
         gradients = tape.gradient(total, layers)
@@ -111,13 +112,3 @@ def _similarity_to_each(embeddings, texts) -> list:
     """The cosine with each text, summed over the images, which do not interact."""
     cosines = tf.matmul(embeddings, tf.convert_to_tensor(texts), transpose_b=True)
     return tf.unstack(tf.reduce_sum(cosines, axis=0))
-
-
-def _grid(encoder) -> tuple[int, int]:
-    """R and S of a ViT."""
-    patches = encoder.get_layer("patch_embedding")
-    rows, columns = (
-        size // side
-        for size, side in zip(patches.input.shape[1:3], patches.patch_size, strict=True)
-    )
-    return rows, columns

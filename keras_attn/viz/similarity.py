@@ -16,9 +16,9 @@ from matplotlib.patches import Rectangle
 
 from keras_attn.checks.arguments import is_whole
 from keras_attn.layers import SimilarityLogits
-from keras_attn.viz.drawing.labels import drawable, font_families
+from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.panels import check_images
-from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
+from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure, text_style
 
 _TITLES = {
     "cosine": "cosine similarity",
@@ -108,7 +108,7 @@ def plot_similarity(
 
     Raises:
         ValueError: If a shape differs from these, values are not finite, probabilities
-            are outside [0, 1], there is no matrix, or a pair does not exist.
+            are outside [0, 1], matrices are missing, or a pair does not exist.
 
     Example:
         ```python
@@ -148,10 +148,7 @@ def plot_similarity(
         axis.set_yticks(
             range(len(texts)),
             labels if number == 0 else [""] * len(texts),
-            fontsize=max(4.0, min(8.0, 40 * cell)),
-            color=TEXT_COLOR,
-            parse_math=False,
-            family=font_families(),
+            **text_style(max(4.0, min(8.0, 40 * cell))),
         )
     if marked:
         note = "green frame: image and text belong together"

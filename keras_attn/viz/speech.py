@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import check_above_zero, check_positive
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,
@@ -61,10 +61,7 @@ def plot_speech_attention(
     panels = check_scores(scores)
     labels = check_labels("target_tokens", target_tokens, panels.shape[1], "U")
     check_positive("reduction", reduction)
-    if not 0 < hop_seconds < np.inf:
-        raise ValueError(
-            f"`hop_seconds` must be above zero. Received: hop_seconds={hop_seconds}"
-        )
+    check_above_zero("hop_seconds", hop_seconds)
     features = _check_features(features, panels.shape[2] * reduction)
     places = -(-len(features) // reduction)
     rows = panels.mean(0)[: len(labels), :places]

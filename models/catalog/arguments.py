@@ -50,7 +50,7 @@ def checks_arguments(
 ) -> Callable[_Arguments, _Result]:
     """Checks the arguments of a builder that has no table of variants; a decorator.
 
-    `@with_sizes` does this for the other builders.
+    `with_sizes` does this for the other builders.
     """
     signature = inspect.signature(build)
 

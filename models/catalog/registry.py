@@ -1,26 +1,27 @@
 """The registry of models: list, describe, create and count parameters by name.
 
 The model files fill it: each has `CARDS` beside its `VARIANTS`, which
-`@registered(CARDS)` adds together with the builder.
+`@registered(CARDS, VARIANTS)` adds together with the builder.
 """
 
 import fnmatch
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import keras
 
 from keras_attn.checks.arguments import did_you_mean
 from keras_attn.docstrings.arguments import descriptions
+from keras_attn.models.catalog.variants import with_sizes
 from keras_attn.models.parts.keras_state import undone, without_allocating
 
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What is published about a model.
+    """The published facts about a model.
 
     Attributes:
         name: Registry name, as in `create(name)`.
@@ -65,12 +66,12 @@ def model_cards(
     name: str,
     published: Mapping[str, tuple[int | None, str]],
     *,
-    family: str,
     title: str,
     paper: str,
     task: str,
     inputs: dict[str, str],
     outputs: dict[str, str],
+    family: str = "",
 ) -> dict[str, ModelCard]:
     """The cards of several variants, which differ only in published figures.
 
@@ -79,7 +80,6 @@ def model_cards(
     Args:
         name: Name of each model; `{variant}` is replaced by the name of the variant.
         published: Number of parameters and notes of each variant; see `ModelCard`.
-        family: As in `ModelCard`.
         title: One-line description; `{variant}` is replaced by the name of the
             variant, with ", " in place of "_".
         paper: Authors, year and arXiv id; the year is its first number.
@@ -87,6 +87,7 @@ def model_cards(
             these three: `models/catalog/tasks.py`.
         inputs: Shape, type and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
+        family: Name of a related model's file; default: the file of the builder.
 
     Returns:
         The cards by the names of the variants.
@@ -116,8 +117,9 @@ def model_cards(
 
 def registered(
     cards: Mapping[str, ModelCard],
+    sizes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Callable[[_Builder], _Builder]:
-    """Registers a builder as the one that builds the models of these cards.
+    """Registers a builder, with its sizes, as the one that builds these models.
 
     ```python
     VARIANTS = {"tiny": {"hidden_dim": 96, ...}, ...}
@@ -126,29 +128,35 @@ def registered(
     )
 
 
-    @registered(CARDS)
-    @with_sizes(VARIANTS)
+    @registered(CARDS, VARIANTS)
     def build_swin(variant="tiny", *, ...): ...
     ```
 
     Args:
         cards: Cards by the name of the variant: `create(card.name)` calls
             `build(variant)`.
+        sizes: Sizes of the same variants; see `with_sizes`, which decorates the builder
+            with them. None for a builder that has none.
 
     Returns:
-        A decorator that returns the builder unchanged.
+        A decorator for the builder.
 
     Raises:
         ValueError: If a card's name is already registered; raised at decoration.
+        TypeError: If a size is not an argument of the builder; raised at decoration.
     """
 
-    def register(build: _Builder) -> _Builder:
+    def register(build: Any) -> Any:
+        if sizes is not None:
+            build = with_sizes(sizes)(build)
+        family = build.__module__.rpartition(".")[2]
         for variant, card in cards.items():
             if card.name in _REGISTRY:
                 raise ValueError(
                     "`cards` must have names that are not registered yet. "
                     f"Received: name={card.name!r}"
                 )
+            card = card if card.family else replace(card, family=family)
             _REGISTRY[card.name] = Entry(card, build, variant)
         return build
 

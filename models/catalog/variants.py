@@ -23,7 +23,7 @@ class _FromVariant:
         return "FROM_VARIANT"
 
 
-# The default of an argument that `@with_sizes` fills in. Typed as `Any` so that type
+# The default of an argument that `with_sizes` fills in. Typed as `Any` so that type
 # checkers let the body of the builder use it as a number.
 FROM_VARIANT: Any = _FromVariant()
 

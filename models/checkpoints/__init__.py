@@ -11,7 +11,7 @@
 | `loading.py`  | `load_checkpoint`, and the same model without its weights      |
 | `saving.py`   | `save_checkpoint`                                              |
 | `modules.py`  | the parts of our kernels that are modules in transformers      |
-| `adapters.py` | `load_lora`: updates in PEFT's layout; `save_lora` and the      |
+| `adapters.py` | `load_lora`: adapters in PEFT's layout; `save_lora` and the |
 |               | fields are in `adapter_saving.py` and `adapter_config.py`      |
 """
 

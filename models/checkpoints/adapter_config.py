@@ -10,7 +10,7 @@ from typing import Any
 from keras_attn.files.reading import read_json, shown
 
 # `LoraConfig` of PEFT 0.21.2 and of earlier versions. These are applied, or compared
-# with the tensors, which say themselves what they are updates of.
+# with the tensors, whose keys name the modules that they belong to.
 APPLIED = (
     "alpha_pattern",
     "exclude_modules",
@@ -26,27 +26,18 @@ APPLIED = (
     "target_modules",
     "use_rslora",
 )
-# These must have the value, or be empty: we lack what others ask for.
+# These must have the value, or be empty: other values ask for what we lack.
 REFUSED: dict[str, Any] = {
-    "alora_invocation_tokens": None,
-    "arrow_config": None,
+    **dict.fromkeys(
+        "alora_invocation_tokens arrow_config enable_lora kasa_config "
+        "layer_replication megatron_config monteclora_config target_parameters "
+        "trainable_token_indices use_bdlora velora_config".split()
+    ),
+    **dict.fromkeys("ensure_weight_tying lora_bias use_dora use_qalora".split(), False),
     "bias": "none",
-    "enable_lora": None,
-    "ensure_weight_tying": False,
-    "kasa_config": None,
-    "layer_replication": None,
-    "lora_bias": False,
-    "megatron_config": None,
-    "monteclora_config": None,
-    "target_parameters": None,
-    "trainable_token_indices": None,
-    "use_bdlora": None,
-    "use_dora": False,
-    "use_qalora": False,
-    "velora_config": None,
 }
-# These change no number of updates that are read: names, the way to initial values, how
-# the base's weight is stored, options of what is refused.
+# These change no LoRA weight that is read: names, the way to initial values, how the
+# base's weight is stored, options of what is refused.
 WITHOUT_EFFECT = (
     "auto_mapping",
     "base_model_name_or_path",
@@ -66,7 +57,7 @@ WITHOUT_EFFECT = (
 )
 # Initial values of A and B for which PEFT also changes the base.
 _CHANGING_BASE = ("corda", "loftq", "lora_ga", "olora", "pissa")
-MERGE = "Merge the updates with PEFT (`merge_and_unload`), and load the whole model"
+MERGE = "Merge the adapter with PEFT (`merge_and_unload`), and load the whole model"
 # What PEFT saves as a whole for these tasks, if the model has it.
 _HEADS = {
     "SEQ_CLS": ("classifier", "score"),
@@ -89,7 +80,7 @@ class AdapterConfig:
         dropout: Probability in [0, 1) of dropping an input of A.
 
     Raises:
-        FileNotFoundError: If there is no file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not of LoRA, or has a field that we lack.
     """
 
@@ -101,15 +92,15 @@ class AdapterConfig:
         self.dropout = float(self._fields.get("lora_dropout") or 0.0)
 
     def rank(self, *names: str) -> int:
-        """The rank of a module's update."""
+        """The rank of a module's LoRA weights."""
         return _by_pattern(self._map("rank_pattern"), names, self._fields["r"])
 
-    def has_rank_of(self, *names: str) -> bool:
-        """Whether `rank_pattern` has the rank of a module's update."""
+    def has_own_rank(self, *names: str) -> bool:
+        """Whether `rank_pattern` has the rank of a module's LoRA weights."""
         return _by_pattern(self._map("rank_pattern"), names, None) is not None
 
     def scale(self, *names: str) -> float:
-        """What the product of A and B of a module is multiplied by."""
+        """The scale of the product of A and B of a module."""
         rank = self.rank(*names)
         alpha = _by_pattern(
             self._map("alpha_pattern"), names, self._fields["lora_alpha"]
@@ -118,7 +109,7 @@ class AdapterConfig:
 
     @functools.cached_property
     def saved(self) -> tuple[str, ...]:
-        """What the names of modules end with that the folder has as a whole."""
+        """The ends of names of modules that the folder has as a whole."""
         task = _HEADS.get(str(self._fields.get("task_type")), ())
         return (*(self._fields.get("modules_to_save") or ()), *task)
 
@@ -129,7 +120,7 @@ class AdapterConfig:
         return any(path.endswith(self.saved) for path in paths)
 
     def is_target(self, *names: str) -> bool | None:
-        """Whether PEFT gives a module an update; None if only PEFT can say it."""
+        """Whether PEFT gives a module LoRA weights; None if only PEFT can say it."""
         targets = self._fields.get("target_modules")
         if targets is None or targets == "all-linear":
             return None

@@ -1,4 +1,4 @@
-"""Low-rank updates written as folders of PEFT's, see `adapters`."""
+"""Writes LoRA weights as folders of PEFT's, see `adapters`."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from keras_attn.layers.adaptation.kernel_layer import kernel_layers
 from keras_attn.layers.adaptation.switching import only_adapter
 from keras_attn.models.checkpoints.adapters import FILES, PREFIX
 from keras_attn.models.checkpoints.folder import preview, write_folder
-from keras_attn.models.checkpoints.modules import Module, Modules, update_of
-from keras_attn.models.checkpoints.saving import array_of
+from keras_attn.models.checkpoints.modules import Module, Modules, get_update
+from keras_attn.models.checkpoints.saving import make_array
 from keras_attn.models.checkpoints.tensors import Tensor
 
 # Task to PEFT's, and what it then expects to find saved as a whole.
@@ -31,7 +31,7 @@ def save_lora(
     name: str = "default",
     base_model: str | None = None,
 ) -> None:
-    """Writes low-rank updates as a folder that PEFT reads.
+    """Writes LoRA weights as a folder that PEFT reads.
 
     Layers that train as a whole are written too (`modules_to_save`). Files are written
     to a temporary folder and renamed once they are complete.
@@ -40,13 +40,14 @@ def save_lora(
         model: A model after `training.enable_lora` or `load_lora`, with a counterpart
             in transformers.
         folder: Where to write; created if it is missing. Other files in it are kept.
-        name: Name of the updates.
+        name: Name of the adapter.
         base_model: What PEFT loads as the base, a name or a folder, for the
             configuration.
 
     Raises:
-        ValueError: If the model has no updates of this name, or one of a kernel without
-            a module in transformers or of a table that is the output layer, too.
+        ValueError: If the model has no LoRA weights of this name, or some of a kernel
+            without a module in transformers or of a table that is the output layer,
+            too.
         NotADirectoryError: If `folder` is a file.
 
     Example:
@@ -75,7 +76,7 @@ def _save(model, folder, name, base_model):
         if _is_inside(keys[0], whole):
             changed.add(id(weight.variable))
             for index, key in enumerate(keys):
-                tensors[PREFIX + key] = _tensor(array_of(weight, index))
+                tensors[PREFIX + key] = _tensor(make_array(weight, index))
     modules.check_ties(changed)
     config = _config(adapted, others, name)
     kind, heads = _TASK_TYPES.get(modules.task, (None, set()))
@@ -91,7 +92,7 @@ def _save(model, folder, name, base_model):
 
 
 def _parts(module: Module, name) -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """Scale, A and B of each part of an update in the columns of a module."""
+    """Scale, A and B of each part of LoRA weights in the columns of a module."""
     update: Any = module.update(name)
     start, stop = module.columns
     found = []
@@ -123,7 +124,7 @@ def _is_inside(name, whole):
 
 
 def _check_all_written(model, name, adapted, modules, whole):
-    """Raises unless the modules cover every update of this name."""
+    """Raises if a kernel with LoRA weights of this name is in none of the modules."""
     covered = {}
     merged = [x for x in modules.by_name.values() if _is_inside(x.name, whole)]
     for module in (*adapted, *merged):
@@ -131,7 +132,7 @@ def _check_all_written(model, name, adapted, modules, whole):
         columns.update(range(*module.columns))
     found, lost = False, []
     for layer in kernel_layers(model):
-        update = update_of(layer.adapted_kernel, name)
+        update = get_update(layer.adapted_kernel, name)
         if update is None:
             continue
         found = True
@@ -140,13 +141,13 @@ def _check_all_written(model, name, adapted, modules, whole):
             lost.append(layer.path or layer.name)
     if not found or not adapted:
         raise ValueError(
-            "`name` must be the name of low-rank updates of the model; add them by "
+            "`name` must be the name of an adapter of the model; add one by "
             f"`training.enable_lora`. Received: name={name!r}"
         )
     if lost:
         raise ValueError(
-            "Each update must be of a kernel that is a module in transformers. "
-            f"Received: updates of {preview(lost)}"
+            "LoRA weights must be of kernels that are modules in transformers. "
+            f"Received: LoRA weights of {preview(lost)}"
         )
 
 
@@ -158,7 +159,7 @@ def _config(adapted, others, name):
     alphas = {x.name: _parts(x, name)[0][0] * ranks[x.name] for x in adapted}
     rank, alpha = next(iter(ranks.values())), next(iter(alphas.values()))
     ends = {x.name.rpartition(".")[2] for x in adapted}
-    # A name alone means every module with this name.
+    # A name without a path means every module with this name.
     alike = {x.name for x in others if x.name.rpartition(".")[2] in ends}
     return {
         "peft_type": "LORA",

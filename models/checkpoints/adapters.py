@@ -1,10 +1,10 @@
-"""Low-rank updates in PEFT's folders: `adapter_config.json` and its tensors.
+"""LoRA weights in PEFT's folders: `adapter_config.json` and its tensors.
 
 PEFT names the tensors after the modules of transformers' model:
 `base_model.model.<module>.lora_A.weight` (r, D) and `lora_B.weight` (E, r), or
 `lora_embedding_A` (r, V) and `lora_embedding_B` (D, r) of an embedding, with
 ΔW = s B A. Ours are Aᵀ and Bᵀ, one pair for each part of a fused kernel. Modules have
-the names of transformers 5 in what is written; those of transformers 4 are read, too.
+the names of transformers 5 in what is written; names of transformers 4 are read, too.
 """
 
 import os
@@ -19,11 +19,11 @@ from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.layers.adaptation.paths import check_adapter_name
 from keras_attn.models.checkpoints.adapter_config import MERGE, AdapterConfig
 from keras_attn.models.checkpoints.folder import ADAPTER_FILES, preview
-from keras_attn.models.checkpoints.mapping import variables_of
+from keras_attn.models.checkpoints.mapping import get_variables
 from keras_attn.models.checkpoints.modules import (
     SUFFIXES,
     Modules,
-    base_of,
+    get_base,
 )
 from keras_attn.models.checkpoints.tensors import TensorFile
 
@@ -67,7 +67,7 @@ class _Tensors:
         return self._keys[key].removeprefix(PREFIX)
 
     def names(self, name: str) -> tuple[str, ...]:
-        """The name that a module has, or would have, in the file, and that of today."""
+        """The name that a module has, or would have, in the file, and today's name."""
         numbers = iter([x for x in name.split(".") if x.isdigit()])
         form = self._forms.get(_form(name))
         if form is None:
@@ -105,18 +105,18 @@ def _form(module):
 def load_lora(
     model: keras.Model, folder: str | os.PathLike, *, name: str = "default"
 ) -> LoRAReport:
-    """Reads low-rank updates from a folder of PEFT's, and switches them on.
+    """Reads LoRA weights from a folder of PEFT's, and switches them on.
 
     Layers that the folder has as a whole (`modules_to_save`), such as the classifier,
-    take the place of the model's while the updates are on: `training.set_adapters` and
+    take the place of the model's while the adapter is on: `training.set_adapters` and
     `adapters_off` bring the model's back. Everything else is fixed, as after
     `training.enable_lora`: compile the model before `fit`.
 
     Args:
         model: A model with a counterpart in transformers, such as from
-            `load_checkpoint`, with the weights that the updates were learned on.
+            `load_checkpoint`, with the weights that the adapter was trained on.
         folder: With `adapter_config.json` and `adapter_model.safetensors`.
-        name: Name of the updates.
+        name: Name of the adapter.
 
     Returns:
         As from `training.enable_lora`.
@@ -124,7 +124,7 @@ def load_lora(
     Raises:
         FileNotFoundError: If a file is missing.
         ValueError: If the folder has no LoRA, a field without a counterpart here, or
-            tensors of another base model; the model has updates of this name; or its
+            tensors of another base model; the model has an adapter of this name; or its
             output layer is a table that is updated, which PEFT uses as it was.
 
     Example:
@@ -179,7 +179,7 @@ def _check_files(path):
 
 
 def _assigned(file, modules, config):
-    """Modules with updates, by kernel, and the weights that are given as a whole."""
+    """Modules with LoRA weights, by kernel, and the weights given as a whole."""
     by_key = {key: (weight, keys) for keys, weight in modules.weights for key in keys}
     kernels, whole, unknown = {}, {}, list(file.others)
     for key in file:
@@ -207,9 +207,9 @@ def _assigned(file, modules, config):
         _refuse_table(key, modules, config)
     if unknown:
         raise ValueError(
-            "The tensors must be updates of kernels of this model, or whole layers of "
-            f"it. Received: {preview(set(unknown))} in {file.path!r}, and a model with "
-            f"the kernels {preview(list(modules.by_name))}"
+            "The tensors must be LoRA weights of kernels of this model, or whole "
+            f"layers of it. Received: {preview(set(unknown))} in {file.path!r}, and a "
+            f"model with the kernels {preview(list(modules.by_name))}"
         )
     missing = [
         key
@@ -229,7 +229,7 @@ def _assigned(file, modules, config):
 
 
 def _refuse_table(key, modules, config):
-    """Raises if a tensor belongs to a weight that takes no update or copy here.
+    """Raises if a tensor belongs to a weight that takes no LoRA weights or copy here.
 
     Args:
         key: Its key, without the prefix.
@@ -251,24 +251,24 @@ def _refuse_table(key, modules, config):
         raise config.refuse(
             "target_modules" if is_update else "modules_to_save",
             f"must not name {module!r}, the output layer: it is the table of the token "
-            "embedding here. Train the updates without it",
+            "embedding here. Train the adapter without it",
         )
     if is_update and module in modules.names():
         raise config.refuse(
             "target_modules",
-            f"must not name {module!r}, which takes no low-rank updates here. {MERGE}",
+            f"must not name {module!r}, which takes no LoRA weights here. {MERGE}",
         )
 
 
 def _update(file, config, parts, name):
-    """The parts, their update, and A and B of each part."""
-    pairs = [_pair_of(file, module) for module in parts]
+    """The parts, their LoRA weights, and A and B of each part."""
+    pairs = [_read_pair(file, module) for module in parts]
     names = [file.names(module.name) for module in parts]
     ranks = tuple(a.shape[-1] for a, _ in pairs)
     for module, rank in zip(names, ranks, strict=True):
         if config.rank(*module) != rank:
             raise config.refuse(
-                "rank_pattern" if config.has_rank_of(*module) else "r",
+                "rank_pattern" if config.has_own_rank(*module) else "r",
                 f"must be the rank of the tensors; {module[0]!r} has {rank} in them",
             )
     layer = parts[0].layer
@@ -296,14 +296,15 @@ def _whole(file, weight, keys):
     return weight.read(*arrays.values())
 
 
-def _pair_of(file, module):
+def _read_pair(file, module):
     """A and B of a module in our layout: (…, D, r) and (r, E)."""
     arrays = []
     for suffix in module.suffixes:
         key = module.name + suffix
         if key not in file:
             raise ValueError(
-                f"An update needs two tensors. Received: no {key!r} in {file.path!r}"
+                f"LoRA needs two tensors a module. Received: no {key!r} in "
+                f"{file.path!r}"
             )
         arrays.append(file.read(key))
     a, b = arrays
@@ -316,14 +317,14 @@ def _pair_of(file, module):
         if list(ours.shape) == [*inner, len(up)] and up.shape[1] == stop - start:
             return ours, up
     raise ValueError(
-        "The updates must be of a base model of these sizes. Received: A and B of "
+        "The LoRA weights must be of a base model of these sizes. Received: A and B of "
         f"{module.name!r} with shapes {a.shape} and {b.shape}, for a kernel of shape "
         f"{(*inner, stop - start)}"
     )
 
 
 def _check_targets(config, modules, found, file):
-    """Raises unless the modules with updates are those that the fields name."""
+    """Raises if the fields do not name exactly the modules with LoRA weights."""
     names = {module.name for module in found}
     others = [x for x in sorted(names) if config.is_target(*file.names(x)) is False]
     if others:
@@ -339,17 +340,17 @@ def _check_targets(config, modules, found, file):
     ]
     if missing:
         raise ValueError(
-            "The base of the updates must have the size of this model: all modules "
-            f"with the names in `target_modules` need one. Received: none of "
-            f"{preview(missing)} in {file.path!r}"
+            "The adapter's base must have the size of this model: all modules with the "
+            f"names in `target_modules` need one. Received: none of {preview(missing)} "
+            f"in {file.path!r}"
         )
 
 
 def _with_variables(model, modules, whole):
-    """The weights, once their kernels of integers have become variables."""
+    """The weights, once quantized ones have become variables."""
     wanted = {keys[0] for _, keys in whole}
     for weight, _ in whole:
-        for kernel in variables_of(weight):
+        for kernel in get_variables(weight):
             if id(kernel) in modules.owners:
                 modules.owners[id(kernel)].dequantize_kernel()
     return [
@@ -359,7 +360,7 @@ def _with_variables(model, modules, whole):
 
 def _by_owner(model, whole):
     """The layers that own the weights, and their variables."""
-    wanted = {id(base_of(x)) for weight, _ in whole for x in variables_of(weight)}
+    wanted = {id(get_base(x)) for weight, _ in whole for x in get_variables(weight)}
     found = []
     for layer in model._flatten_layers():
         own = [x for x in own_weights(layer) if id(x) in wanted]
@@ -369,9 +370,9 @@ def _by_owner(model, whole):
 
 
 def _assign(weight, value):
-    """Gives a weight a value, below its low-rank updates."""
-    kernels = variables_of(weight)
+    """Gives a weight a value, below its LoRA weights."""
+    kernels = get_variables(weight)
     ends = np.cumsum([kernel.shape[-1] for kernel in kernels])[:-1]
     parts = np.split(value, ends, axis=-1) if len(kernels) > 1 else [value]
     for kernel, part in zip(kernels, parts, strict=True):
-        base_of(kernel).assign(part)
+        get_base(kernel).assign(part)

@@ -1,4 +1,4 @@
-"""The fields of a `config.json`: read, checked and bounded; and how ours are written.
+"""Reads, checks and bounds the fields of a `config.json`, and writes ours.
 
 A `config.json` may come from anywhere, so nothing is built from a number before the
 weight files are known to have tensors of such a size.
@@ -80,6 +80,13 @@ class Config(dict[str, Any]):
         config.max_size, config.max_blocks = self.max_size, self.max_blocks
         return config
 
+    def error(self, name: str, expected: str, value: Any) -> ValueError:
+        """An error about a field, which says what it must be and what it is."""
+        return ValueError(
+            f"`{name}` in {self.file} must be {expected}. "
+            f"Received: {name}={shown(value)}"
+        )
+
     def get_size(self, name: str, default: int, most: int | None = None) -> int:
         """A positive integer, at most `most`, by default `max_size`."""
         return self._check_size(name, self.get(name, default), most)
@@ -88,10 +95,7 @@ class Config(dict[str, Any]):
         """A list of positive integers, one per stage."""
         values = self.get(name, default)
         if not isinstance(values, list) or not values:
-            raise ValueError(
-                f"`{name}` in {self.file} must be a list with one number per stage. "
-                f"Received: {name}={shown(values)}"
-            )
+            raise self.error(name, "a list with one number per stage", values)
         self._check_num_blocks(name, len(values))
         return tuple(self._check_size(name, value) for value in values)
 
@@ -102,10 +106,8 @@ class Config(dict[str, Any]):
         value = self.get(name, default)
         pair = value if isinstance(value, list) else [value, value]
         if len(pair) != 2:
-            raise ValueError(
-                f"`{name}` in {self.file} must be one number, or one for the rows and "
-                f"one for the columns. Received: {name}={shown(value)}"
-            )
+            expected = "one number, or one for the rows and one for the columns"
+            raise self.error(name, expected, value)
         rows, columns = (self._check_size(name, each, most) for each in pair)
         return rows, columns
 
@@ -132,34 +134,25 @@ class Config(dict[str, Any]):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         # The comparison also fails for NaN, which Python's JSON reader accepts.
         if not is_number or not 0 <= value <= most:
-            raise ValueError(
-                f"`{name}` in {self.file} must be a number from 0 to {most:g}. "
-                f"Received: {name}={shown(value)}"
-            )
+            raise self.error(name, f"a number from 0 to {most:g}", value)
         return float(value)
 
     def get_epsilon(self, name: str, default: float) -> float:
-        """What a normalization adds to the variance: at most 1."""
+        """The number that a normalization adds to the variance, at most 1."""
         return self.get_number(name, default, most=1.0)
 
     def get_probability(self, name: str, default: float) -> float:
         """A probability of dropping something: at least 0, and less than 1."""
         value = self.get_number(name, default, most=1.0)
         if value == 1.0:
-            raise ValueError(
-                f"`{name}` in {self.file} must be a probability in [0, 1). "
-                f"Received: {name}={value}"
-            )
+            raise self.error(name, "a probability in [0, 1)", value)
         return value
 
     def get_bool(self, name: str, default: bool) -> bool:
         """True or false."""
         value = self.get(name, default)
         if not isinstance(value, bool):
-            raise ValueError(
-                f"`{name}` in {self.file} must be true or false. "
-                f"Received: {name}={shown(value)}"
-            )
+            raise self.error(name, "true or false", value)
         return value
 
     def get_choice(
@@ -168,10 +161,7 @@ class Config(dict[str, Any]):
         """The entry of `choices` that the field names."""
         value = self.get(name, default)
         if not isinstance(value, str) or value not in choices:
-            raise ValueError(
-                f"`{name}` in {self.file} must be one of {', '.join(choices)}. "
-                f"Received: {name}={shown(value)}"
-            )
+            raise self.error(name, f"one of {', '.join(choices)}", value)
         return choices[value]
 
     def get_num_labels(self) -> int:
@@ -197,27 +187,17 @@ class Config(dict[str, Any]):
             value = self.get(name, values[0])
             if not any(value is each or value == each for each in values):
                 listed = " or ".join(repr(each) for each in values)
-                raise ValueError(
-                    f"`{name}` in {self.file} must be {listed}; other values are not "
-                    f"supported. Received: {name}={shown(value)}"
-                )
+                expected = f"{listed}; other values are not supported"
+                raise self.error(name, expected, value)
 
     def _check_size(self, name, value, most=None) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(
-                f"`{name}` in {self.file} must be a positive integer. "
-                f"Received: {name}={shown(value)}"
-            )
+            raise self.error(name, "a positive integer", value)
         if most is None and value > self.max_size:
-            raise ValueError(
-                f"`{name}` in {self.file} must be at most {self.max_size}, four times "
-                f"the largest axis of the weights. Received: {name}={shown(value)}"
-            )
+            reason = "four times the largest axis of the weights"
+            raise self.error(name, f"at most {self.max_size}, {reason}", value)
         if most is not None and value > most:
-            raise ValueError(
-                f"`{name}` in {self.file} must be at most {most}. "
-                f"Received: {name}={shown(value)}"
-            )
+            raise self.error(name, f"at most {most}", value)
         return value
 
     def _check_num_blocks(self, name, number):

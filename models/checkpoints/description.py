@@ -1,4 +1,4 @@
-"""What a folder says about a model besides its sizes: class names and preprocessing.
+"""Class names and preprocessing of a model in a folder.
 
 Libraries store the names of the classes and the preprocessing of images in different
 places. Our models have both as attributes, `class_names` and `preprocessing`; the
@@ -13,13 +13,13 @@ import numpy as np
 from keras_attn.files.reading import read_json
 from keras_attn.models.checkpoints.config import MAX_IMAGE_SIZE, label_fields
 from keras_attn.models.checkpoints.folder import Folder
-from keras_attn.models.checkpoints.mapping import layers_of
+from keras_attn.models.checkpoints.mapping import layers_by_name
 from keras_attn.models.parts.preprocessing_fields import (
     PROCESSOR_OF_MODELS,
     RESAMPLING,
     Steps,
-    fields_of,
-    steps_of,
+    make_fields,
+    read_steps,
 )
 
 PREPROCESSING = "preprocessor_config.json"
@@ -27,6 +27,16 @@ PREPROCESSING = "preprocessor_config.json"
 _PROCESSOR, _OF_IMAGES = "processor_config.json", "image_processor"
 # timm's processor in transformers, whose file has timm's fields.
 _OF_TIMM = "TimmWrapperImageProcessor"
+# As in timm and open_clip: resize, crop the center, rescale, normalize.
+_AS_TORCHVISION = {
+    "image_processor_type": "CLIPImageProcessor",
+    "do_resize": True,
+    # A field of `ImagePreprocessing`: both crop as torchvision does.
+    "crop_offset": "round",
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+}
 
 
 def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
@@ -37,7 +47,7 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
         opened: The folder that it was built from.
         overrides: Arguments of its builder that took precedence over the folder's.
     """
-    names, layers = class_names_of(opened.config), layers_of(model)
+    names, layers = get_class_names(opened.config), layers_by_name(model)
     if names and {"classifier", "class_logits"} & set(layers):
         # Another number of classes means other classes.
         if overrides.get("num_classes", len(names)) == len(names):
@@ -59,12 +69,12 @@ def _for_other_size(fields: dict[str, Any], sides: list[int]) -> dict[str, Any]:
         sides: Rows and columns.
     """
     try:
-        steps = steps_of(fields)
+        steps = read_steps(fields)
     except ValueError:
         return fields  # They are refused by name when they are used.
     crop_size, size, covers = None, sides, False
     if steps.crop_size is not None:
-        share = _share_of(fields, steps)
+        share = _get_share(fields, steps)
         crop_size, size = sides, [int(side / share) for side in sides]
         keeps_shape = isinstance(steps.size, int)
         covers = len({*sides}) > 1 and (keeps_shape or bool(fields.get("covers")))
@@ -73,10 +83,10 @@ def _for_other_size(fields: dict[str, Any], sides: list[int]) -> dict[str, Any]:
     kept = ("crop_pct", "crop_mode", "crop_offset", "passes")
     known = {name: fields[name] for name in kept if name in fields}
     steps = steps._replace(size=size, crop_size=crop_size)
-    return known | fields_of(steps) | ({"covers": True} if covers else {})
+    return known | make_fields(steps) | ({"covers": True} if covers else {})
 
 
-def class_names_of(config: Mapping[str, Any]) -> list[str] | None:
+def get_class_names(config: Mapping[str, Any]) -> list[str] | None:
     """The names of the classes; None if they are missing, incomplete or generated."""
     for field in ("id2label", "label_names", "class_names", "_class_names"):
         names: Any = config.get(field)
@@ -187,22 +197,15 @@ def _from_timm(fields: Mapping[str, Any], _) -> dict[str, Any] | None:
     if mode == "center" and not covers:
         resized = {"shortest_edge": resized["height"]}
     return {
-        # As in timm: resize, crop the center, rescale, normalize.
-        "image_processor_type": "CLIPImageProcessor",
-        "do_resize": True,
+        **_AS_TORCHVISION,
         "size": resized,
-        "resample": _code_of(fields.get("interpolation") or "bicubic"),
+        "resample": _get_code(fields.get("interpolation") or "bicubic"),
         "do_center_crop": True,
         "crop_size": dict(zip(("height", "width"), sides, strict=True)),
         # Fields of timm that transformers does not read.
         "crop_pct": share,
         "crop_mode": mode,
-        # And of `ImagePreprocessing`: timm crops as torchvision does.
-        "crop_offset": "round",
         **({"covers": True} if covers else {}),
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
         "image_mean": fields.get("mean") or [0.485, 0.456, 0.406],
         "image_std": fields.get("std") or [0.229, 0.224, 0.225],
     }
@@ -227,23 +230,17 @@ def _from_clip(
     mode = fields.get("resize_mode") or "shortest"
     sides = dict(zip(("height", "width"), pair, strict=True))
     is_cropped, covers = mode == "shortest", len({*pair}) > 1 and mode == "shortest"
-    code = _code_of(fields.get("interpolation") or "bicubic")
+    code = _get_code(fields.get("interpolation") or "bicubic")
     return {
-        "image_processor_type": "CLIPImageProcessor",
-        "do_resize": True,
+        **_AS_TORCHVISION,
         "size": {"shortest_edge": pair[0]} if is_cropped and not covers else sides,
         # It covers a size that is not square by its default, which is bicubic.
         "resample": 3 if covers else code,
         "do_center_crop": is_cropped,
         "crop_size": sides,
-        # Fields of `ImagePreprocessing`: open_clip crops as torchvision does.
-        "crop_offset": "round",
         **({"covers": True} if covers else {}),
         # A field of open_clip, of which "longest" is refused.
         "resize_mode": mode,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
         **{
             name: fields[theirs]
             for name, theirs in (("image_mean", "mean"), ("image_std", "std"))
@@ -252,7 +249,7 @@ def _from_clip(
     }
 
 
-def _code_of(interpolation: Any) -> Any:
+def _get_code(interpolation: Any) -> Any:
     """PIL's code; a name that has none as it is, to be refused by name."""
     codes = {name: code for code, name in RESAMPLING.items()}
     # Random in training, and bicubic afterwards, in both libraries.
@@ -275,7 +272,7 @@ def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(code := fields.get("resample"), int) and code in RESAMPLING:
         found["interpolation"] = RESAMPLING[code]
     try:
-        steps = steps_of({**fields, "resample": None, "do_normalize": False})
+        steps = read_steps({**fields, "resample": None, "do_normalize": False})
     except ValueError:
         return found
     found |= _statistics(fields)
@@ -288,15 +285,15 @@ def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **found,
         "input_size": [len(found.get("mean", "rgb")), *target],
-        "crop_pct": _share_of(fields, steps),
+        "crop_pct": _get_share(fields, steps),
         "crop_mode": "center" if keeps_shape else "squash",
     }
 
 
 def _statistics(fields: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Mean and deviation of pixels from 0 to 1; nothing where they are not said."""
+    """Mean and deviation of pixels from 0 to 1; empty if they are missing."""
     try:
-        steps = steps_of({**fields, "resample": None})
+        steps = read_steps({**fields, "resample": None})
     except ValueError:
         return {}
     both = {"mean": steps.mean, "std": steps.std}
@@ -309,7 +306,7 @@ def _statistics(fields: Mapping[str, Any]) -> dict[str, list[float]]:
     }
 
 
-def _share_of(fields: Mapping[str, Any], steps: Steps) -> float:
+def _get_share(fields: Mapping[str, Any], steps: Steps) -> float:
     """`crop_pct` where it is what is done, otherwise the share that the crop keeps."""
     share: Any = fields.get("crop_pct")
     if steps.crop_size is not None and steps.size is not None:
@@ -321,7 +318,7 @@ def _share_of(fields: Mapping[str, Any], steps: Steps) -> float:
 
 
 def _sides(size: Any) -> tuple[int, int] | None:
-    """Rows and columns of one number or two; None if they are no sizes."""
+    """Rows and columns of one number or two; None if they are not sizes."""
     size = [size, size] if isinstance(size, int) else size
     if not _is_numbers(size, 2) or not all(0 < x <= MAX_IMAGE_SIZE for x in size):
         return None

@@ -55,7 +55,7 @@ OPEN_CLIP_FILES = Files(
     "open_clip_config.json", "open_clip_model.safetensors", can_be_split=False
 )
 CONFIG, WEIGHTS, _ = FILES
-# Of PEFT, whose updates `load_lora` reads.
+# Of PEFT, whose folders `load_lora` reads.
 ADAPTER_FILES = Files(
     "adapter_config.json", "adapter_model.safetensors", can_be_split=False
 )
@@ -157,8 +157,8 @@ class Folder:
     def _read_config(self) -> tuple[Files, dict]:
         """The names of the files to read, and the fields of the configuration.
 
-        Of two checkpoints in one folder, transformers' is read; timm's may be of the
-        image tower alone.
+        Of two checkpoints in one folder, transformers' is read; timm's may have only
+        the image tower.
         """
         has_open_clip = (self.path / OPEN_CLIP_FILES.config).exists()
         has_config = has_open_clip or (self.path / CONFIG).exists()

@@ -1,4 +1,4 @@
-"""From a checkpoint folder to one of our models, with or without its weights.
+"""Loads a checkpoint folder as one of our models, with or without its weights.
 
 Everything is checked before the first weight is allocated: no number in `config.json`
 exceeds what the files contain; each key of the files is read by the model, belongs to a
@@ -19,14 +19,14 @@ from keras_attn.files.reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.description import describe
 from keras_attn.models.checkpoints.divided import assign_divided
-from keras_attn.models.checkpoints.families import family_of
+from keras_attn.models.checkpoints.families import get_family
 from keras_attn.models.checkpoints.folder import CONFIG, Folder, preview
 from keras_attn.models.checkpoints.mapping import (
     Family,
     Joined,
     Weight,
     check_complete,
-    variables_of,
+    get_variables,
 )
 from keras_attn.models.checkpoints.sentence import read_sentence_modules
 from keras_attn.models.checkpoints.tensors import FLOATS
@@ -173,7 +173,7 @@ def _load(
     if keras.distribution.distribution() is not None:
         # Zeros are divided as they are made; each device then reads its part.
         for weight in built.read:
-            for variable in variables_of(weight):
+            for variable in get_variables(weight):
                 variable._initializer = keras.initializers.Zeros()
         allocate()
         for weight in built.read:
@@ -204,8 +204,8 @@ class _Built(NamedTuple):
 
 def _build(opened: Folder, task: str | None, overrides: dict) -> _Built:
     """Builds the model and checks that the files have its weights."""
-    family = family_of(opened.config, task).for_keys(opened.shapes)
-    chosen = _task_of(family, opened.config, task)
+    family = get_family(opened.config, task).for_keys(opened.shapes)
+    chosen = _choose_task(family, opened.config, task)
     _check_tying(family, chosen, opened.config)
     if chosen == "sentence_encoder":
         arguments, files = read_sentence_modules(opened.path)
@@ -256,7 +256,7 @@ class _FileInitializer:
         return self.weight.read(*arrays)
 
 
-def _task_of(family: Family, config: Config, task: str | None) -> str:
+def _choose_task(family: Family, config: Config, task: str | None) -> str:
     if task is not None:
         if task not in family.tasks:
             raise ValueError(
@@ -303,7 +303,7 @@ def _full_keys(
 
 
 def _check_tying(family: Family, task: str, config: Config) -> None:
-    """Raises if the model has an output layer of its own, where ours has a table's."""
+    """Raises if the output layer is not tied to the token table, as ours is."""
     config.require({"tie_word_embeddings": (True, False)})
     is_tied = config.get("tie_word_embeddings", True)
     # Of a captioner, the field of the decoder counts.

@@ -35,6 +35,7 @@ from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.folder import FILES, Files, preview
 from keras_attn.models.checkpoints.tensors import Index
+from keras_attn.models.parts.functional import numbered_names
 
 # A regular expression, and its replacement.
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -71,7 +72,7 @@ class Joined:
             variable.assign(part)
 
 
-def variables_of(weight: "Weight") -> tuple:
+def get_variables(weight: "Weight") -> tuple:
     """The variables of a weight: one, or those that are joined."""
     variable = weight.variable
     return variable.variables if isinstance(variable, Joined) else (variable,)
@@ -83,8 +84,8 @@ class Weight:
 
     Attributes:
         keys: Keys of the tensors, with the prefix that a model with a head gives them.
-        variable: Our variable, or several that are joined; a kernel with low-rank
-            updates or of integers can only be written.
+        variable: Our variable, or several that are joined; a kernel that has LoRA
+            weights or is quantized can only be written.
         read: Maps the tensors, in the order of `keys`, to the variable's value.
         write: Maps the variable's value to the tensors.
         accepts: Whether `read` can also use a single tensor of a given other shape.
@@ -107,7 +108,7 @@ class Weight:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Key to the shape that its tensor must have."""
-        # All strides are zero, so it takes four bytes, whatever its shape.
+        # All strides are zero, so it takes four bytes for any shape.
         placeholder = np.broadcast_to(np.float32(0), self.variable.shape)
         parts = self.write(placeholder)
         return {key: part.shape for key, part in zip(self.keys, parts, strict=True)}
@@ -119,10 +120,10 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
     Raises:
         ValueError: If variables have no key; the message names them.
     """
-    mapped = [id(each) for weight in weights for each in variables_of(weight)]
+    mapped = [id(each) for weight in weights for each in get_variables(weight)]
     known = set(mapped)
     for weight in weights:
-        for kernel in variables_of(weight):
+        for kernel in get_variables(weight):
             if isinstance(kernel, LowRankKernel | QuantizedKernel):
                 known.update(id(variable) for variable in kernel.all_weights)
     known.update(id(x) for kept in kept_in(model) for x in kept.weights.weights)
@@ -218,7 +219,7 @@ def batch_norm(name: str, layer) -> list[Weight]:
 
 def patch_embedding(model, convolution_key: str, norm_key: str) -> list[Weight]:
     """The convolution that embeds patches, and the norm after it."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     return [
         *convolution(convolution_key, layers["patch_embedding"].projection),
         *norm(norm_key, layers["embeddings_norm"]),
@@ -301,34 +302,47 @@ def head_weights(model: keras.Model, named: Mapping[str, str]) -> list[Weight]:
     return weights
 
 
-def layers_of(model) -> dict[str, Any]:
+def layers_by_name(model) -> dict[str, Any]:
     """The layers of a model by name; none for an object that is not a model."""
     return {layer.name: layer for layer in getattr(model, "layers", ())}
 
 
-def numbered(names: Collection[str], start: str, end: str = "") -> list[str]:
-    """`start + "0"`, `start + "1"`, … as long as, followed by `end`, they are names."""
-    found: list[str] = []
-    while f"{start}{len(found)}{end}" in names:
-        found.append(f"{start}{len(found)}")
-    return found
+def stages_of(names: Collection[str], end: str, kind: str = "block") -> list[list[str]]:
+    """For each stage, the names up to `end` of the layers of each block.
+
+    Args:
+        names: Names of layers, such as `"stage_0_block_0_conv_0"`.
+        end: What follows the number of a block in the name of a layer of each block.
+        kind: What a block is called.
+    """
+    stages: list[list[str]] = []
+    while blocks := numbered_names(names, f"stage_{len(stages)}_{kind}_", end):
+        stages.append(blocks)
+    return stages
+
+
+def has_only(layers: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
+    """Whether the names of all layers with weights begin with one of `starts`."""
+    return all(
+        name.startswith(starts) for name, layer in layers.items() if layer.weights
+    )
 
 
 @dataclass(frozen=True)
 class Family:
-    """What it takes to read and write the checkpoints of one model type.
+    """The functions and tables that read and write checkpoints of one model type.
 
     Attributes:
         model_type: The `model_type` in `config.json`.
-        architectures: Class in `config.json` to the task it is read as.
         tasks: Every task that `build` accepts.
+        build: `(config, task, overrides) -> model`.
+        find_task: The task of a model of this family; None for any other model.
+        config: A model's fields of `config.json`, except `architectures`.
+        weights: Every weight of a model.
+        architectures: Class in `config.json` to the task it is read as.
         prefix: Prefix of the body's keys; a file may omit it.
         heads: Prefixes of the full keys of heads, and of parts that only some heads
             have, such as the pooler. A file may have them even if a model does not.
-        build: `(config, task, overrides) -> model`.
-        task_of: The task of a model of this family; None for any other model.
-        config: A model's fields of `config.json`, except `architectures`.
-        weights: Every weight of a model.
         also_saved_as: Task to the class it is written as, for tasks that no class of
             `architectures` is read as, or more than one.
         buffers: Patterns for full keys whose tensors are not learned.
@@ -351,14 +365,14 @@ class Family:
     """
 
     model_type: str
-    architectures: Mapping[str, str]
     tasks: tuple[str, ...]
-    prefix: str
-    heads: tuple[str, ...]
     build: Callable[[Config, str, dict], keras.Model]
-    task_of: Callable[[keras.Model], str | None]
+    find_task: Callable[[keras.Model], str | None]
     config: Callable[[keras.Model], dict]
     weights: Callable[[keras.Model], list[Weight]]
+    architectures: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    heads: tuple[str, ...] = ()
     also_saved_as: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     tied: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -16,8 +16,8 @@ from keras_attn.layers.adaptation.low_rank import (
     LowRankKernel,
     LowRankUpdate,
 )
-from keras_attn.models.checkpoints.mapping import Weight, variables_of
-from keras_attn.models.checkpoints.saving import family_of
+from keras_attn.models.checkpoints.mapping import Weight, get_variables
+from keras_attn.models.checkpoints.saving import find_family
 
 _DENSE = (".lora_A.weight", ".lora_B.weight")
 _EMBEDDING = (".lora_embedding_A", ".lora_embedding_B")
@@ -46,22 +46,22 @@ class Module(NamedTuple):
 
     @property
     def suffixes(self) -> tuple[str, str]:
-        """What follows the name in the keys of A and B."""
+        """The suffixes of the name in the keys of A and B."""
         is_table = isinstance(self.layer, keras.layers.Embedding)
         return _EMBEDDING if is_table else _DENSE
 
     def update(self, name: str) -> LowRankUpdate | None:
-        """The kernel's low-rank update of a name."""
-        return update_of(self.kernel, name)
+        """The kernel's LoRA weights of a name."""
+        return get_update(self.kernel, name)
 
 
-def update_of(kernel, name: str) -> LowRankUpdate | None:
-    """The low-rank update of a name of a kernel."""
+def get_update(kernel, name: str) -> LowRankUpdate | None:
+    """The LoRA weights of a name of a kernel."""
     return kernel.updates.get(name) if isinstance(kernel, LowRankKernel) else None
 
 
-def base_of(kernel):
-    """A kernel without its low-rank updates."""
+def get_base(kernel):
+    """A kernel without its LoRA weights."""
     return kernel.base if isinstance(kernel, LowRankKernel) else kernel
 
 
@@ -83,7 +83,7 @@ class Modules:
     """
 
     def __init__(self, model: keras.Model):
-        self.family, self.task = family_of(model, None)
+        self.family, self.task = find_family(model, None)
         is_bare = self.family.saved_as.get(self.task) == self.family.bare
         prefix = self.family.prefix if is_bare else ""
         self.owners = {id(x.adapted_kernel): x for x in kernel_layers(model)}
@@ -94,15 +94,15 @@ class Modules:
             self.weights.append((keys, weight))
             if id(weight.variable) in self.owners:
                 owner = self.owners[id(weight.variable)]
-                for module in _modules_of(keys, weight, owner):
+                for module in _find_modules(keys, weight, owner):
                     self.by_name[module.name] = module
 
     def trained_as_a_whole(self) -> list[str]:
         """The modules that PEFT saves as a whole: heads, or modules of the body."""
         prefix, found = self.family.prefix, {}
         for keys, weight in self.weights:
-            variables = variables_of(weight)
-            bases = map(base_of, variables)
+            variables = get_variables(weight)
+            bases = map(get_base, variables)
             if any(isinstance(x, keras.Variable) and x.trainable for x in bases):
                 for key in keys:
                     in_body = not prefix or key.startswith(prefix)
@@ -110,8 +110,8 @@ class Modules:
                     found[parts[0]] = key
         if "" in found:
             raise ValueError(
-                "Whatever trains as a whole must be in a module in transformers. "
-                f"Received: {found['']!r}, which is a parameter of the model itself"
+                "What trains as a whole must be in a module in transformers. Received: "
+                f"{found['']!r}, which is a parameter of the model itself"
             )
         # PEFT compares the ends of names: "classifier" is "pre_classifier", too.
         alike = [x for x in self.names() if x not in found and x.endswith((*found,))]
@@ -130,7 +130,7 @@ class Modules:
         """Raises if the table of an output layer is among the variables.
 
         Args:
-            changed: `id` of each variable that gets an update or new values.
+            changed: `id` of each variable that gets LoRA weights or new values.
         """
         tables = set(self.family.tied.get(self.task, {}).values())
         for _, weight in self.weights:
@@ -138,12 +138,12 @@ class Modules:
                 raise ValueError(
                     "The table of the token embedding must not be adapted: it is the "
                     "output layer, too, where PEFT keeps its old values. Leave it out "
-                    "of `target_modules` and `modules_to_save`. Received: an update or "
-                    f"new values of {weight.keys[0]!r}"
+                    "of `target_modules` and `modules_to_save`. Received: LoRA weights "
+                    f"or new values of {weight.keys[0]!r}"
                 )
 
 
-def _modules_of(keys, weight, layer) -> Iterator[Module]:
+def _find_modules(keys, weight, layer) -> Iterator[Module]:
     # Which columns of the kernel each tensor has, and along which axis.
     shape = weight.variable.shape
     numbers = np.broadcast_to(np.arange(shape[-1]), shape)

@@ -14,7 +14,7 @@ from keras_attn.models.checkpoints.folder import write_folder
 from keras_attn.models.checkpoints.mapping import (
     Weight,
     check_complete,
-    variables_of,
+    get_variables,
 )
 from keras_attn.models.checkpoints.sentence import sentence_files, weights_file
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
@@ -51,8 +51,8 @@ def save_checkpoint(
     `timm.create_model("local-dir:my-folder", pretrained=True)`.
 
     `model.class_names` and `model.preprocessing` are written as well. Kernels with
-    low-rank updates (`training.enable_lora`) are written with what they have learned,
-    kernels of integers as the numbers that they stand for.
+    LoRA weights (`training.enable_lora`) are written with what they have learned,
+    quantized weights as the numbers that they stand for.
 
     Files are written to a temporary folder and renamed once all are complete, so a
     failure leaves everything unchanged. The config and weights of a previous checkpoint
@@ -85,7 +85,7 @@ def save_checkpoint(
     check_choice("dtype", dtype, (None, *SAVED_AS))
     check_positive("max_shard_size", max_shard_size)
     check_choice("library", library, (None, *WRITTEN))
-    family, task = family_of(model, library)
+    family, task = find_family(model, library)
     if task not in family.saved_as:
         raise ValueError(
             f"`model` has no counterpart among the {family.model_type} classes of "
@@ -101,7 +101,7 @@ def save_checkpoint(
         for index, (key, shape) in enumerate(weight.shapes().items()):
             if architecture == family.bare:
                 key = key.removeprefix(family.prefix)
-            compute = functools.partial(array_of, weight, index)
+            compute = functools.partial(make_array, weight, index)
             file = weights_file(key)
             part = tensors if file is None else apart.setdefault(file, {})
             name = key if file is None else key.partition(".")[2]
@@ -121,7 +121,7 @@ def can_be_saved(model: keras.Model) -> bool:
     return found is not None and found[1] in found[0].saved_as
 
 
-def family_of(model: keras.Model, library: str | None):
+def find_family(model: keras.Model, library: str | None):
     """The family and the task of a model.
 
     Args:
@@ -150,7 +150,7 @@ def family_of(model: keras.Model, library: str | None):
 
 
 def _ends_rescaled(model) -> bool:
-    """Whether the outputs are those of a `Rescaling` layer."""
+    """Whether the outputs come from a `Rescaling` layer."""
     layers = getattr(model, "layers", None)
     return bool(layers) and isinstance(layers[-1], keras.layers.Rescaling)
 
@@ -160,20 +160,20 @@ def _first_family(model, families):
     if _ends_rescaled(model):
         return None  # No layout has a place for it, and without it outputs differ.
     for family in families:
-        task = family.task_of(model)
+        task = family.find_task(model)
         if task is not None:
             return family, task
     return None
 
 
-def array_of(weight: Weight, index: int) -> np.ndarray:
+def make_array(weight: Weight, index: int) -> np.ndarray:
     """The value of a weight in a file.
 
     Args:
         weight: The weight.
         index: Which of its keys.
     """
-    kernels = map(kernel_value, variables_of(weight))
+    kernels = map(kernel_value, get_variables(weight))
     arrays = [keras.ops.convert_to_numpy(each) for each in kernels]
     array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
     return weight.write(array)[index]

@@ -1,4 +1,4 @@
-"""How a folder of sentence-transformers makes one vector of a text.
+"""Pooling and projections of a folder of sentence-transformers.
 
 ```
 modules.json               the modules in their order, and the folder of each
@@ -26,7 +26,8 @@ from keras_attn.files.reading import (
     shown,
 )
 from keras_attn.layers import TokenPooling
-from keras_attn.models.checkpoints.mapping import layers_of, numbered
+from keras_attn.models.checkpoints.mapping import layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.parts.heads import Projection
 
 MODULES = "modules.json"
@@ -84,7 +85,7 @@ _ACTIVATIONS = {
 
 
 def read_sentence_modules(folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
-    """What the modules of a sentence folder say; nothing without `modules.json`.
+    """The settings in the modules of a sentence folder; empty without `modules.json`.
 
     Args:
         folder: The folder.
@@ -224,7 +225,7 @@ def sentence_files(model: keras.Model) -> dict[str, Any]:
     Raises:
         ValueError: If a dense layer has an activation without a name there.
     """
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     pooling = layers.get("sentence_pooling")
     if pooling is None:
         return {}
@@ -240,7 +241,7 @@ def sentence_files(model: keras.Model) -> dict[str, Any]:
         fields["pooling_mode"] = modes
     files: dict[str, Any] = {"1_Pooling/config.json": fields}
     listed = ["", "1_Pooling"]
-    for name in numbered(layers, "sentence_projection_"):
+    for name in numbered_names(layers, "sentence_projection_"):
         place = f"{len(listed)}_Dense"
         listed.append(place)
         layer = layers[name]

@@ -1,10 +1,11 @@
-"""From a task to a model, by our builders; and from a model back to its task.
+"""Builds the model of a task, and finds the task of a model.
 
 Also what families share: text encoders, image models, BERT's field names.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -14,8 +15,11 @@ from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     Config,
     activation_name,
+    label_fields,
+    one_or_two,
 )
-from keras_attn.models.checkpoints.mapping import Family, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 
 # An image model without its top, or with it.
 IMAGE_TASKS = ("encoder", "classifier")
@@ -79,12 +83,12 @@ def top_arguments(
 
 def image_task(model: keras.Model) -> str:
     """The task of an image model."""
-    return "classifier" if "classifier" in layers_of(model) else "encoder"
+    return "classifier" if "classifier" in layers_by_name(model) else "encoder"
 
 
 def head_task(model: keras.Model) -> str | None:
     """The task of an encoder with a head, by the head's layers; None without one."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     for task, layer in (
         ("masked_lm", "masked_lm_logits"),
         ("next_sentence", "next_sentence"),
@@ -97,6 +101,16 @@ def head_task(model: keras.Model) -> str | None:
         return "classifier" if len(model.output.shape) == 2 else "token_classifier"
     is_encoder = isinstance(model.output, dict) and "sequence_output" in model.output
     return "encoder" if is_encoder else None
+
+
+def heads_of(builders: ModuleType, family: str) -> dict[str, Callable]:
+    """The builders of a family's heads, `build_<family>_<task>`, by their tasks."""
+    start = f"build_{family}_"
+    return {
+        name.removeprefix(start): builder
+        for name, builder in vars(builders).items()
+        if name.startswith(start)
+    }
 
 
 def text_family(
@@ -173,6 +187,40 @@ def label_arguments(config: Config, dropout: str) -> dict[str, Any]:
     }
 
 
+def classifier_fields(layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `config.json` of a classifier's layers; none without one."""
+    layer = layers.get("classifier")
+    return {} if layer is None else label_fields(layer.units)
+
+
+def patch_arguments(config: Config, patch_size: int) -> dict[str, Any]:
+    """The arguments of images and their patches, whose default size is given."""
+    return {
+        "image_size": config.get_image_size("image_size", 224),
+        "patch_size": config.get_pair("patch_size", patch_size),
+        "num_channels": config.get_size("num_channels", 3),
+    }
+
+
+def patch_fields(layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `config.json` that `patch_arguments` reads."""
+    patches = layers["patch_embedding"]
+    _, *sides, channels = patches.input.shape
+    fields = {"patch_size": one_or_two(patches.patch_size), "num_channels": channels}
+    # The format cannot say "any size"; transformers accepts any size anyway.
+    return fields if None in sides else {**fields, "image_size": one_or_two(sides)}
+
+
+def dropout_arguments(config: Config, default: float) -> dict[str, Any]:
+    """The probabilities of dropping, for configs with the names that BERT gave them."""
+    return {
+        "dropout": config.get_probability("hidden_dropout_prob", default),
+        "attention_dropout": config.get_probability(
+            "attention_probs_dropout_prob", default
+        ),
+    }
+
+
 def block_arguments(config: Config) -> dict[str, Any]:
     """The arguments of the blocks, for configs with the names that BERT gave them."""
     return {
@@ -187,11 +235,11 @@ def block_arguments(config: Config) -> dict[str, Any]:
 
 def block_fields(model: keras.Model) -> dict[str, Any]:
     """The fields of `config.json` that `block_arguments` reads, and their dropout."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block = layers["block_0"]
     return {
         "hidden_size": block.attention_norm.gamma.shape[0],
-        "num_hidden_layers": len(numbered(layers, "block_")),
+        "num_hidden_layers": len(numbered_names(layers, "block_")),
         "num_attention_heads": block.num_heads,
         "intermediate_size": block.mlp_dim,
         "hidden_act": activation_name(block.activation),

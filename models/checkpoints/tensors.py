@@ -58,7 +58,7 @@ class TensorFile:
         dtypes: Key to the format's name of its dtype, such as `"F32"`.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If the file is truncated, corrupt or not a safetensors file.
     """
 

@@ -48,12 +48,12 @@ def adds_compiled_loss(model: keras.Model, y: Any) -> bool:
         y: The labels of a batch, or None.
 
     Raises:
-        ValueError: If `compile` has a loss and there are no labels.
+        ValueError: If `compile` has a loss and labels are missing.
     """
     if y is None and model.loss is not None:
         raise ValueError(
             f"`y` must have the labels of the loss given to `compile`. A "
-            f"{type(model).__name__} computes its loss itself: to learn from that "
-            f"alone, compile without `loss`. Received: y=None, loss={model.loss!r}"
+            f"{type(model).__name__} computes its loss itself: to learn only from "
+            f"that, compile without `loss`. Received: y=None, loss={model.loss!r}"
         )
     return y is not None

@@ -12,7 +12,6 @@ import keras
 from keras import ops
 from keras.layers import UnitNormalization
 
-from keras_attn.checks.arguments import check_pair
 from keras_attn.kernels.replicas import at_least_one_row, mean_loss
 from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers import (
@@ -43,12 +42,8 @@ def block_options(activation, layer_norm_epsilon, dropout, attention_dropout):
 
 def embed_patches(images, hidden_dim, patch_size, **options):
     """(B, H, W, channels) -> (B, patches, D), by the layer `patch_embedding`."""
-    return PatchEmbedding(
-        hidden_dim,
-        check_pair("patch_size", patch_size),
-        name="patch_embedding",
-        **options,
-    )(images)
+    layer = PatchEmbedding(hidden_dim, patch_size, name="patch_embedding", **options)
+    return layer(images)
 
 
 def text_tower(
@@ -180,8 +175,8 @@ class DualEncoder(OwnLossModel):
     belongs to image i, and all others of the batch do not. `compile` takes no loss.
     CLIP's is the mean of two cross-entropies, of the text of each image and of the
     image of each text; SigLIP's is the sum of a binary cross-entropy for each image
-    and text, divided by B (`losses.clip_loss`, `losses.siglip_loss`). The batch is
-    that of all devices together, so B is the batch size of `fit`.
+    and text, divided by B (`losses.clip_loss`, `losses.siglip_loss`). The batch is of
+    all devices together, so B is the batch size of `fit`.
 
     `fit` and `evaluate` also log the share of images whose most similar text in the
     batch is their own, `image_accuracy`, and the same of texts, `text_accuracy`.
@@ -262,8 +257,8 @@ class DualEncoder(OwnLossModel):
         for argument, value in (("y", y), ("sample_weight", sample_weight)):
             if value is not None:
                 raise ValueError(
-                    f"`{argument}` must be None: the model learns from pairs of images "
-                    f"and texts alone. Received: {argument}={value!r}"
+                    f"`{argument}` must be None: the model learns only from pairs of "
+                    f"images and texts. Received: {argument}={value!r}"
                 )
         # Imported only when a model learns, because it imports all of `training`.
         from keras_attn.losses.contrastive import clip_loss, siglip_loss

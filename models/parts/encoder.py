@@ -87,12 +87,7 @@ def bert_embeddings(
         max_sequence_length: Rows of the table of positions.
         num_segments: Rows of the table of segments.
     """
-    tokens = TokenEmbedding(
-        vocabulary_size,
-        hidden_dim,
-        embeddings_initializer=INITIALIZER,
-        name="token_embedding",
-    )(inputs["token_ids"])
+    tokens = token_embedding(vocabulary_size, hidden_dim)(inputs["token_ids"])
     segments = Embedding(
         num_segments,
         hidden_dim,
@@ -102,11 +97,31 @@ def bert_embeddings(
     # Adds the vectors of the positions to its first input. The first real token is at
     # position 0, and the count continues through padding on the right, as in the
     # published code.
+    add_positions = position_embedding(max_sequence_length)
+    embedded = ops.add(tokens, segments)
+    return add_positions(embedded, row_positions(inputs["padding_mask"]))
+
+
+def token_embedding(vocabulary_size, hidden_dim, initializer=INITIALIZER):
+    """The layer `token_embedding`: a vector (D,) for each token."""
+    return TokenEmbedding(
+        vocabulary_size,
+        hidden_dim,
+        embeddings_initializer=initializer,
+        name="token_embedding",
+    )
+
+
+def position_embedding(
+    max_sequence_length, initializer=INITIALIZER, *, first_row=0, name=""
+):
+    """The layer that adds a vector (D,) for each position, `position_embedding`."""
     return LearnedPositionEmbedding(
         max_sequence_length,
-        embeddings_initializer=INITIALIZER,
-        name="position_embedding",
-    )(ops.add(tokens, segments), row_positions(inputs["padding_mask"]))
+        first_row=first_row,
+        embeddings_initializer=initializer,
+        name=name or "position_embedding",
+    )
 
 
 def normalized_embeddings(embeddings, layer_norm_epsilon, dropout):
@@ -125,7 +140,7 @@ def encoder_blocks(
     dropout,
     attention_dropout,
 ) -> Iterator[TransformerEncoderBlock]:
-    """The blocks, `block_0` first; the arguments are those of `text_encoder`."""
+    """The blocks, `block_0` first; the arguments are as for `text_encoder`."""
     for index in range(num_layers):
         yield TransformerEncoderBlock(
             num_heads,

@@ -12,12 +12,12 @@ Legend: B batch, T length.
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 
-from keras_attn.checks.arguments import check_fits, empty_axes_of, fits
+from keras_attn.checks.arguments import check_fits, fits, get_empty_axes
 from keras_attn.checks.indices import (
     IndexRange,
     check_indices,
@@ -60,7 +60,7 @@ from keras_attn.layers.adaptation.quantization import (
 )
 from keras_attn.models.parts.known_sizes import with_known_sizes
 from keras_attn.models.parts.label_ranges import check_class_weight, check_labels
-from keras_attn.models.parts.preprocessing_fields import steps_of
+from keras_attn.models.parts.preprocessing_fields import read_steps
 from keras_attn.models.parts.random_states import (
     load_random_states,
     save_random_states,
@@ -90,6 +90,14 @@ def numbered(layers: dict[str, Any], prefix: str) -> list:
     """The layers `<prefix>_0`, `<prefix>_1`, …, in order."""
     names = (f"{prefix}_{index}" for index in itertools.count())
     return [layers[name] for name in itertools.takewhile(layers.__contains__, names)]
+
+
+def numbered_names(names: Collection[str], start: str, end: str = "") -> list[str]:
+    """`start + "0"`, `start + "1"`, … as long as, followed by `end`, they are names."""
+    found: list[str] = []
+    while f"{start}{len(found)}{end}" in names:
+        found.append(f"{start}{len(found)}")
+    return found
 
 
 def is_declared(model: keras.Model) -> bool:
@@ -350,7 +358,7 @@ class Functional(keras.Model):
     ):
         """The loss of `compile`, of Keras' own a mean over the positions that count.
 
-        Under `tf.distribute` it is that of the rows of all replicas.
+        Under `tf.distribute` it is the loss of the rows of all replicas.
 
         Args:
             x: As in Keras.
@@ -377,7 +385,7 @@ class Functional(keras.Model):
     def _takes_bytes(self) -> bool:
         """Whether the model's preprocessing leaves pixels as large as in files."""
         try:
-            steps = steps_of(self.preprocessing or {"do_resize": False})
+            steps = read_steps(self.preprocessing or {"do_resize": False})
         except ValueError:  # Nothing is known.
             return False
         return 255 * steps.scale / max(keras.tree.flatten(steps.std)) > 16
@@ -412,7 +420,7 @@ class Functional(keras.Model):
         }
         for name, value in given.items():
             shape, declared = _shape(value), tuple(expected[name].shape)
-            empty_axes = empty_axes_of(name)
+            empty_axes = get_empty_axes(name)
             if not fits(_squeezed(shape, declared), declared, empty_axes):
                 check_fits(name, shape, declared, empty_axes)
         for name in sorted(given, key=_by_importance):

@@ -168,7 +168,7 @@ class Projection(NamedTuple):
     use_bias: bool = True
 
 
-def sentence_encoder(encoder, *, pooling, normalize, projections=(), name):
+def sentence_encoder(encoder, pooling, normalize, projections, name):
     """One vector (B, D) per sentence, pooled over its real tokens.
 
     Args:
@@ -253,18 +253,22 @@ def masked_lm(encoder, *, masked_positions=False, transform=False, name):
         index = ops.expand_dims(positions["masked_positions"], -1)
         features = ops.take_along_axis(features, index, axis=1)
     if transform:
-        block = encoder.get_layer("block_0")
-        features = Dense(
-            features.shape[-1],
-            activation=block.activation,
-            kernel_initializer=INITIALIZER,
-            name="masked_lm_transform",
-        )(features)
-        features = LayerNormalization(
-            epsilon=block.layer_norm_epsilon, name="masked_lm_norm"
-        )(features)
+        features = transformed(encoder, features, "masked_lm")
     logits = tied_logits(encoder.get_layer("token_embedding"), features)
     return Functional(inputs, logits, name=name)
+
+
+def transformed(encoder, features, name):
+    """A dense layer and a norm, as in the encoder's blocks, (…, D) -> (…, D)."""
+    block = encoder.get_layer("block_0")
+    features = Dense(
+        features.shape[-1],
+        activation=block.activation,
+        kernel_initializer=INITIALIZER,
+        name=f"{name}_transform",
+    )(features)
+    norm = LayerNormalization(epsilon=block.layer_norm_epsilon, name=f"{name}_norm")
+    return norm(features)
 
 
 def tied_logits(token_embedding, features):

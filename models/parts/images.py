@@ -5,7 +5,8 @@ Legend: B batch, H and W pixels, D width, C classes.
 
 import keras
 
-from keras_attn.checks.arguments import check_pair, check_positive, pair_of
+from keras_attn.checks.argument_types import Initializer
+from keras_attn.checks.arguments import as_pair, check_pair, check_positive
 from keras_attn.layers import Conv2D
 from keras_attn.layers.convolution.minimum_image_size import (
     MinimumImageSize,
@@ -35,7 +36,6 @@ def image_input(image_size, num_channels=3, patch_size: int | tuple[int, int] = 
             f"{max(width - width % columns, columns)} pixels, or use patches that fill "
             f"them. Received: image_size={image_size}, patch_size={patch_size}"
         )
-    check_positive("num_channels", num_channels)
     return keras.Input((height, width, num_channels), name="images")
 
 
@@ -56,7 +56,6 @@ def any_image_input(image_size, num_channels, shrinks_by):
         ValueError: If the last map would be empty at this `image_size`.
     """
     check_large_enough(image_size, shrinks_by)
-    check_positive("num_channels", num_channels)
     sides = image_sides(image_size)
     images = keras.Input((*sides, num_channels), name="images")
     if None not in sides:
@@ -84,7 +83,7 @@ def check_large_enough(image_size, shrinks_by):
 
 def image_sides(image_size):
     """Rows and columns of pixels; None for any number."""
-    sides = (None, None) if image_size is None else pair_of(image_size)
+    sides = (None, None) if image_size is None else as_pair(image_size)
     if sides is None or None not in sides:
         return check_pair("image_size", image_size)
     return tuple(
@@ -100,7 +99,6 @@ def classify(features, num_classes, name="classifier"):
         num_classes: C.
         name: Name of the layer.
     """
-    num_classes = check_positive("num_classes", num_classes)
     logits = logits_layer(num_classes, name, kernel_initializer=INITIALIZER)
     return logits(features)
 
@@ -126,6 +124,36 @@ def classify_pixels(hidden, num_classes, size=1, name="classifier", **options):
     )(hidden)
 
 
+def convolution(
+    width,
+    size,
+    name,
+    *,
+    padding="same",
+    use_bias=False,
+    kernel_initializer: Initializer = "he_normal",
+    **options,
+):
+    """A convolution of maps, by default one before a norm and a ReLU."""
+    return Conv2D(
+        width,
+        size,
+        padding=padding,
+        use_bias=use_bias,
+        kernel_initializer=kernel_initializer,
+        data_format="channels_last",
+        name=name,
+        **options,
+    )
+
+
+def batch_norm(name, gamma_initializer="ones"):
+    """A batch norm over all but the channels, the last axis."""
+    return BatchNormalization(
+        momentum=0.9, epsilon=1e-5, gamma_initializer=gamma_initializer, name=name
+    )
+
+
 def normed_convolution(
     hidden,
     width,
@@ -147,19 +175,8 @@ def normed_convolution(
         kernel_initializer: Initializer of the kernel.
         gamma_initializer: Initializer of the norm's factors.
     """
-    hidden = Conv2D(
-        width,
-        size,
-        padding="same",
-        use_bias=False,
-        kernel_initializer=kernel_initializer,
-        data_format="channels_last",
-        name=f"{name}_conv{number}",
-    )(hidden)
-    norm = BatchNormalization(
-        momentum=0.9,
-        epsilon=1e-5,
-        gamma_initializer=gamma_initializer,
-        name=f"{name}_norm{number}",
+    conv_name = f"{name}_conv{number}"
+    hidden = convolution(width, size, conv_name, kernel_initializer=kernel_initializer)(
+        hidden
     )
-    return norm(hidden)
+    return batch_norm(f"{name}_norm{number}", gamma_initializer)(hidden)

@@ -1,4 +1,4 @@
-"""Reading a `.keras` file: the model, or its configuration alone.
+"""Reading a `.keras` file: the model, or only its configuration.
 
 The file is a ZIP archive of `config.json` and the weights. Keras reports a damaged file
 as missing, or with an error from whichever part is read first.

@@ -1,4 +1,4 @@
-"""Which labels are valid, derived from the compiled losses of a model.
+"""The valid labels, derived from the compiled losses of a model.
 
 A loss with a method `check_targets(name, targets)` says itself what it can learn from.
 """

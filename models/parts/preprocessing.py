@@ -10,7 +10,7 @@ import keras
 
 from keras_attn.layers.embeddings.image_preprocessing import ImagePreprocessing
 from keras_attn.models.parts.functional import Functional
-from keras_attn.models.parts.preprocessing_fields import steps_of
+from keras_attn.models.parts.preprocessing_fields import read_steps
 
 
 def image_preprocessing(
@@ -20,7 +20,7 @@ def image_preprocessing(
 
     Args:
         model: A model with `preprocessing`, such as `load_checkpoint` returns, or the
-            fields themselves: those of transformers' `preprocessor_config.json`, whose
+            fields of transformers' `preprocessor_config.json` themselves, whose
             `image_processor_type` says what is left out, and `crop_offset`, `passes`
             and `covers` of `ImagePreprocessing`.
         name: Name of the layer.
@@ -38,7 +38,7 @@ def image_preprocessing(
                 "have whose folder says it; otherwise make an `ImagePreprocessing` "
                 f"yourself. Received: model={model!r} without it"
             )
-    steps = steps_of(fields)
+    steps = read_steps(fields)
     options = {
         key: fields[key] for key in ("crop_offset", "passes", "covers") if key in fields
     }

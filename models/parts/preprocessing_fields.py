@@ -1,8 +1,8 @@
-"""What the fields of a preprocessing ask for, as the library that wrote them reads.
+"""The steps of a preprocessing from its fields, as the library that wrote them.
 
-The fields are those of transformers' `preprocessor_config.json`. What a file leaves out
-is a default of its class of processor, and so is the meaning of `"size": 224`: one side
-or both. A field that changes pixels is applied, or refused by name.
+The fields are from transformers' `preprocessor_config.json`. What a file leaves out is
+a default of its class of processor, and so is the meaning of `"size": 224`: one side or
+both. A field that changes pixels is applied, or refused by name.
 """
 
 import math
@@ -54,8 +54,8 @@ def _both(side: int) -> dict[str, int]:
 
 
 _224, _SHORTEST = _both(224), {"shortest_edge": 224}
-# Classes whose steps are those of `ImagePreprocessing`, without "ImageProcessor". Those
-# of LeViT, ConvNeXt and EfficientNet have a rule of their own, in the functions below.
+# Classes whose steps `ImagePreprocessing` has, without "ImageProcessor". LeViT,
+# ConvNeXt and EfficientNet have rules of their own, in the functions below.
 PROCESSORS = {
     "Beit": Processor(_224, _SIGNED),
     "Bit": Processor(_SHORTEST, _CLIP, 224, is_square=False),
@@ -99,62 +99,34 @@ Role = Literal["applied", "ignored", "refused"]
 # readers make every file the channels of the model), the layout of what is returned,
 # labels, and how the library computes. Any other field is refused unless it is off.
 FIELDS: dict[str, Role] = {
-    "image_processor_type": "applied",
-    "feature_extractor_type": "applied",
-    "do_resize": "applied",
-    "size": "applied",
-    "default_to_square": "applied",
-    "resample": "applied",
-    "crop_pct": "applied",
-    "do_center_crop": "applied",
-    "crop_size": "applied",
-    "do_rescale": "applied",
-    "rescale_factor": "applied",
-    "rescale_offset": "applied",
-    "do_normalize": "applied",
-    "image_mean": "applied",
-    "image_std": "applied",
-    "include_top": "applied",
+    **dict.fromkeys(
+        "image_processor_type feature_extractor_type do_resize size default_to_square "
+        "resample crop_pct do_center_crop crop_size do_rescale rescale_factor "
+        "rescale_offset do_normalize image_mean image_std include_top".split(),
+        "applied",
+    ),
     # Of `ImagePreprocessing`.
-    "crop_offset": "applied",
-    "passes": "applied",
-    "covers": "applied",
+    **dict.fromkeys(("crop_offset", "passes", "covers"), "applied"),
     # Of timm and open_clip: `center`, `squash` and `shortest` are said by `size`.
-    "crop_mode": "applied",
-    "resize_mode": "applied",
-    "do_convert_rgb": "ignored",
-    "input_data_format": "ignored",
-    "data_format": "ignored",
-    "return_tensors": "ignored",
-    "device": "ignored",
-    "disable_grouping": "ignored",
-    "image_seq_length": "ignored",
-    "processor_class": "ignored",
-    "do_reduce_labels": "ignored",
-    "reduce_labels": "ignored",
-    "ignore_index": "ignored",
-    "num_labels": "ignored",
-    "do_convert_annotations": "ignored",
-    "format": "ignored",
-    "transformers_version": "ignored",
-    "_valid_processor_keys": "ignored",
-    "_valid_kwargs_names": "ignored",
-    "_processor_class": "ignored",
+    **dict.fromkeys(("crop_mode", "resize_mode"), "applied"),
+    **dict.fromkeys(
+        "do_convert_rgb input_data_format data_format return_tensors device "
+        "disable_grouping image_seq_length processor_class do_reduce_labels "
+        "reduce_labels ignore_index num_labels do_convert_annotations format "
+        "transformers_version _valid_processor_keys _valid_kwargs_names "
+        "_processor_class".split(),
+        "ignored",
+    ),
     "pad_size": "ignored",  # Without `do_pad`.
-    "do_pad": "refused",
-    "use_square_size": "refused",
-    "do_flip_channel_order": "refused",
-    "do_align_long_axis": "refused",
-    "do_thumbnail": "refused",
-    "size_divisor": "refused",
-    "keep_aspect_ratio": "refused",
-    "ensure_multiple_of": "refused",
-    "max_size": "refused",
-    "patch_size": "refused",
-    "max_num_patches": "refused",
+    **dict.fromkeys(
+        "do_pad use_square_size do_flip_channel_order do_align_long_axis do_thumbnail "
+        "size_divisor keep_aspect_ratio ensure_multiple_of max_size patch_size "
+        "max_num_patches".split(),
+        "refused",
+    ),
 }
 # The fields of timm's `pretrained_cfg` and of open_clip's `preprocess_cfg`. The sizes
-# and shares for tests are those of timm's own benchmarks, not of its default.
+# and shares for tests are from timm's own benchmarks, not its defaults.
 TIMM_FIELDS: dict[str, Role] = {
     **dict.fromkeys(("input_size", "mean", "std", "crop_pct"), "applied"),
     **dict.fromkeys(("crop_mode", "interpolation"), "applied"),
@@ -187,28 +159,28 @@ class Steps(NamedTuple):
 
     @property
     def share(self) -> float:
-        """How much of the shorter edge the crop keeps, at most 1."""
+        """The share of the shorter edge that the crop keeps, at most 1."""
         if self.size is None or self.crop_size is None:
             return 1.0
         resized = self.size if isinstance(self.size, int) else min(self.size)
-        return share_of(min(self.crop_size), resized)
+        return compute_share(min(self.crop_size), resized)
 
 
-def share_of(side: int, resized: int) -> float:
-    """What share of `resized` a side is, at most 1; `int(side / share)` gives it."""
+def compute_share(side: int, resized: int) -> float:
+    """The share `side / resized`, at most 1; `int(side / share)` is `resized`."""
     share = min(1.0, side / resized)
     return math.nextafter(share, 0) if int(side / share) < resized else share
 
 
-def steps_of(fields: Mapping[str, Any]) -> Steps:
-    """What fields ask for.
+def read_steps(fields: Mapping[str, Any]) -> Steps:
+    """The steps that fields ask for.
 
     Args:
-        fields: Those of a `preprocessor_config.json`.
+        fields: The content of a `preprocessor_config.json`.
 
     Raises:
-        ValueError: If one asks for another step than those of `ImagePreprocessing`, or
-            none says what must be known. The message names the field.
+        ValueError: If one asks for a step that `ImagePreprocessing` lacks, or none says
+            what must be known. The message names the field.
     """
     for field, value in fields.items():
         is_off = value is None or value is False
@@ -225,7 +197,7 @@ def steps_of(fields: Mapping[str, Any]) -> Steps:
     return Steps(size, crop_size, RESAMPLING.get(code, "bicubic"), scale, mean, std)
 
 
-def fields_of(steps: Steps) -> dict[str, Any]:
+def make_fields(steps: Steps) -> dict[str, Any]:
     """Fields that ask for these steps, and leave nothing to the defaults of a class."""
     size: Any = steps.size
     if isinstance(size, int):
@@ -262,13 +234,13 @@ def _processor(fields: Mapping[str, Any]) -> tuple[str, Processor | None]:
     for suffix in ("Fast", "Pil", "ImageProcessor", "FeatureExtractor"):
         kind = kind.removesuffix(suffix)
     if kind not in PROCESSORS:
-        expected = f"that of {', '.join(PROCESSORS)}, or left out"
+        expected = f"one of {', '.join(PROCESSORS)}, or left out"
         raise _unsupported(name, fields, expected)
     return kind, PROCESSORS[kind]
 
 
 def _geometry(fields: Mapping[str, Any], kind: str, defaults: Processor | None) -> Any:
-    """What an image is resized to, and what part of it is kept."""
+    """The size that an image is resized to, and the part of it that is kept."""
     for field, known in (
         ("crop_mode", ("center", "squash")),
         ("resize_mode", ("shortest", "squash")),
@@ -289,7 +261,7 @@ def _geometry(fields: Mapping[str, Any], kind: str, defaults: Processor | None) 
     if not isinstance(size, int):
         raise _unsupported("size", fields, "a number or shortest_edge for ConvNeXt")
     if crop_size not in (None, [size, size]):
-        raise _unsupported("crop_size", fields, "that of `size` for ConvNeXt")
+        raise _unsupported("crop_size", fields, "as `size` for ConvNeXt")
     if size >= _CROPPED_BELOW:
         return [size, size], crop_size
     return int(size / _share(fields)), [size, size]

@@ -1,4 +1,4 @@
-"""The random states of a model's layers in its file, so that dropout goes on from it.
+"""The random states of a model's layers in its file, so that dropout continues from it.
 
 Keras saves the weights of layers, and leaves out the states of their seed generators:
 a run that was loaded would draw other dropout masks than one that was not interrupted.

@@ -66,7 +66,7 @@ def generate_images(
         `GeneratedImages(images, codes, scores)`.
 
     Raises:
-        TypeError: If `dalle` or `dvae` is not such a model, `scorer` is no function,
+        TypeError: If `dalle` or `dvae` is not such a model, `scorer` is not a function,
             or `strategy` does not sample.
         ValueError: If the caption has no token or more than the model has positions;
             there are fewer candidates than images, or more without a `scorer`; the
@@ -154,7 +154,7 @@ def _check_candidates(count, num_images, scorer):
 
 
 def _decoder(dvae, dalle):
-    """The function from codes to images; its codes must be those of `dalle`."""
+    """The function from codes to images; it must take `dalle`'s codes."""
     is_model = hasattr(dvae, "decode_model")
     decode: Any = dvae.decode_model() if is_model else dvae
     if not callable(decode):

@@ -31,7 +31,12 @@ from keras_attn.models.parts.encoder import (
     first_token,
     normalized_embeddings,
 )
-from keras_attn.models.parts.heads import INITIALIZER, as_encoder, logits_layer
+from keras_attn.models.parts.heads import (
+    INITIALIZER,
+    as_encoder,
+    logits_layer,
+    transformed,
+)
 
 Fusion = Literal["multiply", "add"]
 
@@ -62,7 +67,7 @@ def check_co_layers(
 ) -> None:
     """Checks where co-attention is, before anything is built.
 
-    The arguments are those of `two_streams`.
+    The arguments are as for `two_streams`.
 
     Raises:
         ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
@@ -226,7 +231,7 @@ def as_region_encoder(encoder, build):
     return encoder
 
 
-def pair_of(encoder, fusion, dropout):
+def make_pair(encoder, fusion, dropout):
     """The features of text and image together, (B, P), for the heads of a pair.
 
     Args:
@@ -244,18 +249,15 @@ def pair_of(encoder, fusion, dropout):
     return Dropout(dropout, name="pair_dropout")(pair)
 
 
+def pair_scores(encoder, fusion, dropout):
+    """How well text and image fit together, (B, 1); the arguments of `make_pair`."""
+    layer = logits_layer(1, "scorer", kernel_initializer=INITIALIZER)
+    return layer(make_pair(encoder, fusion, dropout))
+
+
 def masked_region_logits(encoder, regions, num_region_classes):
     """Logits (B, R, C) of the classes of regions (B, R, E)."""
-    block = encoder.get_layer("block_0")
-    regions = Dense(
-        regions.shape[-1],
-        activation=block.activation,
-        kernel_initializer=INITIALIZER,
-        name="masked_regions_transform",
-    )(regions)
-    regions = LayerNormalization(
-        epsilon=block.layer_norm_epsilon, name="masked_regions_norm"
-    )(regions)
+    regions = transformed(encoder, regions, "masked_regions")
     return logits_layer(
         num_region_classes, "masked_regions", kernel_initializer=INITIALIZER
     )(regions)

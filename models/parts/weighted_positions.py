@@ -17,9 +17,9 @@ def weights_of_means(
     """Sample weights with which Keras' own losses are weighted means of positions.
 
     Keras divides a weighted sum by the number of all positions. Where the weights
-    choose positions, as those of masked words or of a text without its padding, the
-    loss would be as much smaller as fewer positions are chosen: with 15 % of the words
-    masked, and a fixed rate, a seventh of the mean over the masked ones.
+    choose positions, such as masked words or a text without its padding, the loss would
+    be as much smaller as fewer positions are chosen: with 15 % of the words masked, and
+    a fixed rate, a seventh of the mean over the masked ones.
 
     Keras also averages the means over the replicas of `tf.distribute`: a row would
     count more in a replica that has fewer of them, as of a last batch.
@@ -34,8 +34,8 @@ def weights_of_means(
 
     Returns:
         The weights: (B, T) or of more axes, for a loss of Keras that is a mean, divided
-        by their mean. Weights of whole rows, and those of other losses, as they are.
-        On one of several replicas, times its share of the rows.
+        by their mean. Weights of whole rows, and of other losses, as they are. On one
+        of several replicas, times its share of the rows.
     """
     if losses is None or (sample_weight is None and not has_replicas()):
         return sample_weight

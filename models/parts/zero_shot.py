@@ -65,7 +65,7 @@ def zero_shot_classifier(
     Raises:
         TypeError: If `clip` is not such a model, or `labels` or `templates` is a single
             string.
-        ValueError: If there is no label or no template, a label is empty or is not a
+        ValueError: If labels or templates are missing, a label is empty or is not a
             string, a label is repeated, a template lacks `{}`, or a caption has more
             tokens than the text tower has positions.
 

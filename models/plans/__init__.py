@@ -1,1 +1,1 @@
-"""What a model needs before it runs: cost, layout on devices, programs for TPUs."""
+"""Cost, layout on devices and programs for TPUs of a model, before it runs."""

@@ -36,12 +36,12 @@ def layout_map(
     data_parallel_dim_name: str = "batch",
     **overrides,
 ) -> "keras.distribution.LayoutMap":
-    r"""How the weights of a model are divided among the devices of a mesh.
+    r"""The layout of a model's weights on the devices of a mesh.
 
     Attention is divided by heads, feed-forward networks by hidden units, tables and
     products of a vocabulary by its tokens, convolutions by channels; norms, vectors,
     positions and recurrent loops stay whole on every device (docs/many_devices.md has
-    the table). Outputs, losses and gradients are those of one device, up to rounding.
+    the table). Outputs, losses and gradients are as on one device, up to rounding.
 
     A variable gets its layout when it is created, so the map is made first, from a
     model that is not allocated, and the model is built or loaded afterwards, under
@@ -191,7 +191,7 @@ def _unallocated(model, overrides) -> Any:
 
 
 def _check_rules(rules, variables, mesh) -> dict[str, Axes | None]:
-    """Path to what a rule says of it, for every variable that a rule matches."""
+    """Path to layout of every variable that a rule matches."""
     sizes = dict(zip(mesh.axis_names, mesh.shape, strict=True))
     rule_of: dict[str, str] = {}
     for pattern, axes in rules.items():
@@ -257,7 +257,7 @@ def _check_axes(pattern, axes, variable, sizes):
 
 
 def _divide(model, size, exempt) -> tuple[dict[str, tuple[int | None, int]], list[str]]:
-    """What is divided, and what stays whole because it cannot be.
+    """The weights to divide, and the weights that cannot be divided.
 
     Args:
         model: The model.

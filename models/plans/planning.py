@@ -11,7 +11,7 @@ every tensor has a shape and none is allocated. The graph is then read:
     activations   the tensors of the forward pass that the backward pass reads, and the
                   outputs; the scores of long sequences, which are attended to in
                   parts, are computed again, and what they are made of is kept; FLOPs
-                  are those of all scores, once
+                  are of all scores, once
     cache         the state of a generative model between two tokens
 
 With several devices, weights, gradients, optimizer and the rows of the batch are
@@ -204,7 +204,7 @@ def plan_model(
         name=name,
         batch=batch,
         sequence=length,
-        dtype=dtype or _policy_of(model),
+        dtype=dtype or _get_policy(model),
         optimizer=optimizer,
         devices=devices,
         parameters=model.count_params(),
@@ -238,7 +238,7 @@ def _check_arguments(batch, sequence, dtype, optimizer, devices):
         check_positive("sequence", sequence)
 
 
-def _policy_of(model) -> str:
+def _get_policy(model) -> str:
     """The most frequent policy of the layers with weights."""
     names = Counter(
         layer.dtype_policy.name
@@ -296,7 +296,7 @@ def _without_view(tensor):
 
 
 def _entries(tensor):
-    """What a tensor of attention in parts is computed again from; others as they are.
+    """The tensors from which attention in parts is recomputed; others unchanged.
 
     The gradient reads tensors of the forward pass; its own are in the scope too.
     """
@@ -339,8 +339,8 @@ def _flops(operation) -> int:
         return _convolution_flops(operation)
     if any(part in kind for part in _UNCOUNTED):
         raise ValueError(
-            f"The model can't be planned: there is no rule to count the products of "
-            f"its operation `{kind}`. Received: operation={operation.name!r}"
+            "The model can't be planned: the rules do not count the products of its "
+            f"operation `{kind}`. Received: operation={operation.name!r}"
         )
     return 0
 

@@ -1,4 +1,4 @@
-"""How the weights of each layer are divided among devices, a table by kind of layer.
+"""A table of how the weights of each kind of layer are divided among devices.
 
 The first product of a pair is divided by columns and the second by rows, so a device
 computes its own columns and rows, and the devices add up once per pair (Shoeybi et al.
@@ -39,8 +39,8 @@ class Group(NamedTuple):
     """Weights of one layer that are divided together.
 
     Attributes:
-        ways: Name of a weight to the axis that is divided, the best way first; that of
-            a projection inside the layer is "query/kernel". Names that the layer does
+        ways: Name of a weight to the axis that is divided, the best way first; a
+            projection inside the layer has "query/kernel". Names that the layer does
             not have are skipped.
         units: Sizes that must be divided without a rest besides those axes, such as a
             number of heads.
@@ -60,7 +60,7 @@ class Found(NamedTuple):
     groups: tuple[Group, ...]
 
 
-# Their weights stay whole, and those of all layers inside.
+# Their weights stay whole, also of all layers inside.
 _LOOPS = (
     layers.AttentionRNN,
     layers.FrameAttentionRNN,
@@ -81,7 +81,7 @@ def find_groups(model: keras.Model) -> Iterator[Found]:
             return
         seen.add(id(layer))
         in_loop = in_loop or isinstance(layer, _LOOPS)
-        groups = () if in_loop else given or _groups_of(layer)
+        groups = () if in_loop else given or _layer_groups(layer)
         yield Found(layer, groups)
         pair = {}
         if isinstance(layer, layers.FeedForward):
@@ -97,7 +97,7 @@ def find_groups(model: keras.Model) -> Iterator[Found]:
 
 
 def weights_by_name(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """The layer's own weights, and those of projections inside it, by name."""
+    """The weights of the layer and of projections inside it, by name."""
     inside = [x for x in layer._layers if isinstance(x, layers.Projection)]
     return {
         f"{each.name}/{weight.name}" if each in inside else weight.name: weight
@@ -116,7 +116,7 @@ def key_value_heads(layer: keras.layers.Layer) -> int:
     return getattr(layer, "num_key_value_heads", None) or layer.num_heads
 
 
-def _groups_of(layer) -> tuple[Group, ...]:
+def _layer_groups(layer) -> tuple[Group, ...]:
     for kind, groups in _TABLE.items():
         if isinstance(layer, kind):
             return groups(layer)

@@ -28,7 +28,7 @@ class TracedStep:
         inputs: Of the model.
         outputs: Of the model.
         forward: The operations of the forward pass.
-        backward: Those of the backward pass.
+        backward: The operations of the backward pass.
     """
 
     inputs: list[Any]
@@ -92,7 +92,7 @@ def input_specs(model: keras.Model, rows: int, sequence: int | None = None) -> A
         A structure of `keras.KerasTensor`.
     """
     length = row_length(model, sequence) if has_tokens(model) else 1
-    # The positions of DALL·E are those of a caption and an image together.
+    # DALL·E has positions for a caption and an image together.
     limits = length_ranges(model) if length == getattr(model, "max_length", 0) else {}
 
     def spec(tensor):

@@ -36,7 +36,7 @@ from typing import Any
 import keras
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.decoding.compiled import CompiledLoop, compilations_of
+from keras_attn.decoding.compiled import CompiledLoop, get_compilations
 from keras_attn.decoding.inputs import (
     as_arrays,
     check_beams,
@@ -106,7 +106,7 @@ class TpuProgram:
     def cost(self) -> Mapping[str, float]:
         """`"flops"`, `"bytes accessed"` and more, per device, as XLA estimates them.
 
-        The body of a loop is counted once, whatever the number of its iterations.
+        The body of a loop is counted once, for any number of iterations.
         """
         return self.compiled.cost_analysis()
 
@@ -417,7 +417,7 @@ def _mesh(topology: str):
 
 
 def _library() -> Path:
-    """The file of libtpu: `TPU_LIBRARY_PATH`, or that of the installed package."""
+    """The file of libtpu: `TPU_LIBRARY_PATH`, or the installed package's."""
     given = os.environ.get(_LIBRARY)
     if given:
         if not Path(given).is_file():
@@ -444,7 +444,7 @@ def _require_jax():
 def _decoding_functions(model, length):
     _require_jax()
     with without_allocating():
-        return compilations_of(model).decoding_functions(model, length)
+        return get_compilations(model).decoding_functions(model, length)
 
 
 def _weights(model):

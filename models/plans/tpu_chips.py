@@ -1,4 +1,4 @@
-"""How fast a training step can be on TPUs at most: chips, topologies and a roofline.
+"""The least time of a training step on TPUs: chips, topologies and a roofline.
 
 A step is data-parallel: every device has all weights and its share of the rows, and the
 gradients are added up over the devices. It takes at least the longest of
@@ -129,7 +129,7 @@ def topology(name: str) -> Topology:
 
 @dataclass(frozen=True)
 class StepBound:
-    """What a data-parallel training step needs, and its least time.
+    """The work of a data-parallel training step, and its least time.
 
     Attributes:
         topology: The chips.
@@ -186,7 +186,7 @@ class StepBound:
 
     @property
     def bound(self) -> str:
-        """What takes longest: a key of `seconds`."""
+        """The key of the longest of `seconds`."""
         return max(self.seconds, key=self.seconds.__getitem__)
 
     @property

@@ -1,3 +1,9 @@
+import csv
+import json
+import shutil
+import warnings
+from pathlib import Path
+
 import keras
 import pytest
 
@@ -28,6 +34,17 @@ class CommandLine:
         assert self.err.count("\n") == 1
         assert "Traceback" not in self.out + self.err
         return self.err
+
+    def refuses_each(self, given, *cases):
+        """Asserts what errors say: a text, and arguments after the ones given."""
+        __tracebackhide__ = True
+        for text, *arguments in cases:
+            line = self.refuses(*given, *arguments)
+            assert text in line, line
+
+    def rows(self):
+        """The table that was printed."""
+        return list(csv.DictReader(self.out.splitlines()))
 
 
 @pytest.fixture
@@ -99,12 +116,26 @@ def bert(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def gpt(tmp_path_factory):
+    """A tiny GPT-2 with its tokenizer."""
+    tokenizer = Path(__file__).parents[1] / "data/references/gpt2"
+    folder = shutil.copytree(tokenizer, tmp_path_factory.mktemp("checkpoints") / "gpt2")
+    size = len(json.loads((folder / "vocab.json").read_text()))
+    sizes = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 24}
+    model = models.build_gpt(vocabulary_size=size, max_sequence_length=31, **sizes)
+    models.save_checkpoint(model, folder)
+    return folder
+
+
 @pytest.fixture
 def eager_runs(monkeypatch):
     """Fine-tunes step by step: tracing and compiling a few steps takes far longer.
 
     The cost, which needs a graph, is not counted.
     """
+    # The data sets are still graphs. pytest restores the filters after the test.
+    warnings.filterwarnings("ignore", "Even though the `tf.config.experimental_run")
     import tensorflow as tf
 
     from keras_attn.cli.finetuning import run

@@ -82,6 +82,7 @@ def test_a_translator_with_layers_or_as_a_page(command, untrained_run, tmp_path)
     page = tmp_path / "page.html"
     options = ["--translation", "2027-03-03", "--output", page]
     assert command("attention", untrained_run, "3 mar 2027", *options) == 0
+    assert command.out.startswith("2027-03-03\n")
     translator = Translator.load(untrained_run)
     alignment = translator.align("3 mar 2027", "2027-03-03")
     (layer,) = layers_of(page)
@@ -126,35 +127,33 @@ def test_an_image(command, folder, tmp_path):
 
 def test_the_wrong_kind_of_input(command, folder, tmp_path):
     bert, vit = folder / "bert.keras", folder / "vit_base_patch16.keras"
-    image = ["--image", folder / "image.png"]
-    assert "Received: none of them" in command.refuses("attention", bert)
-    line = command.refuses("attention", bert, TEXT, "--ids", "1")
-    assert "give one of TEXT, --ids and --image. Received: TEXT and --ids" in line
-    line = command.refuses("attention", bert, "--ids", "1", "--text-pair", TEXT)
-    assert "--text-pair cannot be combined with --ids" in line
-    line = command.refuses("attention", vit, *image, "--translation", TEXT)
-    assert "--translation cannot be combined with --image" in line
-    line = command.refuses("attention", bert, TEXT)
-    assert "MODEL has no tokenizer: pass the folder of one as --tokenizer" in line
-    for ids in ("", "1 x", "-1"):
-        line = command.refuses("attention", bert, "--ids", ids)
-        assert "--ids must be non-negative integers" in line
-    line = command.refuses("attention", bert, "--ids", "1 99")
-    assert "`token_ids` must be in [0, 61)" in line and "\x1b" not in line
-    line = command.refuses("attention", bert, "--ids", "1 " * (POSITIONS + 1))
-    assert "`token_ids` must have a length of at most 31" in line
-    line = command.refuses("attention", vit, "--ids", "1")
-    assert "use --image for an image model" in line
-    line = command.refuses("attention", bert, *image)
-    assert "MODEL must be an image model for --image" in line
-    line = command.refuses("attention", vit, "--image", bert)
-    assert "--image must be an image file" in line
-    line = command.refuses("attention", vit, *image, "--output", tmp_path / "a.html")
-    assert ".html is for texts only" in line
-    line = command.refuses("attention", vit, *image, "--rollout", "--layer", 0)
-    assert "leave out --layer and --head" in line
-    line = command.refuses("attention", bert, "--ids", "1", "--output", tmp_path / "a")
-    assert "must end in one of" in line
+    image, page = ["--image", folder / "image.png"], tmp_path / "a.html"
+    command.refuses_each(
+        ["attention", bert],
+        ("Received: none of them",),
+        ("give one of TEXT, --ids and --image. Received: TEXT", TEXT, "--ids", "1"),
+        ("--text-pair cannot be combined with --ids", "--ids", 1, "--text-pair", TEXT),
+        ("MODEL has no tokenizer: pass the folder of one as --tokenizer", TEXT),
+        *(("--ids must be non-negative", "--ids", ids) for ids in ("", "1 x", "-1")),
+        ("`token_ids` must be in [0, 61)", "--ids", "1 99"),
+        ("must have a length of at most 31", "--ids", "1 " * (POSITIONS + 1)),
+        ("MODEL must be an image model for --image", *image),
+        ("must end in one of", "--ids", "1", "--output", tmp_path / "a"),
+    )
+    command.refuses_each(
+        ["attention", vit],
+        ("--translation cannot be combined", *image, "--translation", TEXT),
+        ("use --image for an image model", "--ids", "1"),
+        ("--image must be an image file", "--image", bert),
+        (".html is for texts only", *image, "--output", page),
+        ("leave out --layer and --head", *image, "--rollout", "--layer", 0),
+    )
+    command.refuses_each(
+        ["attention", folder / "bert", TEXT],
+        ("--layer must be from 0 to 1 for this model", "--layer", 2),
+        ("--head must be from 0 to 1 for this model", "--head", 2),
+        ("requires the folder of a `keras-attn train`", "--translation", "ein Mann"),
+    )
     assert not list(tmp_path.iterdir())
 
 

@@ -6,11 +6,6 @@ from keras_attn.cli import demo
 from keras_attn.cli.terminal import CheckFailedError
 from keras_attn.translator import Translator
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
-
 
 @pytest.mark.runs
 @pytest.mark.variation

@@ -1,6 +1,5 @@
 """`keras-attn evaluate`: the scores of each kind of model, and its worst examples."""
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -8,9 +7,11 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from cli.finetuning_data import write_boxes, write_csv
 from data.image_sets import write_image, write_mask, write_voc
 from data.test_yolo import write_yaml, write_yolo
 from model_cases import build
+from parity.folders import CHECKPOINTS
 from PIL import Image
 
 from keras_attn import models
@@ -31,20 +32,8 @@ from keras_attn.data import (  # noqa: E402
 )
 from keras_attn.losses import SmoothedCrossEntropy
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
-CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
-TOKENIZER = Path(__file__).parents[1] / "data/references/gpt2"
 TEXTS = ["a good film", "a bad film", "very good", "so bad", "good film", "bad"]
 SIZES = {"vocabulary_size": 61, "hidden_dim": 6, "num_heads": 2, "num_layers": 1}
-
-
-def write_csv(path, rows):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
-    return path
 
 
 def bert(folder, result, scale=None):
@@ -165,24 +154,6 @@ def test_rankings(command, tmp_path):
     assert figures["margin"] == pytest.approx(margins.mean(), abs=1e-4)
 
 
-@pytest.fixture(scope="module")
-def gpt(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkpoints") / "gpt2"
-    size = len(json.loads((TOKENIZER / "vocab.json").read_text()))
-    model = models.build_gpt(
-        vocabulary_size=size,
-        max_sequence_length=31,
-        num_layers=1,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=24,
-    )
-    models.save_checkpoint(model, folder)
-    for name in ("vocab.json", "merges.txt"):
-        shutil.copy(TOKENIZER / name, folder)
-    return folder
-
-
 @pytest.mark.parametrize("task", ["completion", "preference"])
 def test_completions(command, gpt, tmp_path, task):
     folder = shutil.copytree(gpt, tmp_path / "run")
@@ -198,13 +169,8 @@ def test_completions(command, gpt, tmp_path, task):
     prompts, answers = (
         [tokenizer.encode(row[column]) for row in rows] for column in (0, 1)
     )
-    batches = completion_dataset(
-        prompts,
-        answers,
-        max_length=31,
-        batch_size=3,
-        end_token_id=tokenizer.end_token_id,
-    )
+    options = {"batch_size": 3, "end_token_id": tokenizer.end_token_id}
+    batches = completion_dataset(prompts, answers, max_length=31, **options)
     model.compile(loss=SmoothedCrossEntropy())
     expected = model.evaluate(batches, verbose=0)
     assert found["figures"]["loss"] == pytest.approx(expected, rel=1e-4)
@@ -280,17 +246,12 @@ def test_masks(tmp_path):
 def test_boxes(tmp_path):
     """Of two images, one whose object is not found."""
     pytest.importorskip("pycocotools", reason="the extra `eval` is not installed")
-    content = {"categories": [{"id": 3, "name": "cell"}], "images": []}
-    content["annotations"] = []
-    for number in range(2):
-        name = f"{number}.png"
-        write_image(tmp_path / "images" / name, (24, 32), seed=number)
-        image = {"id": number, "file_name": name, "height": 24, "width": 32}
-        box = {"id": number, "image_id": number, "category_id": 3, "iscrowd": 0}
-        content["images"].append(image)
-        content["annotations"].append(box | {"bbox": [4, 8, 16, 8]})
-    path = tmp_path / "boxes.json"
-    path.write_text(json.dumps(content))
+    path, names = tmp_path / "boxes.json", ["0.png", "1.png"]
+
+    def lack(content):
+        content["categories"].pop()
+
+    write_boxes(path, tmp_path / "images", names, 0, lack, bbox=[4, 8, 16, 8])
     calls = []
 
     def detect(inputs):

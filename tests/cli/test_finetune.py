@@ -1,23 +1,28 @@
 """`keras-attn finetune` on each kind of data, and `predict` with what it wrote."""
 
-import csv
 import inspect
 import io
 import json
 import re
 import shutil
-from pathlib import Path
 from typing import get_args
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cli.finetuning_data import (
+    FAST,
+    history,
+    interrupted_after,
+    write_csv,
+    write_photos,
+)
 from data.image_sets import write_image, write_mask
+from parity.folders import CHECKPOINTS
 
 from keras_attn import models
 from keras_attn.cli.finetune import finetune
-from keras_attn.cli.finetuning import training
 from keras_attn.cli.finetuning.adaptation import quantize
 from keras_attn.cli.finetuning.card import _line
 from keras_attn.cli.finetuning.job import shortened_names
@@ -28,24 +33,8 @@ pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed
 
 from keras_attn.data import WordPieceTokenizer  # noqa: E402
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = [
-    pytest.mark.usefixtures("eager_runs"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-    # See `eager_runs`: the data sets are still graphs.
-    pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run"),
-]
-CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
-TOKENIZER = Path(__file__).parents[1] / "data/references/gpt2"
+pytestmark = pytest.mark.usefixtures("eager_runs")
 WORDS = {"good": "praise", "bad": "blame"}
-FAST = ["--batch-size", 18, "--max-length", 8]
-
-
-def write_csv(path, rows):
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerows(rows)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +45,6 @@ def reviews(tmp_path_factory):
         word = list(WORDS)[number % 2]
         rows.append([f"{'very ' * (number % 3)}{word} film", WORDS[word]])
     return write_csv(tmp_path_factory.mktemp("data") / "reviews.csv", rows)
-
-
-def history(folder):
-    return list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
 
 
 # Keras leaves the history open when it is interrupted.
@@ -76,22 +61,14 @@ def test_texts_are_learned_resumed_and_predicted(
         "text_classification, because reviews.csv has the columns review and label",
         "18 texts to train on, 2 to validate on",
         "2 classes: blame 9, praise 9",
-        "numbers train",
+        "trainable parameters: ",
         "On the validation data: accuracy ",
         f"keras-attn predict {whole} FILE",
     ):
         assert text in command.out
     assert command.err == "" and not (whole / "backup").exists()
 
-    write = training.HistoryFile.on_epoch_end
-
-    def interrupt(self, epoch, logs=None):
-        write(self, epoch, logs)
-        if epoch == 1:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training.HistoryFile, "on_epoch_end", interrupt)
+    with interrupted_after(1):
         assert command("finetune", bert, reviews, *options, "--run-dir", halved) == 130
     assert "run the same command to go on" in command.err
     line = command.refuses("finetune", bert, reviews, *FAST, "--run-dir", halved)
@@ -117,7 +94,7 @@ def test_texts_are_learned_resumed_and_predicted(
     texts = tmp_path / "texts.csv"
     write_csv(texts, [["review"], ["a good film"], ["very bad"], ["good"]])
     assert command("predict", whole, texts, "--all-scores") == 0
-    rows = list(csv.DictReader(command.out.splitlines()))
+    rows = command.rows()
     assert [row["review"] for row in rows] == ["a good film", "very bad", "good"]
     tokenizer = WordPieceTokenizer.from_folder(whole)
     encoded = tokenizer.encode_batch(["a good film", "very bad", "good"], max_length=8)
@@ -127,7 +104,7 @@ def test_texts_are_learned_resumed_and_predicted(
         assert float(row["score"]) == pytest.approx(share.max(), abs=1e-5)
         assert float(row["score_blame"]) == pytest.approx(share[0], abs=1e-5)
     assert command("predict", halved, texts, "--all-scores") == 0
-    assert list(csv.DictReader(command.out.splitlines())) == rows
+    assert command.rows() == rows
 
     artefact, written = whole / "model.onnx", tmp_path / "labels.jsonl"
     tf.config.run_functions_eagerly(False)
@@ -145,7 +122,7 @@ def test_texts_are_learned_resumed_and_predicted(
     assert "--finetuned must be the folder that MODEL was exported from" in line
     monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffa good film\n\nvery bad\n"))
     assert command("predict", moved, "--finetuned", whole) == 0
-    found = list(csv.DictReader(command.out.splitlines()))
+    found = command.rows()
     assert [row["review"] for row in found] == ["a good film", "", "very bad"]
     labels = [row["label"] for row in rows[:2]]
     assert [row["label"] for row in found] == [labels[0], "", labels[1]]
@@ -189,25 +166,6 @@ def test_numbers_of_pairs_are_learned(command, bert, tmp_path):
     assert [[row["1"], row["2"]] for row in found] == rows
     line = command.refuses("predict", folder, write_csv(tmp_path / "a.csv", [["x"]]))
     assert "must have the columns ['sentence1', 'sentence2']" in line
-
-
-@pytest.fixture(scope="module")
-def gpt(tmp_path_factory):
-    """A tiny GPT-2 with its tokenizer."""
-    folder = tmp_path_factory.mktemp("checkpoints") / "gpt2"
-    size = json.loads((TOKENIZER / "vocab.json").read_text())
-    model = models.build_gpt(
-        vocabulary_size=len(size),
-        max_sequence_length=31,
-        num_layers=1,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=24,
-    )
-    models.save_checkpoint(model, folder)
-    for name in ("vocab.json", "merges.txt"):
-        shutil.copy(TOKENIZER / name, folder)
-    return folder
 
 
 @pytest.mark.runs
@@ -302,10 +260,7 @@ def test_data_and_options_that_are_refused(
 
 def test_a_plan_fails_where_the_run_does(command, bert, reviews, tmp_path):
     """With images, too; each line is the error of the run."""
-    photos = tmp_path / "photos"
-    for number in range(4):
-        shade = "dark" if number % 2 else "bright"
-        write_image(photos / shade / f"{number}.png", (17, 23), seed=number)
+    photos = write_photos(tmp_path / "photos", 4)
     tiny = ["--override", "hidden_dims=[4, 8]", "--override", "padding=same"]
     vit = CHECKPOINTS / "vit_classifier"
     refused = [
@@ -350,17 +305,19 @@ def test_validation_data_that_are_refused(command, bert, reviews, tmp_path):
 
 
 def test_models_that_are_refused(command, reviews, tmp_path):
-    data = [reviews, "--run-dir", tmp_path / "run"]
-    line = command.refuses("finetune", "bert_tinny", *data)
+    line = command.refuses("finetune", "bert_tinny", reviews)
     assert "MODEL is not a path that exists" in line and "bert_tiny" in line
-    assert "--tokenizer" in command.refuses("finetune", "bert_tiny", *data)
-    line = command.refuses("finetune", tmp_path, *data)
-    assert "MODEL must be a name from" in line
+    command.refuses_each(
+        ["finetune", "--run-dir", tmp_path / "run"],
+        ("--tokenizer", "bert_tiny", reviews),
+        ("MODEL must be a name from", tmp_path, reviews),
+    )
     assert not (tmp_path / "run").exists()
-    line = command.refuses("predict", tmp_path, reviews)
-    assert "MODEL must be a folder of `keras-attn finetune`" in line
-    line = command.refuses("predict", CHECKPOINTS / "bert_encoder", reviews)
-    assert "MODEL must say what its outputs mean" in line
+    command.refuses_each(
+        ["predict"],
+        ("MODEL must be a folder of `keras-attn finetune`", tmp_path, reviews),
+        ("MODEL must say what its outputs", CHECKPOINTS / "bert_encoder", reviews),
+    )
 
 
 def test_a_label_of_several_lines_is_one_line_of_the_card(tmp_path):
@@ -381,13 +338,6 @@ def test_semicolons_are_named(command, bert, tmp_path):
     path.write_text("text;label\ngood film;x\nbad film\n")
     line = command.refuses("finetune", bert, path)
     assert "as many in every line" in line and "--no-header" not in line
-
-
-def test_a_model_is_not_replaced(command, bert, reviews):
-    before = {path.name: path.read_bytes() for path in bert.iterdir()}
-    line = command.refuses("finetune", bert, reviews, "--run-dir", bert)
-    assert "--run-dir must be a new folder" in line and "model.safetensors" in line
-    assert before == {path.name: path.read_bytes() for path in bert.iterdir()}
 
 
 def test_keras_own_integers_are_refused():

@@ -1,6 +1,5 @@
 """`keras-attn finetune` on images, with classes, masks and boxes, and `predict`."""
 
-import csv
 import io
 import json
 import zipfile
@@ -11,8 +10,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from cli.finetuning_data import write_boxes, write_photos
 from data.image_sets import truncate, write_image, write_mask, write_voc
-from data.test_yolo import write_yaml, write_yolo
+from parity.folders import CHECKPOINTS
 from PIL import Image
 
 from keras_attn import models
@@ -30,14 +30,7 @@ from keras_attn.data.images.instance_masks import decode_mask
 from keras_attn.metrics import DetectionScoreLogger
 from keras_attn.viz.drawing.panels import class_colors
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = [
-    pytest.mark.usefixtures("eager_runs"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-    # See `eager_runs`: the data sets are still graphs.
-    pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run"),
-]
-CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
+pytestmark = pytest.mark.usefixtures("eager_runs")
 
 
 def test_files_that_are_no_pictures_are_counted(command, tmp_path, capsys):
@@ -59,16 +52,13 @@ def test_files_that_are_no_pictures_are_counted(command, tmp_path, capsys):
 
 @pytest.mark.runs
 def test_images_of_classes_are_learned(command, tmp_path):
-    photos, folder = tmp_path / "photos", tmp_path / "run"
-    for number in range(6):
-        shade = "dark" if number % 2 else "bright"
-        write_image(photos / shade / f"{number}.png", (17, 23), seed=number)
+    photos, folder = write_photos(tmp_path / "photos"), tmp_path / "run"
     given = ["finetune", CHECKPOINTS / "vit_classifier", photos, "--epochs", 1]
     assert command(*given, "--run-dir", folder) == 0
     assert "image_classification, because 2 folders" in command.out
     assert "2 classes: bright" in command.out
     assert command("predict", folder, photos, "--batch-size", 4, "--all-scores") == 0
-    rows = list(csv.DictReader(command.out.splitlines()))
+    rows = command.rows()
     card = (folder / "README.md").read_text()
     assert 'base_model: "vit_classifier"' in card and "fine-tuned on" in card
     assert [Path(row["file"]).name[0] for row in rows] == list("024135")
@@ -128,7 +118,7 @@ def test_masks_are_learned(command, tmp_path):
     expected = model(image).numpy()[0].argmax(-1)
     model.save(file)
     assert command("predict", folder, cells / "images", "--masks", masks) == 0
-    rows = list(csv.DictReader(command.out.splitlines()))
+    rows = command.rows()
     assert [Path(row["mask"]).name for row in rows] == ["0.png", "1.png", "2.png"]
     np.testing.assert_array_equal(np.asarray(Image.open(masks / "1.png")), expected)
     assert float(rows[1]["share_foreground"]) == pytest.approx(expected.mean())
@@ -141,29 +131,9 @@ def test_masks_are_learned(command, tmp_path):
     assert "2.png must be a complete" in line and not other.exists()
 
 
-def write_boxes(folder, segmentation=None):
-    """Three images with a box each, as COCO has them, and perhaps with a mask."""
-    content = {
-        "categories": [{"id": 3, "name": "cell"}, {"id": 5, "name": "ring"}],
-        "images": [],
-        "annotations": [],
-    }
-    for number in range(3):
-        write_image(folder / "images" / f"{number}.png", (24, 32), seed=number)
-        size = {"height": 24, "width": 32}
-        image = {"id": number, "file_name": f"{number}.png", **size}
-        box = {"id": number, "image_id": number, "category_id": 3}
-        box |= {} if segmentation is None else {"segmentation": segmentation}
-        content["images"].append(image)
-        content["annotations"].append(box | {"bbox": [1, 2, 9, 8], "iscrowd": 0})
-    path = folder / "boxes.json"
-    path.write_text(json.dumps(content))
-    return path
-
-
 def test_boxes_are_read(command, tmp_path):
     """A detector takes too long to compile for a whole run."""
-    path = write_boxes(tmp_path)
+    path = write_boxes(tmp_path / "boxes.json", tmp_path / "images")
     for data in (path, tmp_path):
         assert command("finetune", "faster_rcnn_resnet50", data, "--plan") == 0
         assert "detection, because boxes.json is COCO's" in command.out
@@ -173,7 +143,8 @@ def test_boxes_are_read(command, tmp_path):
 
 def test_masks_of_objects_are_learned(command, tmp_path):
     """A Mask R-CNN on polygons: all but `fit`, and what it cannot learn."""
-    path = write_boxes(tmp_path, [[1, 2, 10, 2, 10, 10, 1, 10]])
+    files = tmp_path / "boxes.json", tmp_path / "images"
+    path = write_boxes(*files, segmentation=[[1, 2, 10, 2, 10, 10, 1, 10]])
     model = CHECKPOINTS / "maskrcnn_resnet50_fpn"
     few = {"num_proposals": 5, "max_detections": 3, "num_training_proposals": 5}
     few |= {"detection_options": {"num_samples": 8, "max_candidates": 8}}
@@ -203,8 +174,8 @@ def test_masks_of_objects_are_learned(command, tmp_path):
     path.write_text(json.dumps(content))
     line = command.refuses("finetune", model, path, *options, "--plan")
     assert "boxes.json, annotation 1: `segmentation` must be given" in line
-    assert "`--task detection` learns from boxes alone" in line
-    assert command("finetune", model, write_boxes(tmp_path), *options, "--plan") == 0
+    assert "`--task detection` learns only from boxes" in line
+    assert command("finetune", model, write_boxes(*files), *options, "--plan") == 0
     assert "detection, because" in command.out
     name, *masks = "mask_rcnn_resnet50", "--task", "instance_segmentation", "--plan"
     voc = write_voc(tmp_path / "voc")
@@ -214,7 +185,7 @@ def test_masks_of_objects_are_learned(command, tmp_path):
 
 def test_boxes_are_those_of_the_file(tmp_path):
     """An input of 8 × 8 pixels holds the image of 24 × 32 as 6 × 8."""
-    write_boxes(tmp_path)
+    write_boxes(tmp_path / "boxes.json", tmp_path / "images")
     seen = []
 
     def detect(inputs):
@@ -332,20 +303,6 @@ def test_classes_of_pixels_weigh_the_same(command, tmp_path):
         assert set(next(iter(job.batches(None)[0]))[place]) == set(job.output_names)
 
 
-def test_boxes_have_no_class_weights(command, tmp_path):
-    yaml = write_yaml(write_yolo(tmp_path))
-    options = ["--class-weights", "balanced", "--plan"]
-    line = command.refuses("finetune", "faster_rcnn_resnet50", yaml, *options)
-    assert "--class-weights is for texts or images with a class each, and for" in line
-    assert "Received: data for detection" in line
-
-
-def test_folders_that_are_refused(command, tmp_path):
-    given = ["finetune", CHECKPOINTS / "vit_classifier", tmp_path]
-    given += ["--run-dir", tmp_path / ".run"]
-    line = command.refuses(*given)
+def test_a_folder_without_images_is_refused(command, tmp_path):
+    line = command.refuses("finetune", CHECKPOINTS / "vit_classifier", tmp_path)
     assert "with 0 images and no subfolder" in line
-    write_image(tmp_path / "train" / "cat" / "a.png", (7, 9))
-    (tmp_path / "val").mkdir()
-    line = command.refuses(*given)
-    assert "the folder inside, and the other one as --validation" in line

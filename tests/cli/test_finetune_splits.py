@@ -2,10 +2,10 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
+from cli.finetuning_data import write_boxes
 from data.image_sets import (
     SIZES,
     voc_object,
@@ -16,14 +16,14 @@ from data.image_sets import (
     write_xml,
 )
 from data.test_yolo import write_yaml, write_yolo
+from parity.folders import CHECKPOINTS
 from variations import in_turn
 
-from keras_attn.cli.finetuning.coco_images import image_folder_of
+from keras_attn.cli.finetuning.coco_images import find_image_folder
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.splits import check_apart
 
 PLAN = ["finetune", "faster_rcnn_resnet50"]
-CHECKPOINTS = Path(__file__).parents[1] / "parity/checkpoints"
 
 
 @pytest.fixture
@@ -35,24 +35,6 @@ def planned(command, eager_runs):
         return command.out
 
     return run
-
-
-def write_coco(path, folder, names, start=0):
-    """A COCO file of images with a box each, which are in a folder."""
-    content = {"categories": [{"id": 1, "name": "cell"}]}
-    content["images"] = [
-        {"id": number, "file_name": name, "height": 24, "width": 32}
-        for number, name in enumerate(names)
-    ]
-    content["annotations"] = [
-        {"id": number, "image_id": number, "category_id": 1, "bbox": [1, 2, 9, 8]}
-        for number in range(len(names))
-    ]
-    for number, name in enumerate(names):
-        write_image(folder / name, (24, 32), seed=start + number)
-    path.parent.mkdir(exist_ok=True, parents=True)
-    path.write_text(json.dumps(content))
-    return path
 
 
 NAMES = [f"{number}.png" for number in range(3)]
@@ -80,8 +62,8 @@ LAYOUTS = {
 def test_each_coco_file_has_the_folder_of_its_name(planned, tmp_path, kind):
     """The same names in both folders, and other pictures."""
     train, ours, val, theirs = (tmp_path / name for name in LAYOUTS[kind])
-    write_coco(train, ours, NAMES)
-    write_coco(val, theirs, NAMES[:2], start=10)
+    write_boxes(train, ours, NAMES)
+    write_boxes(val, theirs, NAMES[:2], start=10)
     out = planned(train, "--validation", val)
     assert f"to train on in {ours}, to validate on in {theirs}\n" in out
     assert "3 images with 3 boxes to train on, 2 images to validate on" in out
@@ -89,8 +71,8 @@ def test_each_coco_file_has_the_folder_of_its_name(planned, tmp_path, kind):
 
 
 def test_a_folder_that_is_gone_is_not_replaced_by_another(command, planned, tmp_path):
-    train = write_coco(tmp_path / "train.json", tmp_path / "train", NAMES)
-    val = write_coco(tmp_path / "val.json", tmp_path / "val", NAMES, start=10)
+    train = write_boxes(tmp_path / "train.json", tmp_path / "train", NAMES)
+    val = write_boxes(tmp_path / "val.json", tmp_path / "val", NAMES, start=10)
     other = tmp_path / "pictures"
     (tmp_path / "val").rename(other)
     line = command.refuses(*PLAN, train, "--validation", val, "--plan")
@@ -111,8 +93,8 @@ def test_a_folder_that_is_gone_is_not_replaced_by_another(command, planned, tmp_
 
 
 def test_images_that_no_file_names_are_counted(planned, tmp_path):
-    train = write_coco(tmp_path / "train.json", tmp_path / "images", NAMES)
-    val = write_coco(tmp_path / "val.json", tmp_path / "images", ["a.png"], start=7)
+    train = write_boxes(tmp_path / "train.json", tmp_path / "images", NAMES)
+    val = write_boxes(tmp_path / "val.json", tmp_path / "images", ["a.png"], start=7)
     shutil.copy(tmp_path / "images" / "0.png", tmp_path / "images" / "a.png")
     write_image(tmp_path / "images" / "new.JPG", (24, 32))
     (tmp_path / "images" / "Thumbs.db").write_bytes(b"x")
@@ -129,20 +111,20 @@ def test_images_that_no_file_names_are_counted(planned, tmp_path):
 
 def test_the_folder_of_a_file_is_found_by_its_content(tmp_path):
     """Where several folders may be meant."""
-    path = write_coco(tmp_path / "boxes.json", tmp_path / "train", ["a.png"])
-    assert image_folder_of(path) == tmp_path / "train"
+    path = write_boxes(tmp_path / "boxes.json", tmp_path / "train", ["a.png"])
+    assert find_image_folder(path) == tmp_path / "train"
     # Names with a folder in them.
-    path = write_coco(tmp_path / "val.json", tmp_path, ["val/a.png"])
-    assert image_folder_of(path) == tmp_path
-    path = write_coco(tmp_path / "test.json", tmp_path / "images", ["b.png"])
+    path = write_boxes(tmp_path / "val.json", tmp_path, ["val/a.png"])
+    assert find_image_folder(path) == tmp_path
+    path = write_boxes(tmp_path / "test.json", tmp_path / "images", ["b.png"])
     (tmp_path / "test").mkdir()
-    assert image_folder_of(path) == tmp_path / "images"
+    assert find_image_folder(path) == tmp_path / "images"
     (tmp_path / "images" / "b.png").unlink()
-    assert image_folder_of(path) == tmp_path / "test"
+    assert find_image_folder(path) == tmp_path / "test"
     text = json.dumps({"images": [{"file_name": "x" * 3000}] * 700})
     path.write_text(text + '{"file_name": "\\u00e9.png"}')
     write_image(tmp_path / "image" / "é.png", (3, 3))
-    assert image_folder_of(path) == tmp_path / "image"
+    assert find_image_folder(path) == tmp_path / "image"
 
 
 def test_voc_lists_are_the_splits(command, planned, tmp_path):

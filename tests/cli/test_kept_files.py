@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_attn.cli.prediction.drawn import save_png
 from keras_attn.cli.prediction.pictures import predict_masks
 from keras_attn.cli.runs import claim
 from keras_attn.training.history_file import HistoryFile
@@ -21,7 +20,9 @@ def table(tmp_path):
     return tmp_path / "a.csv"
 
 
-@pytest.mark.parametrize("name", ["README.md", "vocab.txt", "merges.txt", "adapters"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "vocab.txt", "model.safetensors", "adapters"]
+)
 def test_a_new_run_replaces_no_file(command, bert, table, tmp_path, name):
     """`finetune --run-dir .` replaced the README.md of a project by its card."""
     folder = tmp_path / "mine"
@@ -74,23 +75,6 @@ def test_masks_and_pictures_of_one_folder(tmp_path):
     rows = predict_masks(network, [str(tmp_path / "a.png")], folder=out, drawn=out)
     with pytest.raises(ValueError, match="--masks and --save-images must be different"):
         next(rows)
-
-
-def test_a_picture_is_complete_or_as_it_was(tmp_path, monkeypatch):
-    path, pixels = tmp_path / "new" / "a.png", np.full((3, 5), 7, np.uint8)
-    save_png(path, pixels)
-    before = path.read_bytes()
-
-    def killed(image, target, *arguments, **options):
-        file = target if hasattr(target, "write") else open(target, "wb")
-        file.write(b"half of it")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Image.Image, "save", killed)
-    with pytest.raises(KeyboardInterrupt):
-        save_png(path, pixels)
-    assert path.read_bytes() == before
-    assert np.array_equal(np.asarray(Image.open(path)), pixels)
 
 
 def test_a_later_evaluation_leaves_nothing_of_an_earlier_one(tmp_path):

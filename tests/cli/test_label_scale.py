@@ -65,14 +65,7 @@ def test_a_checkpoint_has_the_scale_in_its_weights(tmp_path):
 
 
 def test_a_head_without_a_bias_gets_a_layer(tmp_path):
-    gpt = models.build_gpt(
-        vocabulary_size=11,
-        max_sequence_length=9,
-        num_layers=1,
-        hidden_dim=6,
-        num_heads=2,
-        mlp_dim=8,
-    )
+    gpt = build("gpt2_small", vocabulary_size=11)
     model = models.build_gpt_classifier(gpt, num_classes=1)
     scale, before = LabelScale(225_000, 90_000), scores(model)
     scaled = scale.into(model)

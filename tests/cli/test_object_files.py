@@ -1,10 +1,12 @@
 """Files of boxes as tools write them: what is read, left out and counted."""
 
-import json
+import functools
 import shutil
 
 import numpy as np
 import pytest
+from cli import finetuning_data
+from cli.finetuning_data import write_boxes
 from data.image_sets import voc_object, voc_xml, write_image
 from data.test_yolo import write_yaml, write_yolo
 
@@ -13,40 +15,19 @@ from keras_attn.cli.finetuning.kinds import find_kind
 from keras_attn.cli.finetuning.objects import ObjectJob
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
-from keras_attn.cli.finetuning.source import find_source
 from keras_attn.cli.prediction.image_scores import score_objects
 from keras_attn.cli.prediction.network import Network
 from keras_attn.data import read_coco, read_voc, read_yolo
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 SIZE = (24, 32)
 
 
-def job_of(data, **options):
-    """What `keras-attn finetune` reads, and says of it."""
-    settings = Settings("faster_rcnn_resnet50", data, **options)
-    kind = find_kind(settings, data)
-    return ObjectJob(settings, kind, find_source(settings.model, {}))
+job_of = functools.partial(finetuning_data.job_of, ObjectJob, "faster_rcnn_resnet50")
 
 
-def write_coco(folder, change=None, names=("0.png", "1.png", "2.png"), start=0):
+def write_coco(folder, change=None, names=None, start=0):
     """Images with a box each in `images/`, and COCO's file of them."""
-    content = {"categories": [{"id": 3, "name": "cell"}, {"id": 7, "name": "ring"}]}
-    content |= {"images": [], "annotations": []}
-    for number, name in enumerate(names):
-        write_image(folder / "images" / name, SIZE, seed=start + number)
-        size = {"height": SIZE[0], "width": SIZE[1]}
-        content["images"].append({"id": number, "file_name": name, **size})
-        box = {"id": number, "image_id": number, "category_id": 3}
-        content["annotations"].append(box | {"bbox": [1, 2, 9, 8], "iscrowd": 0})
-    if change is not None:
-        change(content)
-    path = folder / "boxes.json"
-    path.write_text(json.dumps(content))
-    return path
+    return write_boxes(folder / "boxes.json", folder / "images", names, start, change)
 
 
 def annotation(**values):

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data.image_sets import write_image
 from parity.folders import altered
+from refusals import refuses
 
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.generation_settings import note_settings
-from keras_attn.cli.opened_model import load_tokenizer_of
-from keras_attn.cli.prediction.inputs import list_files
+from keras_attn.cli.opened_model import load_folder_tokenizer
 from keras_attn.cli.prediction.network import Network, open_network
 from keras_attn.cli.prediction.output import writing
 from keras_attn.cli.prediction.texts import predict_texts
@@ -62,10 +61,8 @@ def test_empty_lines_have_rows(tmp_path, monkeypatch, capsys):
     assert predict("-") == rows
     latin = io.TextIOWrapper(io.BytesIO("Stra\u00dfe".encode("latin-1")), "utf-8")
     monkeypatch.setattr("sys.stdin", latin)
-    with pytest.raises(ValueError, match="Standard input must be UTF-8"):
-        predict("-")
-    with pytest.raises(ValueError, match="INPUT must have a text"):
-        predict(write(path, "\n\n"))
+    refuses("Standard input must be UTF-8", predict, "-")
+    refuses("INPUT must have a text", predict, write(path, "\n\n"))
 
 
 def test_columns_of_a_table_come_through(tmp_path):
@@ -88,8 +85,7 @@ def test_columns_of_a_table_come_through(tmp_path):
     rows = predict(path, columns=["2"], header=False)
     assert [(row["1"], row["label"]) for row in rows] == [(None, None), ("5", "long")]
     path = write(tmp_path / "d.csv", "text,text\na,b\n")
-    with pytest.raises(ValueError, match=r"each of the columns \['text'\] once"):
-        predict(path)
+    refuses(r"each of the columns \['text'\] once", predict, path)
 
 
 def test_objects_come_through(tmp_path):
@@ -124,30 +120,14 @@ def test_pairs(tmp_path):
     assert rows[1]["one"] == rows[1]["two"] == ""
 
 
-def test_files_of_a_folder_that_are_no_images_are_counted(tmp_path, capsys):
-    for name in ("a.png", "b.JPG"):
-        write_image(tmp_path / name, (3, 5))
-    (tmp_path / "c.heic").write_bytes(b"x")
-    assert [path.name for path in list_files([str(tmp_path)])] == ["a.png", "b.JPG"]
-    assert "1 file of another kind (.heic 1)" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "kind, is_refused",
-    [
-        ("multi_label_classification", True),
-        ("regression", True),
-        ("single_label_classification", False),
-    ],
-)
-def test_outputs_that_are_no_scores_of_one_class(kind, is_refused, tmp_path):
+def test_outputs_that_are_no_scores_of_one_class(tmp_path):
     """transformers: `BertForSequenceClassification` with a `problem_type`."""
-    folder = altered(tmp_path, "bert_classifier", {"problem_type": kind})
-    if is_refused:
-        with pytest.raises(ValueError, match=f"`problem_type` in .*='{kind}'"):
-            open_network(folder, None)
-    else:
-        assert open_network(folder, None).result.task == "text_classification"
+    for kind in ("multi_label_classification", "regression"):
+        folder = altered(tmp_path / kind, "bert_classifier", {"problem_type": kind})
+        refuses(f"`problem_type` in .*='{kind}'", open_network, folder, None)
+    single = {"problem_type": "single_label_classification"}
+    folder = altered(tmp_path / "single", "bert_classifier", single)
+    assert open_network(folder, None).result.task == "text_classification"
 
 
 @pytest.mark.parametrize(
@@ -179,6 +159,6 @@ def test_settings_of_a_tokenizer_that_are_not_known_are_noted(tmp_path, capsys):
     folder = tmp_path / "gpt2"
     shutil.copytree(Path(__file__).parents[1] / "data/references/gpt2", folder)
     (folder / "tokenizer_config.json").write_text('{"later_setting": "x"}')
-    load_tokenizer_of(folder)
+    load_folder_tokenizer(folder)
     out, err = capsys.readouterr()
     assert not out and "not known, and not applied: ['later_setting']" in err

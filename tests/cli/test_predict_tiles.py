@@ -1,6 +1,6 @@
 """`keras-attn predict --tiles`: images larger than the input of a model."""
 
-import csv
+import contextlib
 import json
 
 import keras
@@ -12,16 +12,12 @@ from PIL import Image
 from keras_attn import export
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.prediction import image_inputs
-from keras_attn.cli.prediction.image_inputs import Tiling, tiling_of
+from keras_attn.cli.prediction.image_inputs import Tiling, make_tiling
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.pictures import predict_masks, predict_objects
 from keras_attn.data.images.instance_masks import decode_mask
 
 NAMES = ["dark", "middle", "bright"]
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 
 
 def pixel_model(size):
@@ -59,7 +55,7 @@ def check_masks(command, model, photos, *options):
     masks = photos.parent / "masks"
     given = ["predict", model, photos, "--masks", masks, "--tiles", *options]
     assert command(*given) == 0, command.err
-    rows = list(csv.DictReader(command.out.splitlines()))
+    rows = command.rows()
     assert len(rows) == 4
     for row in rows:
         pixels = np.asarray(Image.open(row["file"]))
@@ -121,7 +117,7 @@ def test_a_model_of_images_of_any_size(tmp_path):
     sky = (128 - pixels[..., 1].astype(int) > pixels[..., 0]).mean()
     assert row["share_sky"] == pytest.approx(sky, abs=1e-6)
     with pytest.raises(ValueError, match="--tiles must be rows and columns, such as"):
-        tiling_of(network, "model", None, 1)
+        make_tiling(network, "model", None, 1)
 
 
 def test_tiles_of_another_size_are_resized_as_images_are(tmp_path):
@@ -179,7 +175,7 @@ def test_an_object_over_a_seam_is_written_once(tmp_path, batch_size):
 
     given = {"task": "instance_segmentation", "normalize": "unit"}
     network = network_of(detect, (40, 48), (None, 40, 48, 3), **given)
-    tiling = tiling_of(network, "model", 0.6, batch_size)
+    tiling = make_tiling(network, "model", 0.6, batch_size)
     options = {"min_score": 0.5, "as_lists": False, "tiling": tiling}
     drawn = tmp_path / "drawn"
     rows = list(predict_objects(network, [str(tmp_path)], **options, drawn=drawn))
@@ -206,17 +202,12 @@ def parts_of(count, size):
 def test_progress_is_that_of_tiles(tmp_path, monkeypatch):
     said = []
 
-    class Counting:
-        def __init__(self, description):
-            said.append(description)
+    @contextlib.contextmanager
+    def counting(description):
+        said.append(description)
+        yield lambda done, total: said.append((done, total))
 
-        def __enter__(self):
-            return lambda done, total: said.append((done, total))
-
-        def __exit__(self, *_):
-            return None
-
-    monkeypatch.setattr(image_inputs, "counting", Counting)
+    monkeypatch.setattr(image_inputs, "counting", counting)
     for name in "ab":
         write_image(tmp_path / f"{name}.png", (16, 40))
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
+from refusals import refuses
 
 from keras_attn.cli import samples
 from keras_attn.cli.finetuning.result import Result
@@ -13,11 +14,6 @@ from keras_attn.cli.samples import read_samples
 from keras_attn.data.images.image_files import read_image
 from keras_attn.models import image_preprocessing
 from keras_attn.models.parts.functional import Functional
-
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +77,7 @@ def test_images_have_the_size_and_the_range_of_the_model(
 def test_images_for_a_model_of_any_size(photos, image_models):
     model = image_models / "any.keras"
     match = r"of one size .*0.png of \(9, 13\) and 1.png of \(20, 31\) pixels"
-    with pytest.raises(ValueError, match=match):
-        samples_of(model, photos)
+    refuses(match, samples_of, model, photos)
     assert samples_of(model, photos, length=19).shape == (3, 19, 19, 3)
     # `verify` knows what the artefact takes.
     shapes = {"images": (None, 5, 8, 3)}
@@ -136,24 +131,15 @@ def test_other_files_of_the_folder_are_counted(photos, capsys):
 
 def test_images_are_prepared_as_the_checkpoint_says(photos, described):
     found = read_samples(photos, described(PREPROCESSING), {}, None, None, None)
-    expected = []
-    for file in sorted(photos.rglob("*.png")):
-        image = Image.open(file)
-        scale = min(image.size)
-        columns, rows = (12 * side // scale for side in image.size)
-        image = image.resize((columns, rows), Image.Resampling.BICUBIC)
-        left, top = (columns - 7) // 2, (rows - 11) // 2
-        expected.append(np.asarray(image.crop((left, top, left + 7, top + 11))))
-    mean, std = PREPROCESSING["image_mean"], PREPROCESSING["image_std"]
     assert found.dtype == "float32"
-    # The pixels are Pillow's, exactly.
-    pixels = np.rint((found * std + mean) * 255)
-    np.testing.assert_array_equal(pixels, expected)
-    np.testing.assert_allclose(found, (pixels / 255 - mean) / std, atol=1e-6)
+    layer = image_preprocessing(PREPROCESSING)
+    for file, image in zip(sorted(photos.rglob("*.png")), found, strict=True):
+        np.testing.assert_array_equal(image, layer(read_image(file)[None])[0])
     # A value range that is given takes precedence.
-    opened = described(PREPROCESSING)
-    unit = read_samples(photos, opened, {}, None, None, "unit")
-    other = read_samples(photos, described(None), {}, None, None, "unit")
+    unit, other = (
+        read_samples(photos, described(fields), {}, None, None, "unit")
+        for fields in (PREPROCESSING, None)
+    )
     np.testing.assert_array_equal(unit, other)
 
 
@@ -163,8 +149,7 @@ def test_a_preprocessing_that_cannot_be_followed(photos, described):
         read_samples(photos, opened, {}, None, None, None)
     opened = described(PREPROCESSING, "any")
     match = r"for images of 19 × 19 pixels: .* a different size. Received: \(11, 7\)"
-    with pytest.raises(ValueError, match=match):
-        read_samples(photos, opened, {}, 19, None, None)
+    refuses(match, read_samples, photos, opened, {}, 19, None, None)
 
 
 @pytest.mark.shipped
@@ -176,29 +161,24 @@ def test_an_int8_file_from_a_folder_of_images(command, photos, image_models):
     assert "agreement by class" in command.out
     assert command("verify", model, artefact, *options) == 0
     assert "int8" in command.out and "agrees with" in command.out
-    assert "--samples must be given for int8" in command.refuses(
-        "verify", model, artefact
-    )
 
 
 def test_images_that_are_refused(command, photos, image_models, tmp_path):
-    model, target = image_models / "fixed.keras", tmp_path / "m.tflite"
-    export = ["export", model, target]
-    line = command.refuses(*export, "--samples", photos)
-    assert "--pixels must be the value range" in line and "signed" in line
-    line = command.refuses(*export, "--samples", tmp_path, "--pixels", "unit")
-    assert "must be a folder with images" in line
-    line = command.refuses(*export, "--pixels", "unit")
-    assert "--pixels requires an image or a folder" in line
-    line = command.refuses(
-        *("export", image_models / "mlp.keras", target),
-        *("--samples", photos, "--pixels", "unit"),
-    )
-    assert "MODEL must take one input, images" in line and "(7,)" in line
-    broken = tmp_path / "broken.png"
+    target, broken = tmp_path / "m.tflite", tmp_path / "broken.png"
+    empty, unit = tmp_path / "empty", ["--pixels", "unit"]
+    empty.mkdir()
     broken.write_bytes(b"no image")
-    line = command.refuses(*export, "--samples", broken, "--pixels", "unit")
-    assert "broken.png" in line
+    command.refuses_each(
+        ["export", image_models / "fixed.keras", target],
+        ("--pixels must be the value range", "--samples", photos),
+        ("signed", "--samples", photos),
+        ("must be a folder with images", "--samples", empty, *unit),
+        ("--pixels requires an image or a folder", *unit),
+        ("broken.png", "--samples", broken, *unit),
+    )
+    given = ["export", image_models / "mlp.keras", target, "--samples", photos]
+    line = command.refuses(*given, *unit)
+    assert "MODEL must take one input, images" in line and "(7,)" in line
     assert not target.exists()
 
 

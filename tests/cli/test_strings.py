@@ -13,25 +13,31 @@ pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed
 
 from keras_attn.data import WordPieceTokenizer  # noqa: E402
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning"
-)
 TEXTS = ["a man sleeps", "a plan: a canal"]
 
 
-@pytest.mark.shipped
-def test_export_and_verify(command, tmp_path):
-    tokenizer = WordPieceTokenizer.train(TEXTS * 3, vocabulary_size=61)
-    words, lines = tmp_path / "words", tmp_path / "texts.txt"
-    tokenizer.save(words)
-    lines.write_text("\n".join(TEXTS) + "\n")
-    encoder = models.build_bert(
-        vocabulary_size=61, num_layers=1, hidden_dim=6, num_heads=2, mlp_dim=7
+SIZES = {"num_layers": 1, "hidden_dim": 6, "num_heads": 2, "mlp_dim": 7}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run, with its model and its tokenizer, and a file of texts."""
+    run, lines = tmp_path / "run", tmp_path / "texts.txt"
+    model = models.build_bert_classifier(
+        models.build_bert(vocabulary_size=61, **SIZES), num_classes=3
     )
-    model = tmp_path / "model.keras"
-    models.build_bert_classifier(encoder, num_classes=3).save(model)
-    artefact = tmp_path / "served"
+    models.save_checkpoint(model, run)
+    tokenizer = WordPieceTokenizer.train(TEXTS * 3, vocabulary_size=61)
+    tokenizer.save(run)
+    lines.write_text("\n".join(TEXTS) + "\n")
+    return run, lines, model, tokenizer
+
+
+@pytest.mark.shipped
+def test_export_and_verify(command, run, tmp_path):
+    words, lines, built, _ = run
+    model, artefact = tmp_path / "model.keras", tmp_path / "served"
+    built.save(model)
     options = ["--tokenizer", words, "--sequence-length", 11, "--samples", lines]
     assert command("export", model, artefact, *options) == 0
     assert "text: string" in command.out
@@ -46,17 +52,9 @@ def test_export_and_verify(command, tmp_path):
 
 
 @pytest.mark.shipped
-def test_the_tokenizer_of_a_run_is_taken_along(command, tmp_path):
-    tokenizer = WordPieceTokenizer.train(TEXTS * 3, vocabulary_size=61)
-    run, lines = tmp_path / "run", tmp_path / "texts.txt"
-    encoder = models.build_bert(
-        vocabulary_size=61, num_layers=1, hidden_dim=6, num_heads=2, mlp_dim=7
-    )
-    model = models.build_bert_classifier(encoder, num_classes=3)
-    models.save_checkpoint(model, run)
-    tokenizer.save(run)
+def test_the_tokenizer_of_a_run_is_taken_along(command, run, tmp_path):
+    run, lines, model, tokenizer = run
     Result("text_classification", class_names=["a", "b", "c"], max_length=5).save(run)
-    lines.write_text("\n".join(TEXTS) + "\n")
     artefact = run / "served"
     assert command("export", run, artefact, "--samples", lines) == 0
     assert "`serve` takes `text`" in command.out
@@ -79,9 +77,7 @@ def test_the_tokenizer_of_a_run_is_taken_along(command, tmp_path):
 
 def test_a_tokenizer_that_stays_is_said(tmp_path, capsys):
     run = tmp_path / "gpt"
-    model = models.build_gpt(
-        vocabulary_size=261, num_layers=1, hidden_dim=6, num_heads=2, mlp_dim=7
-    )
+    model = models.build_gpt(vocabulary_size=261, **SIZES)
     opened = OpenedModel(run, model)
     run.mkdir()
     for given, reason in (

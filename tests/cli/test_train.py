@@ -10,11 +10,7 @@ from keras_attn.data import CharacterTokenizer
 from keras_attn.models.catalog import registry
 from keras_attn.translator import Translator
 
-# Keras turns TensorFlow's variables into arrays in a way that NumPy 2 deprecates.
-pytestmark = [
-    pytest.mark.compiled,
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
+pytestmark = pytest.mark.compiled
 
 TINY = "--tokenizer character --hidden-dim 6 --embedding-dim 5 --batch-size 29".split()
 SMALL = [*TINY, "--score", "exact_match"]
@@ -82,22 +78,22 @@ def test_texts_that_are_refused(command, corpus, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text("a\n")
     two.write_text("a\nb\n")
-    line = command.refuses("train", "--source", one, "--target", two)
-    assert "1 lines" in line and "2 lines" in line
-    line = command.refuses("train", "--source", one, "--target", tmp_path / "none")
-    assert "does not exist" in line
-    line = command.refuses("train", "--source", one, "--target", one)
-    assert "at least two pairs" in line
-    line = command.refuses("train", *corpus, "--model", "rnnsearch")
-    assert "did you mean" in line
-    line = command.refuses("train", *corpus, "--model", "transformer_base")
-    assert "must be one of" in line and "rnnsearch_50, seq2seq_context" in line
-    line = command.refuses("train", *corpus, "--validation-source", one)
-    assert "must be given together" in line
-    line = command.refuses("train", *corpus, "--run-dir", one / "run")
-    assert line.startswith(f"error: Not a directory: {one / 'run'}")
-    line = command.refuses("train", *corpus, "--run-dir", one)
-    assert "is a file" in line
+    command.refuses_each(
+        ["train", "--source", one, "--target"],
+        ("1 lines", two),
+        ("2 lines", two),
+        ("does not exist", tmp_path / "none"),
+        ("at least two pairs", one),
+    )
+    command.refuses_each(
+        ["train", *corpus],
+        ("did you mean", "--model", "rnnsearch"),
+        ("must be one of", "--model", "transformer_base"),
+        ("rnnsearch_50, seq2seq_context", "--model", "transformer_base"),
+        ("must be given together", "--validation-source", one),
+        (f"error: Not a directory: {one / 'run'}", "--run-dir", one / "run"),
+        ("is a file", "--run-dir", one),
+    )
 
 
 # `registered_elsewhere` is RNNsearch: what a model is does not follow from its name.
@@ -144,20 +140,15 @@ def test_the_alignment_is_drawn(command, run_dir, tmp_path):
     assert command("attention", run_dir, "3 mar 2027", "--output", picture) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert command.out.endswith(f"Alignment: {picture}\n") and command.err == ""
-    given = ["--translation", "2027-03-03", "--output", tmp_path / "a.svg"]
-    assert command("attention", run_dir, "3 mar 2027", *given) == 0
-    assert command.out.startswith("2027-03-03\n")
 
 
 def test_drawings_that_are_refused(command, run_dir, tmp_path):
-    assert "at least one token" in command.refuses("attention", run_dir, "")
-    line = command.refuses("attention", run_dir, "3 mar", "--output", tmp_path / "a.x")
-    assert "must end in one of" in line
     (tmp_path / "file").touch()
-    line = command.refuses(
-        "attention", run_dir, "3 mar", "--output", tmp_path / "file" / "a.png"
+    command.refuses_each(
+        ["attention", run_dir],
+        ("at least one token", ""),
+        ("file", "3 mar", "--output", tmp_path / "file" / "a.png"),
     )
-    assert "file" in line
 
 
 @pytest.mark.shipped

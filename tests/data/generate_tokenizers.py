@@ -35,21 +35,12 @@ def write_tables():
     import tensorflow as tf
     import tensorflow_text
 
-    bert = {
-        "clean_text": False,
-        "handle_chinese_chars": False,
-        "strip_accents": False,
-        "lowercase": False,
-    }
+    options = "clean_text strip_accents handle_chinese_chars lowercase".split()
+    bert = dict.fromkeys(options, False)
     normalizers = tokenizers.normalizers
     clean, accents, chinese, lower = (
         normalizers.BertNormalizer(**bert | {option: True}).normalize_str
-        for option in (
-            "clean_text",
-            "strip_accents",
-            "handle_chinese_chars",
-            "lowercase",
-        )
+        for option in options
     )
     nfd = normalizers.NFD().normalize_str
     split = tokenizers.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
@@ -182,7 +173,7 @@ def write_references():
     """Trains a small vocabulary of each kind and writes the references' ids."""
     import sentencepiece
     import transformers  # pyright: ignore[reportMissingImports]
-    from tokenizer_cases import CASES, SPECIAL
+    from tokenizer_cases import CASES, SPECIAL, is_tie, xlnet_ids, xlnet_text
 
     REFERENCES.mkdir(exist_ok=True)
     vocabulary = learn_wordpiece(CASES)
@@ -215,13 +206,7 @@ def write_references():
         letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
         joined = [first + second for first, second in merges]
         pieces = [*special, *letters, *joined]
-        folder = REFERENCES / name
-        folder.mkdir(exist_ok=True)
-        numbers = {piece: index for index, piece in enumerate(pieces)}
-        (folder / "vocab.json").write_text(json.dumps(numbers, ensure_ascii=False))
-        lines = "".join(f"{first} {second}\n" for first, second in merges)
-        (folder / "merges.txt").write_text(f"#version: 0.2\n{lines}")
-        reference = kind.from_pretrained(folder)
+        reference = kind.from_pretrained(write_byte_pairs(name, pieces, merges))
         reference.pad_token = special[1] if name == "roberta" else special[0]
         expected[name] = encode(reference, CASES)
         expected[f"{name}_special"] = reference(SPECIAL, add_special_tokens=False)[
@@ -268,16 +253,22 @@ def write_clip_references():
     merges = [tuple(pair) for pair in json.loads(model.to_str())["model"]["merges"]]
     joined = [first + second for first, second in merges]
     pieces = [*letters, *joined, "<|startoftext|>", "<|endoftext|>"]
-    numbers = {piece: index for index, piece in enumerate(pieces)}
-    folder = REFERENCES / "clip"
-    folder.mkdir(exist_ok=True)
-    (folder / "vocab.json").write_text(json.dumps(numbers, ensure_ascii=False))
-    lines = "".join(f"{first} {second}\n" for first, second in merges)
-    (folder / "merges.txt").write_text(f"#version: 0.2\n{lines}")
+    folder = write_byte_pairs("clip", pieces, merges)
     reference = transformers.CLIPTokenizer.from_pretrained(folder)
     expected = {"clip": encode(reference, CASES)}
     expected["special"] = reference(SPECIAL, add_special_tokens=False)["input_ids"]
     write_ids("clip_ids.npz", expected | pairs("pairs", reference, CASES))
+
+
+def write_byte_pairs(name, pieces, merges):
+    """Writes the folder of a vocabulary of byte pairs, and returns it."""
+    folder = REFERENCES / name
+    folder.mkdir(exist_ok=True)
+    numbers = {piece: index for index, piece in enumerate(pieces)}
+    (folder / "vocab.json").write_text(json.dumps(numbers, ensure_ascii=False))
+    lines = "".join(f"{first} {second}\n" for first, second in merges)
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{lines}")
+    return folder
 
 
 def encode(reference, texts):
@@ -350,37 +341,6 @@ def learn_sentencepiece(texts):
         minloglevel=2,
     )
     return model.getvalue()
-
-
-def xlnet_text(text):
-    """The normalization of XLNet's authors, in their order."""
-    text = " ".join(text.strip().split())
-    text = text.replace("``", '"').replace("''", '"')
-    text = unicodedata.normalize("NFKD", text)
-    return "".join(c for c in text if not unicodedata.combining(c))
-
-
-def xlnet_ids(library, text):
-    """The ids of a normalized text; a comma after a digit is a separate piece."""
-    pieces = []
-    for piece in library.encode(text, out_type=str):
-        if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
-            number = library.encode(piece[:-1].replace("▁", ""), out_type=str)
-            if not piece.startswith("▁") and number[0].startswith("▁"):
-                number = (
-                    [number[0][1:], *number[1:]] if number[0] != "▁" else number[1:]
-                )
-            pieces += [*number, ","]
-        else:
-            pieces.append(piece)
-    return [library.piece_to_id(piece) for piece in pieces]
-
-
-def is_tie(library, text):
-    """Whether the two best segmentations of a text have almost equal scores."""
-    best = library.nbest_encode(text, nbest_size=2)
-    scores = [sum(library.get_score(i) for i in ids) for ids in best]
-    return len(scores) == 2 and abs(scores[0] - scores[1]) < 1e-4
 
 
 def write_ids(name, expected):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from model_cases import create, numpy, tiny
+from refusals import refuses
 
 from keras_attn import models
 from keras_attn.data import completion_dataset
@@ -109,23 +110,13 @@ def test_packed_rows_have_the_same_pairs(seed):
 
 
 def test_packed_pairs_are_numbered():
-    dataset = completion_dataset(
-        PROMPTS,
-        COMPLETIONS,
-        max_length=10,
-        batch_size=4,
-        end_token_id=END,
-        packed=True,
-    )
+    dataset = batches_of(max_length=10, batch_size=4, packed=True)
     (inputs, *_), *_ = dataset.as_numpy_iterator()
-    assert (
-        inputs["token_ids"].tolist()
-        == [
-            [31, 32, 33, 34, 35, 36, 37, 38, 2, 0],
-            [21, 22, 23, 24, 2, 51, 52, 53, 54, 2],
-            [11, 12, 13, 2, 41, 42, 2, 0, 0, 0],
-        ][: len(inputs["token_ids"])]
-    )
+    assert inputs["token_ids"].tolist() == [
+        [31, 32, 33, 34, 35, 36, 37, 38, 2, 0],
+        [21, 22, 23, 24, 2, 51, 52, 53, 54, 2],
+        [11, 12, 13, 2, 41, 42, 2, 0, 0, 0],
+    ]
     for row, real, ids in zip(
         inputs["token_ids"], inputs["padding_mask"], inputs["document_ids"], strict=True
     ):
@@ -135,11 +126,8 @@ def test_packed_pairs_are_numbered():
 
 
 def batches_of(**options):
-    return completion_dataset(
-        PROMPTS,
-        COMPLETIONS,
-        **{"max_length": 20, "batch_size": 8, "end_token_id": END, **options},
-    )
+    options = {"max_length": 20, "batch_size": 8, "end_token_id": END, **options}
+    return completion_dataset(PROMPTS, COMPLETIONS, **options)
 
 
 @pytest.mark.compiled
@@ -167,8 +155,7 @@ def test_models_that_cannot_tell_texts_apart_refuse_packed_rows():
     message = r"`document_ids` tells apart texts.*gpt_token_classifier.*'padding_mask'"
     model.compile(loss=SmoothedCrossEntropy(), jit_compile=False)
     for call in (model, model.predict, lambda x: model.fit(x, ids)):
-        with pytest.raises(ValueError, match=message):
-            call({**inputs, "document_ids": ids})
+        refuses(message, call, {**inputs, "document_ids": ids})
     with pytest.raises(ValueError, match=r"`document_ids` must have the shape \(2, 3"):
         tiny("gpt2_small")({**inputs, "document_ids": ids[:, :2]})
 
@@ -193,31 +180,16 @@ def test_the_order_differs_by_epoch_and_repeats_by_run():
 def test_a_model_learns_the_completions_alone(packed, jit_compile):
     """The loss is that of the tokens of completions, and prompts are not learned."""
     keras.utils.set_random_seed(1)
-    model = models.create(
-        "gpt2_small",
-        vocabulary_size=60,
-        num_layers=1,
-        hidden_dim=12,
-        num_heads=2,
-        mlp_dim=17,
-        max_sequence_length=13,
-        dropout=0.0,
-        attention_dropout=0.0,
-    )
+    sizes = {"num_layers": 1, "hidden_dim": 12, "num_heads": 2, "mlp_dim": 17}
+    sizes |= {"vocabulary_size": 60, "max_sequence_length": 13}
+    model = models.create("gpt2_small", **sizes, dropout=0.0, attention_dropout=0.0)
     model.compile(
         keras.optimizers.Adam(0.02),
         SmoothedCrossEntropy(),
         weighted_metrics=[Perplexity()],
         jit_compile=jit_compile,
     )
-    dataset = completion_dataset(
-        PROMPTS,
-        COMPLETIONS,
-        max_length=13,
-        batch_size=8,  # All in one batch.
-        end_token_id=END,
-        packed=packed,
-    )
+    dataset = batches_of(max_length=13, packed=packed)  # All in one batch.
     (inputs, labels, weights), *_ = dataset.as_numpy_iterator()
     losses = []
     logits = numpy(model(inputs)).astype("float64")
@@ -241,34 +213,16 @@ def test_a_model_learns_the_completions_alone(packed, jit_compile):
 
 
 def test_wrong_rows_are_named():
-    with pytest.raises(
-        ValueError,
-        match="`completions` must have at least one token ea"
-        "ch. Received: none in row 3",
+    fits = batches(prompts=[[1], [1] * 6, [], [], []])
+    assert fits[0][3][1].tolist() == [0] * 5 + [1]
+    for options, message in (
+        ({"completions": [[1], [2], [3], [], [1]]}, "at least one .*none in row 3"),
+        ({"prompts": [[1], [1] * 7, [], [], []]}, "at most 6 .*7 tokens in row 1"),
+        ({"prompts": ["Who", *PROMPTS[1:]]}, "token ids; encode the .*'Who' in row 0"),
+        ({"completions": [*COMPLETIONS[:4], "Me"]}, "must be lists of token ids"),
+        ({"prompts": PROMPTS[1:]}, "and `completions` must have the same"),
     ):
-        batches(completions=[*COMPLETIONS[:3], [], [1]])
-    with pytest.raises(
-        ValueError,
-        match="`prompts` must leave room .* at most 6 tokens "
-        ".*Received: 7 tokens in row 1",
-    ):
-        batches(prompts=[[1], [1] * 7, [], [], []])
-    assert batches(prompts=[[1], [1] * 6, [], [], []])[0][3][1].tolist() == [0] * 5 + [
-        1
-    ]
-    with pytest.raises(
-        ValueError,
-        match="`prompts` must be lists of token ids; encode the texts.*'Who' in row 0",
-    ):
-        batches(prompts=["Who", *PROMPTS[1:]])
-    with pytest.raises(ValueError, match="`completions` must be lists of token ids"):
-        batches(completions=[*COMPLETIONS[:4], "Me"])
-    with pytest.raises(
-        ValueError, match="`prompts` and `completions` must have the sa"
-    ):
-        batches(prompts=PROMPTS[1:])
-    with pytest.raises(ValueError, match="must not be empty. Received: 0 prompts"):
-        batches(prompts=[], completions=[])
+        refuses(f"`{[*options][0]}`.*{message}", batches, **options)
+    refuses("must not be empty.*: 0 prompts", batches, prompts=[], completions=[])
     for name in ("max_length", "batch_size", "pad_to_multiple_of"):
-        with pytest.raises(ValueError, match=f"`{name}` must be a positive integer"):
-            batches(**{name: 0})
+        refuses(f"`{name}` must be a positive integer", batches, **{name: 0})

@@ -1,8 +1,8 @@
 import datetime
 import re
-import time
 
 import pytest
+from refusals import refuses
 
 from keras_attn.data import make_dates, split_dates
 from keras_attn.data.synthetic import dates as dates_module
@@ -35,24 +35,19 @@ def test_targets_are_iso_dates_of_two_centuries():
     assert max(years) == 2099
 
 
-def test_weekdays_are_correct():
+def test_weekdays_and_months_are_correct():
     checked = 0
     for source, target in make_dates(2003, seed=2):
-        day = datetime.date.fromisoformat(target).weekday()
-        for word in re.findall(r"[a-z]+", source.lower()):
+        date = datetime.date.fromisoformat(target)
+        words = re.findall(r"[a-z]+", source.lower())
+        for word in words:
             for index, weekday in enumerate(WEEKDAYS):
                 if word in (weekday, weekday[:3]):
-                    assert index == day, (source, target)
+                    assert index == date.weekday(), (source, target)
                     checked += 1
-    assert checked > 1000
-
-
-def test_months_are_correct():
-    for source, target in make_dates(2003, seed=2):
-        month = MONTHS[int(target[5:7]) - 1]
-        words = re.findall(r"[a-z]+", source.lower())
         named = [m for m in MONTHS if m in words or m[:3] in words]
-        assert named in ([month], []), (source, target)
+        assert named in ([MONTHS[date.month - 1]], []), (source, target)
+    assert checked > 1000
 
 
 @pytest.mark.parametrize("template", dates_module.FORMATS)
@@ -87,32 +82,23 @@ def test_formats_are_diverse():
         assert any(re.search(pattern, source) for source in sources), pattern
 
 
-@pytest.mark.parametrize(
-    ("year", "words"),
-    [
-        (1900, "nineteen hundred"),
-        (1905, "nineteen oh five"),
-        (1913, "nineteen thirteen"),
-        (1997, "nineteen ninety-seven"),
-        (2000, "two thousand"),
-        (2009, "two thousand and nine"),
-        (2040, "twenty forty"),
-    ],
-)
-def test_years_in_words(year, words):
-    assert dates_module._year_words(year) == words
+def test_years_in_words():
+    words = {
+        1900: "nineteen hundred",
+        1905: "nineteen oh five",
+        1913: "nineteen thirteen",
+        1997: "nineteen ninety-seven",
+        2000: "two thousand",
+        2009: "two thousand and nine",
+        2040: "twenty forty",
+    }
+    assert {year: dates_module._year_words(year) for year in words} == words
 
 
 def test_suffixes_of_ordinals():
-    ordinals = [f"{n}{dates_module._suffix(n)}" for n in (1, 2, 3, 4, 11, 12, 13)]
-    assert ordinals == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th"]
-    assert [f"{n}{dates_module._suffix(n)}" for n in (21, 22, 23, 30, 31)] == [
-        "21st",
-        "22nd",
-        "23rd",
-        "30th",
-        "31st",
-    ]
+    expected = "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 23rd 30th 31st".split()
+    numbers = [int(ordinal[:-2]) for ordinal in expected]
+    assert [f"{n}{dates_module._suffix(n)}" for n in numbers] == expected
 
 
 def test_a_split_shares_no_day_and_no_source():
@@ -124,22 +110,12 @@ def test_a_split_shares_no_day_and_no_source():
     assert (train, test) == split_dates(train=20_011, test=1_009, seed=11)
 
 
-def test_twenty_thousand_dates_take_less_than_a_second():
-    begin = time.process_time()
-    make_dates(20_000, seed=0)
-    assert time.process_time() - begin < 1.0
-
-
 @pytest.mark.parametrize("count", [0, -1, 2.5, True])
 def test_counts_must_be_positive_integers(count):
-    with pytest.raises(ValueError, match=r"`count` must be .*Received: count="):
-        make_dates(count, seed=0)
-    with pytest.raises(ValueError, match=r"`train` must be .*Received: train="):
-        split_dates(count, 3, seed=0)
-    with pytest.raises(ValueError, match=r"`test` must be .*Received: test="):
-        split_dates(3, count, seed=0)
+    refuses(r"`count` must be .*Received: count=", make_dates, count, seed=0)
+    refuses(r"`train` must be .*Received: train=", split_dates, count, 3, seed=0)
+    refuses(r"`test` must be .*Received: test=", split_dates, 3, count, seed=0)
 
 
 def test_a_test_set_of_nearly_all_days_is_refused():
-    with pytest.raises(ValueError, match=r"`test` must be at most 36524.*test=36525"):
-        split_dates(3, 36525, seed=0)
+    refuses(r"`test` must be at most 36524.*test=36525", split_dates, 3, 36525, seed=0)

@@ -286,16 +286,13 @@ def test_each_augmentation_of_a_list_has_a_seed_of_its_own():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RandomMirror(1.5), "`horizontal` must be a probability.*=1.5"),
-        (lambda: RandomMirror(0, -0.1), "`vertical` must be a probability"),
+        (lambda: RandomMirror(1.5), "`horizontal` must be a number from 0 to 1.*=1.5"),
+        (lambda: RandomMirror(0, -0.1), "`vertical` must be a number from 0 to 1"),
         (lambda: RandomScaleAndCrop(0), "`image_size` must be a positive integer"),
         (lambda: RandomScaleAndCrop(8, (2, 1)), r"`scale` must be two numbers.*\(2, 1"),
         (lambda: RandomScaleAndCrop(8, (0, 1)), "`scale` must be two numbers"),
         (lambda: RandomScaleAndCrop(8, 2.0), "`scale` must be two numbers"),  # pyright: ignore[reportArgumentType]
-        (
-            lambda: RandomScaleAndCrop(8, min_visible=1.0),
-            "`min_visible` must be a prob",
-        ),
+        (lambda: RandomScaleAndCrop(8, min_visible=1.0), "`min_visible` must be a pr"),
         (lambda: RandomScaleAndCrop(8, fill=math.nan), "`fill` must be a finite num"),
         (lambda: RandomScaleAndCrop(8, fill=[]), r"`fill` must be a .*fill=\[\]"),
         (lambda: RandomScaleAndCrop(8, fill="red"), "`fill` must be a .*fill='red'"),  # pyright: ignore[reportArgumentType]

@@ -10,6 +10,7 @@ import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from data.tokenizer_cases import REFERENCES
 from PIL import Image
+from refusals import named_or_left_out, refuses
 
 from keras_attn.data import (
     CLIPTokenizer,
@@ -52,17 +53,10 @@ def texts_of(data):
 
 @pytest.mark.parametrize("source", ["pictures", "pictures.zip"])
 def test_a_table_with_a_header(folder, source):
-    data = read_image_texts(
-        folder / "table.tsv",
-        folder / source,
-        image_column="file",
-        text_columns=["name", "other"],
-    )
-    assert list(texts_of(data).items()) == [
-        ("red_heart", ("a heart", "love")),
-        ("sun", ("the sun",)),
-        ("sea", ("sea", "water")),
-    ]
+    columns: Any = {"image_column": "file", "text_columns": ["name", "other"]}
+    data = read_image_texts(folder / "table.tsv", folder / source, **columns)
+    texts = [("a heart", "love"), ("the sun",), ("sea", "water")]
+    assert [*texts_of(data).items()] == [*zip(COLORS, texts, strict=True)]
     for example, color in zip(data.examples, COLORS.values(), strict=True):
         assert tuple(read_image(example.image_path)[0, 0]) == color
     assert len(data.check()) == 3
@@ -102,67 +96,50 @@ def test_a_table_without_a_header_names_files_in_several_ways(folder):
 def test_bad_lines_are_named_or_left_out(folder, line, match):
     table = folder / "plain.tsv"
     table.write_text(f"sea\tthe sea\n{line}\n")
-    with pytest.raises(ValueError, match=match):
-        read_image_texts(table, folder / "pictures")
-    with pytest.warns(UserWarning, match="left out 1 files"):
-        data = read_image_texts(table, folder / "pictures", on_error="skip")
+    data = named_or_left_out(match, read_image_texts, table, folder / "pictures")
     assert texts_of(data) == {"sea": ("the sea",)}
     assert list(data.skipped) == ["plain.tsv, line 2"]
 
 
 def test_bad_tables_and_folders_are_named(folder):
     table, pictures = folder / "table.tsv", folder / "pictures"
-    with pytest.raises(
-        ValueError, match=r"must name the columns .*without \['title'\]"
+    for options, message in (
+        ({"image_column": "file", "text_columns": ["title"]}, r"without \['title'\]"),
+        ({"text_columns": ["name"]}, "must all be numbers or all be names"),
+        ({"image_column": "file"}, "must all be numbers or all be names"),
+        ({"text_columns": []}, "must all be numbers or all be names"),
+        ({"text_columns": [-1]}, r"must count from 0.*text_columns=\[-1\]"),
     ):
-        read_image_texts(table, pictures, image_column="file", text_columns=["title"])
-    wrong: list[dict[str, Any]] = [
-        {"text_columns": ["name"]},
-        {"image_column": "file"},
-        {"text_columns": []},
-    ]
-    for options in wrong:
-        with pytest.raises(ValueError, match="must all be numbers or all be names"):
-            read_image_texts(table, pictures, **options)
-    with pytest.raises(ValueError, match=r"must count from 0.*text_columns=\[-1\]"):
-        read_image_texts(table, pictures, text_columns=[-1])
-    with pytest.raises(
-        FileNotFoundError, match="`images` must be an existing folder or"
-    ):
+        refuses(message, read_image_texts, table, pictures, **options)
+    message = "`images` must be an existing folder or"
+    with pytest.raises(FileNotFoundError, match=message):
         read_image_texts(table, folder / "none")
-    with pytest.raises(ValueError, match="`images` must be a folder with images or a"):
-        read_image_texts(table, table)
-    (folder / "empty").mkdir()
-    with pytest.raises(ValueError, match="`images` must have images, .jpg"):
-        read_named_pictures(folder / "empty")
-    (folder / "empty" / "__.png").write_bytes(b"")
-    with pytest.raises(ValueError, match="files whose names describe them.*'__.png'"):
-        read_named_pictures(folder / "empty")
+    message = "`images` must be a folder with images or a"
+    refuses(message, read_image_texts, table, table)
+    empty = folder / "empty"
+    empty.mkdir()
+    refuses("`images` must have images, .jpg", read_named_pictures, empty)
+    (empty / "__.png").write_bytes(b"")
+    refuses("files whose names describe them.*'__.png'", read_named_pictures, empty)
     table.write_text("moon\tx\n")
-    with pytest.raises(ValueError, match="`table` must name images with texts"):
-        read_image_texts(table, pictures, on_error="skip")
+    message = "`table` must name images with texts"
+    refuses(message, read_image_texts, table, pictures, on_error="skip")
     (pictures / "sun.png").write_bytes((pictures / "red_heart.png").read_bytes())
     table.write_text("sun\tx\n")
-    with pytest.raises(ValueError, match="'sun', the name of 2 images"):
-        read_image_texts(table, pictures)
+    refuses("'sun', the name of 2 images", read_image_texts, table, pictures)
 
 
 @pytest.mark.parametrize("source", ["pictures", "pictures.zip"])
 def test_named_pictures(folder, source):
     data = read_named_pictures(folder / source)
-    assert sorted(texts for (texts,) in texts_of(data).values()) == [
-        "red heart",
-        "sea",
-        "sun",
-    ]
+    texts = sorted(texts for (texts,) in texts_of(data).values())
+    assert texts == ["red heart", "sea", "sun"]
 
 
 def test_damaged_archives_are_named(folder):
     archive = folder / "pictures.zip"
-    with pytest.raises(
-        ValueError, match=r"pictures\.zip/none\.png must be a whole file"
-    ):
-        read_image(ZippedFile(archive, "none.png"))  # type: ignore
+    message = r"pictures\.zip/none\.png must be a whole file"
+    refuses(message, read_image, ZippedFile(archive, "none.png"))
     with pytest.raises(ValueError, match="red_heart.png must have at most 7 bytes"):
         ZippedFile(archive, "red_heart.png").read_bytes(7)
     # A member whose compressed bytes are damaged.
@@ -210,10 +187,7 @@ def test_captions_of_coco(folder):
 @pytest.mark.parametrize(
     ("annotations", "match"),
     [
-        (
-            [*CAPTIONS, {"image_id": 5, "caption": "x"}],
-            "annotation 3 must name an image",
-        ),
+        ([*CAPTIONS, {"image_id": 5, "caption": "x"}], "3 must name an image"),
         ([*CAPTIONS, {"image_id": 3}], "annotation 3 must have a `caption`, a text"),
         ([*CAPTIONS, {"image_id": 3, "caption": " "}], "must have a `caption`"),
         (CAPTIONS[1:2], "every image must have a caption.*'inner/sun.png' without"),
@@ -221,10 +195,7 @@ def test_captions_of_coco(folder):
 )
 def test_bad_captions_are_named_or_left_out(folder, annotations, match):
     files = write_captions(folder, annotations)
-    with pytest.raises(ValueError, match=match):
-        read_coco_captions(*files)
-    with pytest.warns(UserWarning, match="left out 1 files"):
-        data = read_coco_captions(*files, on_error="skip")
+    data = named_or_left_out(match, read_coco_captions, *files)
     assert "red_heart.png" in texts_of(data)
     assert len(data.skipped) == 1
 
@@ -237,10 +208,9 @@ def test_an_image_that_was_left_out_takes_its_captions_along(folder):
         {"id": 7, "file_name": "red_heart.png", **size},
     ]
     files = write_captions(folder, CAPTIONS, images)
-    with pytest.raises(FileNotFoundError, match="image 1: `image_folder` has no file"):
-        read_coco_captions(*files)
-    with pytest.warns(UserWarning, match="left out 2 files.*an `id` of its own"):
-        data = read_coco_captions(*files, on_error="skip")
+    message = "image 1: `image_folder` has no file"
+    left_out = "left out 2 files.*an `id` of its own"
+    data = named_or_left_out(message, read_coco_captions, *files, left_out=left_out)
     assert texts_of(data) == {"red_heart.png": ("A heart.",)}
     files = write_captions(folder, [])
     with pytest.raises(ValueError, match="`annotations` must name images with texts"):

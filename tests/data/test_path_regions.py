@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 from walk_cases import write_r2r
 
 from keras_attn.data import (
@@ -165,8 +166,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_regions_are_refused(name):
     value, message = BAD[name]
-    with pytest.raises(ValueError, match=message):
-        replace(regions(), **{name: value})
+    refuses(message, replace, regions(), **{name: value})
 
 
 def test_bad_boxes_and_shares_are_refused():
@@ -178,35 +178,30 @@ def test_bad_boxes_and_shares_are_refused():
 
 
 def test_bad_collections_are_refused(seen):
-    with pytest.raises(ValueError, match="`regions`.*no viewpoint"):
-        PathRegions({})
+    refuses("`regions`.*no viewpoint", PathRegions, {})
     for other in (regions(width=4), regions(classes=0)):
         with pytest.raises(ValueError, match="`regions` must have the same number"):
             PathRegions({"house": [*seen, other]})
     for name in ("max_regions", "max_path_length"):
-        with pytest.raises(ValueError, match=f"`{name}`"):
-            PathRegions({"house": seen}, **{name: 0})
+        refuses(f"`{name}`", PathRegions, {"house": seen}, **{name: 0})
 
 
 def test_walks_that_do_not_fit_are_refused(house, seen, paths):
-    with pytest.raises(ValueError, match="`walks` must go from neighbor to neighbor"):
-        paths.encode([Walk(house, (0, 4), 0.0)])
-    for path in ((0, 6), (-1,), (1, 0, 7)):
-        with pytest.raises(ValueError, match="`walks` must go.*6 viewpoints"):
-            paths.check([Walk(house, path, 0.0)])
-    with pytest.raises(ValueError, match="from 1 to 8 viewpoints.*walk of 9"):
-        paths.encode([Walk(house, (0, 1) * 4 + (0,), 0.0)])
-    with pytest.raises(ValueError, match="from 1 to 8 viewpoints.*walk of 0"):
-        paths.encode([Walk(house, (), 0.0)])
     other = Building("shed", ["a"], [(0, 0, 0)], [])
-    with pytest.raises(ValueError, match="`regions` must have the 1 .*'shed'.* 0"):
-        paths.encode([Walk(other, (0,), 0.0)])
     few = PathRegions({"house": seen[:5]})
-    with pytest.raises(ValueError, match="the 6 viewpoints.*Received: 5"):
-        few.encode([Walk(house, (0,), 0.0)])
+    for collection, walk, message in (
+        (paths, Walk(house, (0, 4), 0.0), "`walks` must go from neighbor to neighbor"),
+        (paths, Walk(house, (0, 1) * 4 + (0,), 0.0), "from 1 to 8 view.*walk of 9"),
+        (paths, Walk(house, (), 0.0), "from 1 to 8 viewpoints.*walk of 0"),
+        (paths, Walk(other, (0,), 0.0), "`regions` must have the 1 .*'shed'.* 0"),
+        (few, Walk(house, (0,), 0.0), "the 6 viewpoints.*Received: 5"),
+    ):
+        refuses(message, collection.encode, [walk])
+    for path in ((0, 6), (-1,), (1, 0, 7)):
+        refuses("`walks` must go.*6 viewpoints", paths.check, [Walk(house, path, 0.0)])
     bare = PathRegions({"house": [regions(classes=0)] * 6})
-    with pytest.raises(ValueError, match="`class_distributions` needs regions"):
-        bare.encode([Walk(house, (0,), 0.0)], class_distributions=True)
+    walks, message = [Walk(house, (0,), 0.0)], "`class_distributions` needs regions"
+    refuses(message, bare.encode, walks, class_distributions=True)
     assert bare.encode([])["region_features"].shape[0] == 0
 
 
@@ -346,15 +341,16 @@ def test_batches_depend_on_seed_and_epoch_alone(train, paths, tokenizer):
     variable: Any = tf.Variable(tf.constant(1, tf.int64))
     assert rows(variable, shuffle=True) == rows(1, shuffle=True)
     # The same options in batches of another size.
-    one = [
-        x["region_padding_mask"].numpy().sum(1)
-        for x, _ in choices(train, paths, tokenizer, epoch=0, batch_size=1)
-    ]
-    all_of = [
-        x["region_padding_mask"].numpy().sum(1)
-        for x, _ in choices(train, paths, tokenizer, epoch=0, batch_size=4)
-    ]
-    np.testing.assert_array_equal(np.concatenate(one), np.concatenate(all_of))
+    one, four = (
+        np.concatenate(
+            [
+                inputs["region_padding_mask"].numpy().sum(1)
+                for inputs, _ in choices(train, paths, tokenizer, epoch=0, batch_size=n)
+            ]
+        )
+        for n in (1, 4)
+    )
+    np.testing.assert_array_equal(one, four)
     assert len(choices(train, paths, tokenizer, drop_remainder=True)) == 1
 
 
@@ -375,36 +371,28 @@ def test_pairs_of_true_paths(train, paths, tokenizer):
 
 
 def test_bad_arguments_of_datasets_are_refused(train, house, paths, tokenizer):
-    with pytest.raises(ValueError, match="`num_options` must be at least 2"):
-        choices(train, paths, tokenizer, num_options=1)
-    with pytest.raises(ValueError, match="`batch_size`"):
-        choices(train, paths, tokenizer, batch_size=0)
-    with pytest.raises(ValueError, match="`candidates` must be one list.*1 lists"):
-        choices(train, paths, tokenizer, candidates=[[]])
-    with pytest.raises(ValueError, match="`data` must have at least one instruction"):
-        choices(train, paths, tokenizer, candidates=[[]] * 4)
-    shed = Building("shed", ["a"], [(0, 0, 0)], [])
-    with pytest.raises(ValueError, match="`candidates` must be in the building"):
-        choices(train, paths, tokenizer, candidates=[[Walk(shed, (0,), 0.0)]] * 4)
-    long = [[Walk(house, (0, 1) * 5, 0.0)]] * 4
-    with pytest.raises(ValueError, match="a walk of 10 viewpoints"):
-        choices(train, paths, tokenizer, candidates=long)
+    shed, empty = Building("shed", ["a"], [(0, 0, 0)], []), replace(train, examples=[])
+    there, long = [Walk(shed, (0,), 0.0)], [Walk(house, (0, 1) * 5, 0.0)]
     alone = replace(train, examples=train.examples[:2])
-    with pytest.raises(ValueError, match="at least two paths.*2 instructions"):
-        choices(alone, paths, tokenizer)
-    near = replace(
-        train, examples=[replace(x, path=x.path[-1:]) for x in train.examples]
-    )
-    with pytest.raises(ValueError, match="at least one instruction.* 4 instr"):
-        choices(near, paths, tokenizer)
-    empty = replace(train, examples=[])
-    with pytest.raises(ValueError, match="`data` must have at least one"):
-        choices(empty, paths, tokenizer)
-    with pytest.raises(ValueError, match="`data` must have at least one example"):
-        path_pair_dataset(empty, paths, tokenizer, batch_size=2)
-    bare = PathRegions({"house": [regions(classes=0)] * 6})
-    with pytest.raises(ValueError, match="`class_distributions` needs regions"):
-        path_pair_dataset(train, bare, tokenizer, batch_size=2)
+    goals = [replace(x, path=x.path[-1:]) for x in train.examples]
+    near = replace(train, examples=goals)
     short = PathRegions({"house": way_regions(house)}, max_path_length=2)
-    with pytest.raises(ValueError, match="from 1 to 2 viewpoints"):
-        choices(train, short, tokenizer)
+    for data, regions_of, options, message in (
+        (train, paths, {"num_options": 1}, "`num_options` must be at least 2"),
+        (train, paths, {"batch_size": 0}, "`batch_size`"),
+        (train, paths, {"candidates": [[]]}, "`candidates` must be one list.*1 lists"),
+        (train, paths, {"candidates": [[]] * 4}, "must have at least one instruction"),
+        (train, paths, {"candidates": [there] * 4}, "must be in the building"),
+        (train, paths, {"candidates": [long] * 4}, "a walk of 10 viewpoints"),
+        (alone, paths, {}, "at least two paths.*2 instructions"),
+        (near, paths, {}, "at least one instruction.* 4 instr"),
+        (empty, paths, {}, "`data` must have at least one"),
+        (train, short, {}, "from 1 to 2 viewpoints"),
+    ):
+        refuses(message, choices, data, regions_of, tokenizer, **options)
+    bare = PathRegions({"house": [regions(classes=0)] * 6})
+    for data, regions_of, message in (
+        (empty, paths, "`data` must have at least one example"),
+        (train, bare, "`class_distributions` needs regions"),
+    ):
+        refuses(message, path_pair_dataset, data, regions_of, tokenizer, batch_size=2)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from keras_attn.data import preference_dataset, ranking_dataset
 
@@ -13,38 +14,23 @@ ANSWERS = [[[13], [14, 15]], [[22], [23, 24, 25, 26, 27], [28]], [[31], [32]]]
 RATINGS = [[0, 1], [2, 2, 0.5], [-1, -2]]
 
 
-def pairs(**options):
-    """All batches of pairs."""
-    options = {
-        "prompts": PROMPTS,
-        "chosen": CHOSEN,
-        "rejected": REJECTED,
-        "max_length": 4,
-        "batch_size": 2,
-        "end_token_id": END,
-        **options,
-    }
-    dataset = preference_dataset(**options)
+def batches_of(make, options):
+    """All batches of a data set of these prompts."""
+    given = {"prompts": PROMPTS, "batch_size": 2, "end_token_id": END}
+    dataset = make(**given | options)
     found = list(dataset.as_numpy_iterator())
     assert len(found) == int(dataset.cardinality())
     return found
+
+
+def pairs(**options):
+    given = {"chosen": CHOSEN, "rejected": REJECTED, "max_length": 4}
+    return batches_of(preference_dataset, given | options)
 
 
 def rankings(**options):
-    """All batches of rankings."""
-    options = {
-        "prompts": PROMPTS,
-        "answers": ANSWERS,
-        "ratings": RATINGS,
-        "max_length": 5,
-        "batch_size": 2,
-        "end_token_id": END,
-        **options,
-    }
-    dataset = ranking_dataset(**options)
-    found = list(dataset.as_numpy_iterator())
-    assert len(found) == int(dataset.cardinality())
-    return found
+    given = {"answers": ANSWERS, "ratings": RATINGS, "max_length": 5}
+    return batches_of(ranking_dataset, given | options)
 
 
 def test_pairs_by_hand():
@@ -116,40 +102,24 @@ def test_the_order_is_that_of_the_epoch(make):
 
 
 def test_wrong_pairs_are_named():
-    with pytest.raises(
-        ValueError,
-        match="`chosen` and `rejected` must differ within "
-        "`max_length`.*equal ones in row 1",
+    for options, message in (
+        (
+            {"rejected": [[14], CHOSEN[1], [33]]},
+            "must differ within `max_length`.*equal ones in row 1",
+        ),
+        # They differ after the fourth token of the completion.
+        ({"rejected": [[14], [*CHOSEN[1][:4], 99], [33]]}, "row 1, max_length=4"),
+        ({"rejected": [[14], [22], []]}, "at least one token each.*none in row 2"),
+        ({"chosen": [[], [22], [1]]}, "must have at least .* in row 0"),
+        ({"prompts": [[1], [1], [1] * 5]}, "must leave room.* 5 tokens in row 2"),
+        ({"chosen": ["a", "b", "c"]}, "must be lists of token ids"),
+        ({"chosen": CHOSEN[1:]}, "and `rejected` must have the same length"),
     ):
-        pairs(rejected=[[14], CHOSEN[1], [33]])
-    # They differ after the fourth token of the completion.
-    with pytest.raises(ValueError, match="row 1, max_length=4"):
-        pairs(rejected=[[14], [*CHOSEN[1][:4], 99], [33]])
-    with pytest.raises(
-        ValueError,
-        match="`rejected` must have at least one token each. Received: none in row 2",
-    ):
-        pairs(rejected=[[14], [22], []])
-    with pytest.raises(ValueError, match="`chosen` must have at least .* in row 0"):
-        pairs(chosen=[[], [22], [1]])
-    with pytest.raises(
-        ValueError, match="`prompts` must leave room.* 5 tokens in row 2"
-    ):
-        pairs(prompts=[[1], [1], [1] * 5])
-    with pytest.raises(ValueError, match="`chosen` must be lists of token ids"):
-        pairs(chosen=["a", "b", "c"])
-    with pytest.raises(
-        ValueError, match="`prompts` and `chosen` and `rejected` must ha"
-    ):
-        pairs(chosen=CHOSEN[1:])
-    with pytest.raises(ValueError, match="must not be empty. Received: 0 prompts"):
-        pairs(prompts=[], chosen=[], rejected=[])
+        refuses(f"`{[*options][0]}`.*{message}", pairs, **options)
+    refuses("must not be empty.*: 0 ", pairs, prompts=[], chosen=[], rejected=[])
     for name in ("max_length", "batch_size", "pad_to_multiple_of"):
         for make in (pairs, rankings):
-            with pytest.raises(
-                ValueError, match=f"`{name}` must be a positive integer"
-            ):
-                make(**{name: 0})
+            refuses(f"`{name}` must be a positive integer", make, **{name: 0})
 
 
 def test_wrong_rankings_are_named():
@@ -159,45 +129,22 @@ def test_wrong_rankings_are_named():
             ratings=[RATINGS[0], ratings, RATINGS[2]],
         )
 
-    with pytest.raises(
-        ValueError,
-        match="`answers` must be at least two.*1 answers and 1 ratings in row 1",
+    for answers, ratings, message in (
+        ([[22]], [1], "at least two.*1 answers and 1 ratings in row 1"),
+        ([[22], [23]], [1, 2, 3], "2 answers and 3 ratings in row 1"),
+        ([[22], [23]], [4, 4], r"`ratings` must not all be equal.*\[4, 4\] in row 1"),
+        ([[22], []], [1, 2], "`answers` must have at .*none in row 1, answer 1"),
     ):
-        with_row([[22]], [1])
-    with pytest.raises(ValueError, match="2 answers and 3 ratings in row 1"):
-        with_row([[22], [23]], [1, 2, 3])
-    with pytest.raises(
-        ValueError,
-        match=r"`ratings` must not all be equal.*\[4, 4\] in "
-        "row 1",
-    ):
-        with_row([[22], [23]], [4, 4])
+        refuses(message, with_row, answers, ratings)
     for rating in (float("nan"), float("inf"), 1e39, 10**400):
-        with pytest.raises(ValueError, match="`ratings` must be finite .* in row 1"):
-            with_row([[22], [23]], [1, rating])
-    with pytest.raises(
-        ValueError,
-        match="`answers` must have at least one token each. "
-        "Received: none in row 1, answer 1",
-    ):
-        with_row([[22], []], [1, 2])
-    with pytest.raises(
-        ValueError,
-        match="`prompts` must leave room .* at most 4 tokens "
-        ".*5 tokens in row 0, answer 0",
-    ):
-        rankings(prompts=[[1] * 5, [], []])
-    with pytest.raises(
-        ValueError,
-        match="at most `num_answers` each. Received: 3 in row 1, num_answers=2",
-    ):
-        rankings(num_answers=2)
-    with pytest.raises(ValueError, match="`num_answers` must be a positive integer"):
-        rankings(num_answers=0)
-    with pytest.raises(ValueError, match="must have the same length"):
-        rankings(ratings=RATINGS[1:])
-    with pytest.raises(ValueError, match="must not be empty. Received: 0 prompts"):
-        rankings(prompts=[], answers=[], ratings=[])
+        refuses("`ratings` must be fin.* in row 1", with_row, [[22], [23]], [1, rating])
+    message = "`prompts` must leave room .* at most 4 .*5 tokens in row 0, answer 0"
+    refuses(message, rankings, prompts=[[1] * 5, [], []])
+    message = "at most `num_answers` each. Received: 3 in row 1, num_answers=2"
+    refuses(message, rankings, num_answers=2)
+    refuses("`num_answers` must be a positive integer", rankings, num_answers=0)
+    refuses("must have the same length", rankings, ratings=RATINGS[1:])
+    refuses("must not be empty.*: 0 ", rankings, prompts=[], answers=[], ratings=[])
 
 
 def test_many_rows_are_found_again():

@@ -1,7 +1,7 @@
 """Prompts in batches, with padding at the left."""
 
 import numpy as np
-import pytest
+from refusals import refuses
 
 from keras_attn.data import prompt_dataset
 
@@ -41,10 +41,7 @@ def test_wrong_rows_are_named():
         ([[1], []], "`prompts` must have at least one token.*none in row 1"),
         (["film"], "`prompts` must be lists of token ids.*'film' in row 0"),
     ):
-        with pytest.raises(ValueError, match=message):
-            batches(prompts)
-    with pytest.raises(ValueError, match="at most 2 tokens .*3 tokens in row 0"):
-        batches(max_length=2)
+        refuses(message, batches, prompts)
+    refuses("at most 2 tokens .*3 tokens in row 0", batches, max_length=2)
     for name in ("batch_size", "max_length"):
-        with pytest.raises(ValueError, match=f"`{name}` must be a positive integer"):
-            batches(**{name: 0})
+        refuses(f"`{name}` must be a positive integer", batches, **{name: 0})

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
 from keras_attn.data import record_dataset
 
@@ -82,12 +83,10 @@ def test_files_that_are_no_records_are_refused(folder, tmp_path):
     for name, damaged in (("cut", content[:-1]), ("text", b"no records at all")):
         path = tmp_path / f"{name}.tfrecord"
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=f"{name}.tfrecord.*do not add up"):
-            record_dataset(path, batch_size=1)
+        refuses(f"{name}.tfrecord.*do not add up", record_dataset, path, batch_size=1)
     with pytest.raises(FileNotFoundError, match="matches none"):
         record_dataset(tmp_path / "nothing-*", batch_size=1)
-    with pytest.raises(ValueError, match="must not be empty"):
-        record_dataset([], batch_size=1)
+    refuses("must not be empty", record_dataset, [], batch_size=1)
 
 
 @pytest.mark.parametrize(

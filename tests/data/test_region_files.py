@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from model_cases import inputs_for, numpy, tiny
+from refusals import refuses, refuses_in_epoch
 
 from keras_attn.data import read_regions, region_dataset
 
@@ -119,8 +120,7 @@ def test_more_regions_than_slots(folder):
     data = read_regions(folder)
     dataset = region_dataset(data, num_regions=4, batch_size=3)
     match = r"`num_regions` must be at least 5, the regions of .*b\.tfrecord"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
-        list(dataset)
+    refuses_in_epoch(match, dataset)
     dataset = region_dataset(data, num_regions=4, batch_size=3, overflow="best")
     (batch,) = dataset
     expected = regions(5, 2)
@@ -139,26 +139,16 @@ def test_files_without_distributions_and_scores(tmp_path):
     assert "class_distributions" not in batch
     assert batch["scores"].numpy().tolist() == [[1, 1, 0]]
     np.savez(tmp_path / "b.npz", **regions(2, scores=None))
-    with pytest.raises(
-        ValueError, match=r"b\.npz: `class_distributions` must be in ev"
-    ):
-        read_regions(tmp_path).check()
+    refuses(
+        r"b\.npz: `class_distributions` must be in ev", read_regions(tmp_path).check
+    )
 
 
 BAD = {
-    "no_boxes": (
-        {"boxes": None},
-        "must have features, boxes, image_size.*boxes is mis",
-    ),
-    "no_region": (
-        {"boxes": np.zeros((0, 4))},
-        r"`boxes` must have the shape \(regions",
-    ),
+    "no_boxes": ({"boxes": None}, "must have features, boxes, .*boxes is mis"),
+    "no_region": ({"boxes": np.zeros((0, 4))}, r"`boxes` must have the shape \(r"),
     "one_box": ({"boxes": np.ones(4)}, r"Received: boxes of shape \(4,\)"),
-    "fewer_boxes": (
-        {"boxes": [[1, 1, 2, 2]]},
-        r"`features` must be .*\(1, 7\), for 1 b",
-    ),
+    "fewer_boxes": ({"boxes": [[1, 1, 2, 2]]}, r"`features` must be .*\(1, 7\)"),
     "features": ({"features": np.ones((3, 8))}, r"`features` must be finite.*\(3, 7\)"),
     "nan": ({"features": np.full((3, F), np.nan)}, "`features` must be finite numbers"),
     "text": ({"scores": np.array(["a"] * 3)}, "`scores` must be finite numbers"),
@@ -166,7 +156,7 @@ BAD = {
     "turned": ({"boxes": np.array([[9, 1, 3, 5.0]] * 3)}, "left < right.*box 0: "),
     "outside": (
         {"boxes": np.array([[1, 1, 3, 35.0]] * 3)},
-        "inside of the image of 31 x",
+        "inside of the image of 31",
     ),
     "size": ({"image_size": np.array([0, 9])}, "`image_size` must be the height"),
     "sum": (
@@ -177,10 +167,7 @@ BAD = {
         {"class_distributions": np.array([[2.0, -1.0, 0, 0, 0]] * 3)},
         r"sum to 1.*region 0 .*minimum -1\.0000",
     ),
-    "distributions": (
-        {"class_distributions": None},
-        "must be in every file or in none",
-    ),
+    "distributions": ({"class_distributions": None}, "in every file or in none"),
 }
 
 
@@ -188,8 +175,7 @@ BAD = {
 def test_bad_files_are_named_or_left_out(folder, case):
     changes, match = BAD[case]
     np.savez(folder / "d.npz", **regions(3, **changes))
-    with pytest.raises(ValueError, match=rf"d\.npz: .*{match}"):
-        read_regions(folder).check()
+    refuses(rf"d\.npz: .*{match}", read_regions(folder).check)
     data = read_regions(folder, on_error="skip")
     with pytest.warns(UserWarning, match="left out 1 files"):
         assert data.check().names == ["a", "b", "c"]
@@ -203,8 +189,7 @@ def test_bad_files_are_named_or_left_out(folder, case):
 def test_a_record_must_be_one_example(folder, copies):
     write_record(folder / "b.tfrecord", regions(2), copies)
     match = r"b\.tfrecord: A file of regions must be a whole TFRecord of one"
-    with pytest.raises(ValueError, match=match):
-        read_regions(folder).check()
+    refuses(match, read_regions(folder).check)
 
 
 def test_damaged_files_are_named(folder):
@@ -212,35 +197,27 @@ def test_damaged_files_are_named(folder):
         path = folder / name
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2])
-        with pytest.raises(
-            ValueError, match=f"{name}: A file of regions must be a whole"
-        ):
-            read_regions(folder).check()
+        refuses(
+            f"{name}: A file of regions must be a whole", read_regions(folder).check
+        )
         path.write_bytes(content)
     feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"x"]))
     features = tf.train.Features(feature={"boxes": feature})
     with tf.io.TFRecordWriter(str(folder / "b.tfrecord")) as writer:
         writer.write(tf.train.Example(features=features).SerializeToString())
-    with pytest.raises(ValueError, match="`boxes` must be numbers. Received: a bytes"):
-        read_regions(folder).check()
+    refuses("`boxes` must be numbers. Received: a bytes", read_regions(folder).check)
 
 
 def test_bad_folders_and_arguments_are_named(folder, tmp_path_factory):
     data = read_regions(folder)
-    with pytest.raises(ValueError, match="`num_regions` must be"):
-        region_dataset(data, num_regions=0, batch_size=2)
+    refuses("`num_regions` must be", region_dataset, data, num_regions=0, batch_size=2)
     with pytest.raises(ValueError, match="`overflow` must be one of 'raise'"):
         region_dataset(data, num_regions=2, batch_size=2, overflow="cut")  # type: ignore
     np.savez(folder / "b.npz", **regions(2))
-    with pytest.raises(ValueError, match="one file of each name.*with 'b' twice"):
-        read_regions(folder)
+    refuses("one file of each name.*with 'b' twice", read_regions, folder)
     empty = tmp_path_factory.mktemp("empty")
-    with pytest.raises(ValueError, match=r"`folder` must have files of regions, \.npz"):
-        read_regions(empty)
+    refuses(r"`folder` must have files of regions, \.npz", read_regions, empty)
     (empty / "a.npz").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"a\.npz: A file of regions must be a whole"):
-        read_regions(empty)
-    with pytest.raises(
-        ValueError, match="at least one file of regions that can be read"
-    ):
-        read_regions(empty, on_error="skip")
+    refuses(r"a\.npz: A file of regions must be a whole", read_regions, empty)
+    message = "at least one file of regions that can be read"
+    refuses(message, read_regions, empty, on_error="skip")

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from backend import skip_module_without_tensorflow
+from refusals import refuses
 
 from keras_attn.data import RandomScaleAndCrop, Shapes
 from keras_attn.data.synthetic.shape_drawing import SHAPES, draw_mask
@@ -297,8 +298,7 @@ def test_the_largest_shape_covers_less_than_15_percent():
     ],
 )
 def test_invalid_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        Shapes(**options)
+    refuses(message, Shapes, **options)
 
 
 @pytest.mark.parametrize(
@@ -316,5 +316,4 @@ def test_invalid_options(options, message):
 )
 def test_invalid_datasets(options, message):
     given = {"kind": "detection", "count": 3, "batch_size": 2, **options}
-    with pytest.raises(ValueError, match=message):
-        WORLD.dataset(given.pop("kind"), given.pop("count"), **given)
+    refuses(message, WORLD.dataset, given.pop("kind"), given.pop("count"), **given)

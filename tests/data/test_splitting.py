@@ -94,3 +94,14 @@ def test_without_a_distribution_nothing_is_divided():
 def test_wrong_numbers_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         split_batches(tf.data.Dataset.range(5).batch(2), **options)
+
+
+def test_a_list_of_texts_has_a_new_order_in_each_epoch():
+    texts = [f"text {number}" for number in range(11)]
+
+    def order(epoch):
+        rows = shuffled_dataset(texts, seed=3, epoch=epoch).as_numpy_iterator()
+        return [row.decode() for row in rows]
+
+    assert sorted(order(0)) == sorted(texts)
+    assert order(0) == order(0) != order(1)

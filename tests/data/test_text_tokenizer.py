@@ -1,12 +1,17 @@
 """The interface of all text tokenizers, and loading one by its folder."""
 
+import functools
 import json
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from data.tokenizer_cases import CASES, REFERENCES
+from data.tokenizer_cases import CASES, REFERENCES, SPECIAL, read_ids
+from refusals import refuses
+from variations import in_turn
 
+from keras_attn.data import SubwordTokenizer
 from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer
 from keras_attn.data.text.clip_tokenizer import CLIPTokenizer
 from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
@@ -28,6 +33,22 @@ def make(kind):
     return SentencePieceTokenizer.from_folder(REFERENCES, kind)
 
 
+def change(folder, **settings):
+    """Adds settings to a folder, and removes those that are None."""
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text()) | settings
+    left = {key: value for key, value in settings.items() if value is not None}
+    path.write_text(json.dumps(left))
+
+
+def save(kind, folder, **settings):
+    """The tokenizer of a kind, of which the folder has further settings."""
+    tokenizer = make(kind)
+    tokenizer.save(folder)
+    change(folder, **settings)
+    return tokenizer
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def tokenizer(request):
     return make(request.param)
@@ -46,14 +67,56 @@ def test_the_vocabulary_and_its_special_tokens(tokenizer):
     assert tokenizer.encode("") == []
 
 
+# The file of a kind, and what its ids of texts with special tokens and of pairs are.
+REFERENCE_IDS = {
+    "wordpiece": ("wordpiece_ids.npz", "special", "pairs"),
+    "gpt2": ("bpe_ids.npz", "gpt2_special", "gpt2_pairs"),
+    "roberta": ("bpe_ids.npz", "roberta_special", "roberta_pairs"),
+    "clip": ("clip_ids.npz", "special", "pairs"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_in_a_text_are_parsed_only_on_request(kind):
+    tokenizer = make(kind)
+    for token, index in tokenizer.special_token_ids.items():
+        parsed = tokenizer.encode(f"a {token}a", parse_special_tokens=True)
+        assert parsed.count(index) == 1
+        if index == tokenizer.mask_token_id:
+            batch = tokenizer.encode_batch([token], parse_special_tokens=True)
+            assert index in batch["token_ids"][0]
+        # "<eop>" is a piece that XLNet's model finds itself.
+        if index != tokenizer.unknown_token_id and token != "<eop>":
+            assert index not in tokenizer.encode(token)
+    if kind in REFERENCE_IDS:
+        file, name, _ = REFERENCE_IDS[kind]
+        for text, ids in zip(SPECIAL, read_ids(file)[name], strict=True):
+            assert tokenizer.encode(text, parse_special_tokens=True) == ids
+
+
+@pytest.mark.parametrize("kind", REFERENCE_IDS)
+def test_pairs_match_the_reference(kind):
+    file, _, name = REFERENCE_IDS[kind]
+    expected, tokenizer = read_ids(file), make(kind)
+    for length in (7, 8, 13):
+        batch = tokenizer.encode_batch(
+            CASES[:23], CASES[29:52], max_length=length, pad_to_max_length=True
+        )
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        keys = ("token_ids", "padding_mask", "segment_ids")
+        for ours, theirs in zip(keys, names, strict=True):
+            rows = expected[f"{name}_{length}_{theirs}"]
+            # For transformers the second text is segment 1; GPT-2 has no segments.
+            if (kind, ours) == ("gpt2", "segment_ids"):
+                rows = [[0] * length] * len(rows)
+            assert batch[ours].tolist() == rows, (length, ours)
+
+
 def test_a_batch_has_one_row_per_text(tokenizer):
     texts = ["a man", "", "two men are near a ladder"]
     batch = tokenizer.encode_batch(iter(texts))
-    assert {key: value.dtype for key, value in batch.items()} == {
-        "token_ids": np.int32,
-        "padding_mask": np.int32,
-        "segment_ids": np.int32,
-    }
+    names = ("token_ids", "padding_mask", "segment_ids")
+    assert {key: x.dtype for key, x in batch.items()} == dict.fromkeys(names, np.int32)
     added = len(tokenizer.convention.single) - 1
     lengths = [len(tokenizer.encode(text)) + added for text in texts]
     assert batch["padding_mask"].sum(axis=1).tolist() == lengths
@@ -80,19 +143,17 @@ def test_a_row_is_truncated_or_padded(tokenizer):
 
 
 def test_max_length_must_leave_room_for_text(tokenizer):
-    added = len(tokenizer.convention.single) - 1
-    tokenizer.encode_batch(["a"], max_length=added + 1)
+    added, encode = len(tokenizer.convention.single) - 1, tokenizer.encode_batch
+    encode(["a"], max_length=added + 1)
     if added:
         match = f"`max_length` must leave room .*besides the {added} special"
-        with pytest.raises(ValueError, match=match):
-            tokenizer.encode_batch(["a"], max_length=added)
+        refuses(match, encode, ["a"], max_length=added)
     added = len(tokenizer.convention.pair) - 2
-    with pytest.raises(ValueError, match="`max_length` must leave room for one token"):
-        tokenizer.encode_batch(["a"], ["b"], max_length=added + 1)
-    with pytest.raises(ValueError, match="`max_length` must be a positive integer"):
-        tokenizer.encode_batch(["a"], max_length=0)
-    with pytest.raises(ValueError, match="`pad_to_max_length` needs a `max_length`"):
-        tokenizer.encode_batch(["a"], pad_to_max_length=True)
+    match = "`max_length` must leave room for one token"
+    refuses(match, encode, ["a"], ["b"], max_length=added + 1)
+    refuses("`max_length` must be a positive integer", encode, ["a"], max_length=0)
+    match = "`pad_to_max_length` needs a `max_length`"
+    refuses(match, encode, ["a"], pad_to_max_length=True)
 
 
 @pytest.mark.parametrize("text", [None, 5, b"bytes", ["list"]])
@@ -106,13 +167,11 @@ def test_text_must_be_text(tokenizer, text):
 
 
 def test_unpaired_surrogates_are_refused(tokenizer):
-    with pytest.raises(ValueError, match="`text` must be text that UTF-8 can encode"):
-        tokenizer.encode("a\ud83d")
+    refuses("`text` must be text that UTF-8 can encode", tokenizer.encode, "a\ud83d")
 
 
 def test_texts_must_be_a_list_and_pairs_of_equal_length(tokenizer):
-    with pytest.raises(ValueError, match=r"`texts` must be a sequence .*texts='one'"):
-        tokenizer.encode_batch("one")
+    refuses(r"`texts` must be a sequence .*texts='one'", tokenizer.encode_batch, "one")
     with pytest.raises(ValueError, match="same length as `texts`.*2 texts and 1 s"):
         tokenizer.encode_batch(["a", "b"], ["c"])
 
@@ -120,13 +179,10 @@ def test_texts_must_be_a_list_and_pairs_of_equal_length(tokenizer):
 def test_ids_of_another_vocabulary_are_refused(tokenizer):
     size = tokenizer.vocabulary_size
     for method in (tokenizer.decode, tokenizer.tokens):
-        with pytest.raises(ValueError, match=rf"`ids` must be in \[0, {size}\)"):
-            method([0, size])
-        with pytest.raises(ValueError, match="Received: ids from -1 to 5"):
-            method([5, -1])
+        refuses(rf"`ids` must be in \[0, {size}\)", method, [0, size])
+        refuses("Received: ids from -1 to 5", method, [5, -1])
         for ids in ([[4, 5]], 4, [4.0]):
-            with pytest.raises(ValueError, match="`ids` must be integers of shape"):
-                method(ids)
+            refuses("`ids` must be integers of shape", method, ids)
 
 
 def test_the_longer_text_of_a_pair_is_cut_first(bert):
@@ -140,24 +196,56 @@ def test_the_longer_text_of_a_pair_is_cut_first(bert):
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "xlnet", "clip"])
-def test_a_graph_of_empty_batches_and_texts(kind):
+def test_a_graph_matches_the_host(kind):
     tokenizer = make(kind)
+    padded = {"max_length": 97, "pad_to_max_length": True}
+    for options in ({}, {"max_length": 7}, padded):
+        pack = tf.function(functools.partial(tokenizer.pack, **options))
+        pack = pack.get_concrete_function(tf.TensorSpec([None], tf.string))
+        graph = pack(tf.constant(CASES[:61]))
+        host = tokenizer.encode_batch(CASES[:61], **options)
+        assert graph.keys() == host.keys()
+        for key, value in host.items():
+            assert graph[key].dtype == value.dtype
+            np.testing.assert_array_equal(graph[key], value)
+    assert {spec.shape[1] for spec in pack.structured_outputs.values()} == {97}
     none = tokenizer.pack(tf.constant([], tf.string), max_length=7)
     assert all(value.shape == (0, 0) for value in none.values())
     blank = tokenizer.pack(tf.constant(["", " "]))["token_ids"]
     assert blank.shape == (2, len(tokenizer.convention.single) - 1)
 
 
+@pytest.mark.parametrize(
+    "kind", in_turn(["wordpiece", "t5", "xlnet", "xlm_roberta", "siglip"], 2)
+)
+def test_the_graph_of_pairs_and_a_saved_model_match_the_host(tmp_path, kind):
+    class Server(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokenizer = make(kind)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+        def serve(self, texts, second_texts):
+            return self.tokenizer.pack(texts, second_texts, max_length=23)
+
+    server = Server()
+    tf.saved_model.save(server, str(tmp_path), signatures={"serve": server.serve})
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serve"]
+    texts, seconds = CASES[:31], CASES[200:231]
+    host = server.tokenizer.encode_batch(texts, seconds, max_length=23)
+    graph = server.serve(tf.constant(texts), tf.constant(seconds))
+    saved = loaded(texts=tf.constant(texts), second_texts=tf.constant(seconds))
+    for key, value in host.items():
+        np.testing.assert_array_equal(graph[key], value)
+        np.testing.assert_array_equal(saved[key], value)
+
+
 def test_a_graph_refuses_other_than_string_vectors(bert):
     for bad in (tf.constant("a"), tf.constant([["a"]]), tf.constant([1])):
-        with pytest.raises(
-            ValueError, match=r"`texts` must be strings of shape \(B,\)"
-        ):
-            bert.pack(bad)
+        refuses(r"`texts` must be strings of shape \(B,\)", bert.pack, bad)
     with pytest.raises(ValueError, match="`second_texts` must be strings of shape"):
         bert.pack(tf.constant(["a"]), tf.constant("b"))
-    with pytest.raises(ValueError, match="`max_length` must leave room"):
-        bert.pack(tf.constant(["a"]), max_length=2)
+    refuses("`max_length` must leave room", bert.pack, tf.constant(["a"]), max_length=2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,30 +264,16 @@ def test_a_saved_folder_loads_as_its_kind(tmp_path, kind):
         assert loaded.convention == tokenizer.convention
 
 
-@pytest.mark.parametrize(
-    ("model_type", "kind", "convention"),
-    [
-        ("bert", "wordpiece", None),
-        ("gpt2", "gpt2", "gpt2"),
-        ("roberta", "roberta", "roberta"),
-        ("xlnet", "xlnet", "xlnet"),
-        ("t5", "t5", "t5"),
-        ("xlm-roberta", "xlm_roberta", "xlm_roberta"),
-        ("clip", "clip", None),
-        ("siglip", "siglip", "siglip"),
-    ],
-)
-def test_model_type_gives_the_kind_if_the_settings_do_not(
-    tmp_path, model_type, kind, convention
-):
+@pytest.mark.parametrize("kind", KINDS)
+def test_model_type_gives_the_kind_if_the_settings_do_not(tmp_path, kind):
     tokenizer = make(kind)
     tokenizer.save(tmp_path)
+    model_type = {"wordpiece": "bert", "xlm_roberta": "xlm-roberta"}.get(kind, kind)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     for generic in ("PreTrainedTokenizerFast", "TokenizersBackend"):
         settings = json.dumps({"tokenizer_class": generic})
         (tmp_path / "tokenizer_config.json").write_text(settings)
-        loaded = load_text_tokenizer(tmp_path)
-        assert loaded.convention == tokenizer.convention
+        assert load_text_tokenizer(tmp_path).convention == tokenizer.convention
 
 
 def test_tokenizer_json_alone_gives_the_kind(tmp_path):
@@ -223,18 +297,57 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
         r"tokenizer\.model, or vocab\.json with merges\.txt, or tokenizer\.json\. "
         r".*which has merges\.txt"
     )
-    with pytest.raises(ValueError, match=match):
-        load_text_tokenizer(tmp_path)
+    refuses(match, load_text_tokenizer, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "kind, files",
+    [
+        ("wordpiece", r"vocab\.txt, or tokenizer\.json"),
+        ("t5", r"spiece\.model, or .*tokenizer\.model"),
+        ("gpt2", r"vocab\.json with merges\.txt, or tokenizer\.json"),
+        ("clip", r"vocab\.json with merges\.txt, or tokenizer\.json"),
+    ],
+)
+def test_a_folder_without_the_files_of_a_class_is_refused(tmp_path, kind, files):
+    load = type(make(kind)).from_folder
+    refuses(rf"must have {files}\..*which has no files", load, tmp_path)
+    (tmp_path / "vocab.json").write_text("{}")
+    refuses(rf"must have {files}\..*which has vocab\.json", load, tmp_path)
+
+
+EXTRA = r'pip install "keras-attn\[text\]"'
+
+
+@pytest.mark.parametrize(
+    "library, use, match",
+    [
+        ("tensorflow_text", lambda: WordPieceTokenizer.train(CASES), EXTRA),
+        ("tensorflow_text", lambda: make("t5"), EXTRA),
+        ("tokenizers", lambda: WordPieceTokenizer.train(CASES), EXTRA),
+        ("tokenizers", lambda: make("gpt2"), EXTRA),
+        ("tokenizers", lambda: SubwordTokenizer.train(CASES), EXTRA),
+        (
+            "sentencepiece",
+            lambda: SentencePieceTokenizer.train(CASES),
+            "pip install sentencepiece",
+        ),
+    ],
+)
+def test_a_missing_library_is_named_with_its_install_command(
+    monkeypatch, library, use, match
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=match):
+        use()
 
 
 def test_an_unsupported_kind_is_refused(tmp_path):
     make("gpt2").save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": null}')
     (tmp_path / "config.json").write_text('{"model_type": "xlm"}')
-    with pytest.raises(ValueError, match=r"one of these kinds: bert, .*kind 'xlm'"):
-        load_text_tokenizer(tmp_path)
+    refuses(r"one of these kinds: bert, .*kind 'xlm'", load_text_tokenizer, tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(
         '{"tokenizer_class": "MarianTokenizer"}'
     )
-    with pytest.raises(ValueError, match="of kind 'marian'"):
-        load_text_tokenizer(tmp_path)
+    refuses("of kind 'marian'", load_text_tokenizer, tmp_path)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from backend import skip_module_without_tensorflow
 from data.image_sets import (
     NAMES,
@@ -19,6 +18,7 @@ from data.image_sets import (
     write_xml,
 )
 from PIL import Image
+from refusals import named_or_left_out, refuses, refuses_in_epoch
 
 from keras_attn.data import detection_dataset, read_voc
 
@@ -98,10 +98,8 @@ def test_bad_objects(tmp_path, kind):
         boxes = read_voc(root, class_names=names).examples[1].boxes
         assert boxes.tolist() == [[1, 2, 5, 7], [0, 0, 43, 31]]
         return
-    with pytest.raises(ValueError, match=rf"eins 1\.xml, object 1.*{message}"):
-        read_voc(root, class_names=names)
-    with pytest.warns(UserWarning, match="left out 1 files or objects.*object 1"):
-        data = read_voc(root, class_names=names, on_error="skip")
+    message = rf"eins 1\.xml, object 1.*{message}"
+    data = named_or_left_out(message, read_voc, root, class_names=names)
     assert list(data.skipped) == ["eins 1.xml, object 1"]
     assert data.examples[1].boxes.tolist() == [[1, 2, 5, 7]]
     assert data.examples[1].classes.tolist() == [0]
@@ -123,7 +121,7 @@ BAD_FILES = {
     "deep": ("<a>" * 40 + "</a>" * 40, "at most 16 deep"),
     "encoding": (
         '<?xml version="1.0" encoding="x-no"?><a/>',
-        "that its first line declares",
+        "its first line declares",
     ),
     "size": (voc_xml((31, "wide")), "number in <width>.*width='wide'"),
     "fraction": (voc_xml((31, 4.5)), "whole pixels.*width=4.5"),
@@ -136,10 +134,7 @@ def test_bad_annotations(tmp_path, kind):
     root = write_voc(tmp_path)
     content, message = BAD_FILES[kind]
     write_xml(root, "zwei", content)
-    with pytest.raises(ValueError, match=rf"zwei\.xml.*{message}"):
-        read_voc(root)
-    with pytest.warns(UserWarning, match=r"zwei\.xml"):
-        data = read_voc(root, on_error="skip")
+    data = named_or_left_out(rf"zwei\.xml.*{message}", read_voc, root)
     assert [each.name for each in data.examples] == ["drei", "eins 1"]
     assert list(data.skipped) == ["zwei"]
 
@@ -148,12 +143,10 @@ def test_large_files_pipes_and_folders_are_refused(tmp_path):
     root = write_voc(tmp_path)
     path = root / "Annotations" / "zwei.xml"
     path.write_text("<a>" + " " * 2**22 + "</a>")
-    with pytest.raises(ValueError, match="at most 4194304 bytes"):
-        read_voc(root)
+    refuses("at most 4194304 bytes", read_voc, root)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(ValueError, match="regular file.*a pipe"):
-        read_voc(root)
+    refuses("regular file.*a pipe", read_voc, root)
 
 
 def test_missing_files(tmp_path):
@@ -161,78 +154,55 @@ def test_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"has no val\.txt"):
         read_voc(root, "val")
     (root / "JPEGImages" / "zwei.png").unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no image zwei\.jpg"):
-        read_voc(root)
-    with pytest.warns(UserWarning, match="left out 1 files"):
-        assert len(read_voc(root, on_error="skip")) == 2
+    assert len(named_or_left_out(r"has no image zwei\.jpg", read_voc, root)) == 2
     for folder in ("nowhere", "ImageSets"):
-        with pytest.raises(ValueError, match="`folder` must be an existing folder"):
-            read_voc(root / folder)
+        refuses("`folder` must be an existing folder", read_voc, root / folder)
     for path in (root / "Annotations").iterdir():
         path.unlink()
-    with pytest.raises(ValueError, match=r"must have `Annotations/\*\.xml`"):
-        read_voc(root)
-    with pytest.raises(ValueError, match="must have images with annotations"):
-        read_voc(root, "train", on_error="skip")
+    refuses(r"must have `Annotations/\*\.xml`", read_voc, root)
+    message = "must have images with annotations"
+    refuses(message, read_voc, root, "train", on_error="skip")
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a\0b"])
 def test_a_split_stays_in_its_folder(tmp_path, name):
     root = write_voc(tmp_path)
     for split in ([name], name):
-        with pytest.raises(ValueError, match="must be a path inside the folder"):
-            read_voc(root, split)
+        refuses("must be a path inside the folder", read_voc, root, split)
     (root / "ImageSets" / "bad.txt").write_text(name)
-    with pytest.raises(ValueError, match="must be a path inside the folder"):
-        read_voc(root, "bad")
+    refuses("must be a path inside the folder", read_voc, root, "bad")
 
 
 def test_bad_splits(tmp_path):
     root = write_voc(tmp_path)
     path = root / "ImageSets" / "bad.txt"
     path.write_text("zwei\ndrei\nzwei\n")
-    with pytest.raises(ValueError, match="named once. Received: 'zwei' twice"):
-        read_voc(root, "bad")
+    refuses("named once. Received: 'zwei' twice", read_voc, root, "bad")
     path.write_text("\n \n")
-    with pytest.raises(ValueError, match=r"bad\.txt must name images"):
-        read_voc(root, "bad")
+    refuses(r"bad\.txt must name images", read_voc, root, "bad")
     with pytest.raises(ValueError, match="`on_error` must be one of 'raise', 'skip'"):
         read_voc(root, on_error="ignore")
 
 
-def test_a_truncated_image_in_the_middle_of_an_epoch(tmp_path):
+def test_a_truncated_image_is_named_or_replaced(tmp_path):
+    """In an epoch; test_segmentation.py says how."""
     root = write_voc(tmp_path)
     truncate(root / "JPEGImages" / "eins 1.png")
-    options: dict[str, Any] = {"image_size": 17, "batch_size": 1}
-    read = []
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"eins 1\.png must be a complete JPEG"
-    ):
-        for images, _ in detection_dataset(read_voc(root), **options):
-            read.append(images)
-    assert len(read) == 1
-
+    options: Any = {"image_size": 17, "batch_size": 1}
+    message = r"eins 1\.png must be a complete JPEG"
+    refuses_in_epoch(message, detection_dataset(read_voc(root), **options))
     data = read_voc(root, on_error="skip")
-    dataset = detection_dataset(data, **options)
-    assert int(dataset.cardinality()) == 3
     with pytest.warns(UserWarning, match=r"Left out while reading: eins 1\.png"):
-        images = [image for image, _ in dataset.as_numpy_iterator()]
-    # As many as before: the first one fills the epoch up.
-    assert len(images) == 3
+        images = [image.numpy() for image, _ in detection_dataset(data, **options)]
     np.testing.assert_array_equal(images[2], images[0])
-    assert (images[1] != images[0]).any()
-    assert list(data.skipped) == ["eins 1"]
-    # Reported once: the second epoch gives no warning, which would be an error here.
-    assert len(list(dataset)) == 3
-    assert len(data.skipped) == 1
+    assert (images[1] != images[0]).any() and list(data.skipped) == ["eins 1"]
 
 
 def test_a_check_before_training(tmp_path):
     root = write_voc(tmp_path)
     assert len(read_voc(root).check()) == 3
     truncate(root / "JPEGImages" / "eins 1.png")
-    with pytest.raises(ValueError, match=r"eins 1\.png must be a complete"):
-        read_voc(root).check()
+    refuses(r"eins 1\.png must be a complete", read_voc(root).check)
     data = read_voc(root, on_error="skip")
     with pytest.warns(UserWarning, match=r"Images: left out 1 files.*eins 1\.png"):
         checked = data.check()
@@ -243,27 +213,14 @@ def test_a_check_before_training(tmp_path):
         truncate(root / "JPEGImages" / f"{name}.png")
     with pytest.raises(ValueError, match="At least one image must be readable.*3 bad"):
         read_voc(root, on_error="skip").check()
-    # Nor does a pipeline search forever.
-    data = read_voc(root, on_error="skip")
-    dataset = detection_dataset(data, image_size=17, batch_size=1)
-    with (
-        pytest.warns(UserWarning, match="Left out while reading"),
-        pytest.raises(
-            tf.errors.InvalidArgumentError, match="must be readable. .* 3 bad"
-        ),
-    ):
-        list(dataset)
 
 
 def test_an_image_of_another_size_than_annotated(tmp_path):
     root = write_voc(tmp_path)
     write_image(root / "JPEGImages" / "zwei.png", (13, 17))
     dataset = detection_dataset(read_voc(root), image_size=17, batch_size=3)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match=r"zwei\.png must have the size .*= \(29, 23\).*of \(13, 17\)",
-    ):
-        list(dataset)
+    message = r"zwei\.png must have the size .*= \(29, 23\).*of \(13, 17\)"
+    refuses_in_epoch(message, dataset)
 
 
 def test_boxes_of_an_image_of_unknown_size_are_checked_when_it_is_read(tmp_path):
@@ -271,19 +228,11 @@ def test_boxes_of_an_image_of_unknown_size_are_checked_when_it_is_read(tmp_path)
     write_xml(root, "zwei", voc_xml((0, 0), voc_object("cat", (24, 1, 27, 9))))
     dataset = detection_dataset(read_voc(root), image_size=17, batch_size=3)
     message = "zwei: A box must be finite.*29 x 23 pixels"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        list(dataset)
+    refuses_in_epoch(message, dataset)
 
 
-ENCODINGS = {
-    "gb2312": "细胞",
-    "GBK": "細胞鎔",
-    "shift_jis": "細胞",
-    "Big5": "細胞",
-    "euc-kr": "세포",
-    "utf-16": "細胞",
-    "windows-1251": "клетка",
-}
+ENCODINGS = {"gb2312": "细胞", "GBK": "細胞鎔", "shift_jis": "細胞", "Big5": "細胞"}
+ENCODINGS |= {"euc-kr": "세포", "utf-16": "細胞", "windows-1251": "клетка"}
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -295,8 +244,7 @@ def test_other_encodings(tmp_path, encoding):
     assert read_voc(root, ["zwei"]).class_names == [name]
     if encoding != "utf-16":
         (root / "Annotations" / "zwei.xml").write_bytes(content[:-9] + b"\xff\xff<")
-        with pytest.raises(ValueError, match="zwei.xml must be"):
-            read_voc(root, ["zwei"])
+        refuses("zwei.xml must be", read_voc, root, ["zwei"])
 
 
 def test_a_mark_of_utf_8_is_stronger_than_a_declaration(tmp_path):
@@ -317,8 +265,7 @@ def test_a_list_may_begin_with_a_mark_of_utf_8(tmp_path):
 def test_two_images_of_a_name(tmp_path):
     root = write_voc(tmp_path)
     write_image(root / "JPEGImages" / "zwei.Bmp", SIZES["zwei"])
-    with pytest.raises(ValueError, match="one image of each name.*zwei.Bmp, zwei.png"):
-        read_voc(root)
+    refuses("one image of each name.*zwei.Bmp, zwei.png", read_voc, root)
 
 
 def test_difficult_is_0_or_1(tmp_path):
@@ -344,8 +291,7 @@ def test_blood_cells():
     boxes = [len(each.boxes) for data in (train, val) for each in data.examples]
     assert sum(boxes) == 292 + 3350 + 301
     # Two objects have no size, unless their last pixel counts.
-    with pytest.raises(ValueError, match=r"object \d+: A box must be finite"):
-        read_voc(root, one_based=False)
+    refuses(r"object \d+: A box must be finite", read_voc, root, one_based=False)
     dataset = detection_dataset(train, image_size=(240, 320), batch_size=16)
     images, targets = next(iter(dataset))
     assert images.shape == (16, 240, 320, 3)

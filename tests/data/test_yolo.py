@@ -7,6 +7,7 @@ import pytest
 from backend import skip_module_without_tensorflow
 from data.image_sets import write_image
 from PIL import Image, ImageOps
+from refusals import named_or_left_out, refuses
 
 from keras_attn.data import detection_dataset, read_yolo
 from keras_attn.data.images.detection import read_example
@@ -62,8 +63,7 @@ def test_boxes_and_polygons(tmp_path):
     images, truth = next(iter(detection_dataset(data, image_size=20, batch_size=2)))
     assert images.shape == (2, 20, 20, 3)
     np.testing.assert_allclose(truth["boxes"][0, 0], [7.5, 0, 12.5, 5], atol=1e-5)
-    with pytest.raises(ValueError, match="`split` must be one that data.yaml has"):
-        read_yolo(path, "test")
+    refuses("`split` must be one that data.yaml has", read_yolo, path, "test")
 
 
 # Roboflow's, Ultralytics' lists, a list of images, and folders without a file.
@@ -107,8 +107,7 @@ def test_layouts(tmp_path, kind):
 
 def test_a_folder_without_splits(tmp_path):
     write_yolo(tmp_path, "images", "labels", ("all",))
-    with pytest.raises(ValueError, match="write them into classes.txt, one a line"):
-        read_yolo(tmp_path)
+    refuses("write them into classes.txt, one a line", read_yolo, tmp_path)
     (tmp_path / "labels" / "classes.txt").write_text("a\nb\n")
     (tmp_path / "labels" / "all_b.txt").unlink()
     (tmp_path / "labels" / "gone.txt").write_text("0 0.5 0.5 0.1 0.1\n")
@@ -117,9 +116,8 @@ def test_a_folder_without_splits(tmp_path):
     unlabeled, unused = data.notes
     assert unlabeled.startswith("1 images without a label file")
     assert unused == "not used: 1 label files without an image, such as gone.txt"
-    with pytest.raises(ValueError, match="has no splits"):
-        read_yolo(tmp_path, "val")
-    with pytest.raises(ValueError, match="those of the data set, in its order"):
+    refuses("has no splits", read_yolo, tmp_path, "val")
+    with pytest.raises(ValueError, match="the data set's, in its order"):
         read_yolo(tmp_path, class_names=["b", "a"])
 
 
@@ -150,10 +148,8 @@ def test_bad_lines(tmp_path, line):
     path = write_yaml(write_yolo(tmp_path))
     file = tmp_path / "labels" / "train" / "train_b.txt"
     file.write_text(f"\n{line}\n")
-    with pytest.raises(ValueError, match=rf"train_b\.txt, line 2.*{BAD_LINES[line]}"):
-        read_yolo(path)
-    with pytest.warns(UserWarning, match="left out 1 files or objects"):
-        data = read_yolo(path, on_error="skip")
+    message = rf"train_b\.txt, line 2.*{BAD_LINES[line]}"
+    data = named_or_left_out(message, read_yolo, path)
     assert list(data.skipped) == ["train_b.txt, line 2"]
 
 
@@ -170,8 +166,7 @@ BAD_FILES = {
 @pytest.mark.parametrize("text", BAD_FILES)
 def test_bad_files(tmp_path, text):
     path = write_yaml(write_yolo(tmp_path), text)
-    with pytest.raises(ValueError, match=f"data.yaml.*{BAD_FILES[text]}"):
-        read_yolo(path)
+    refuses(f"data.yaml.*{BAD_FILES[text]}", read_yolo, path)
 
 
 def test_other_folders_are_no_yolo(tmp_path):
@@ -180,26 +175,21 @@ def test_other_folders_are_no_yolo(tmp_path):
     assert find_yolo(tmp_path) is None
     (tmp_path / "environment.yaml").write_text("name: x\ndependencies:\n  - a\n")
     assert find_yolo(tmp_path) is None
-    with pytest.raises(ValueError, match="must be YOLO's data.yaml, or a folder"):
-        read_yolo(tmp_path)
+    refuses("must be YOLO's data.yaml, or a folder", read_yolo, tmp_path)
     write_yaml(write_yolo(tmp_path))
     (tmp_path / "labels" / "train" / "train_a.txt").unlink()
     (tmp_path / "labels" / "train" / "train_b.txt").unlink()
-    with pytest.raises(ValueError, match="2 images and no label file"):
-        read_yolo(tmp_path)
+    refuses("2 images and no label file", read_yolo, tmp_path)
     write_yaml(tmp_path).rename(tmp_path / "other.yml")
     write_yaml(tmp_path)
-    with pytest.raises(ValueError, match="data.yaml, other.yml"):
-        read_yolo(tmp_path)
+    refuses("data.yaml, other.yml", read_yolo, tmp_path)
 
 
 def test_two_images_of_a_name(tmp_path):
     path = write_yaml(write_yolo(tmp_path))
     write_image(tmp_path / "images" / "train" / "train_b.JPG", SIZE)
-    with pytest.raises(ValueError, match="one image of each name.*than train_b.png"):
-        read_yolo(path)
-    with pytest.warns(UserWarning, match="left out 1 files"):
-        assert len(read_yolo(path, on_error="skip")) == 2
+    message = "one image of each name.*than train_b.png"
+    assert len(named_or_left_out(message, read_yolo, path)) == 2
 
 
 def test_keypoints_are_left_out(tmp_path):

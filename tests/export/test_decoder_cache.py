@@ -85,7 +85,7 @@ def test_kernels_of_integers_are_multiplied_as_such(tmp_path, exports):
     expected = generate(model, PROMPTS, 9)
     answer = generate(decoder(pair, cache_dir=tmp_path), PROMPTS, 9)
     np.testing.assert_allclose(answer.scores, expected.scores, rtol=0.05)
-    assert FORMATS["onnx"].quantization_of(exports[0]) == "int8_dynamic"
+    assert FORMATS["onnx"].read_quantization(exports[0]) == "int8_dynamic"
 
 
 @pytest.mark.shipped

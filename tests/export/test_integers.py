@@ -64,7 +64,7 @@ def test_products_and_tables(tmp_path, suffix, mode, block_size):
     # The numbers of the integers, and nothing that rounds them again.
     assert shipped.error is not None and shipped.error < 1e-5
     assert shipped.top1_agreement == {"logits": 1.0}
-    assert f"kernels of integers, 3 of {mode}: written as" in shipped.notes[0]
+    assert f"quantized weights, 3 of {mode}: written as" in shipped.notes[0]
     [found] = load_runner(path)({"token_ids": IDS[:2]}).values()
     np.testing.assert_allclose(found, model(IDS[:2])["logits"], atol=1e-5)
     if suffix == ".onnx":
@@ -117,7 +117,7 @@ def test_products_of_integers_in_onnx(tmp_path, mode, products):
 
 
 def test_floats_are_not_rounded_in_onnx(tmp_path):
-    message = r"`quantization` is for kernels of integers in ONNX.*training\.quantize"
+    message = r"`quantization` is for quantized weights in ONNX.*training\.quantize"
     with pytest.raises(ValueError, match=message):
         export(tied(), tmp_path / "m.onnx", quantization="int8_dynamic")
     assert not list(tmp_path.iterdir())

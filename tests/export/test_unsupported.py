@@ -149,7 +149,7 @@ LATE = [
             ),
             shape=(16,),
         ),
-        "no Fourier transform but that of real numbers .*in `fourier`. Use `tf.signal",
+        "a Fourier transform only of real numbers .*in `fourier`. Use `tf.signal",
     ),
     (
         ".onnx",

@@ -22,7 +22,7 @@ from keras_attn.export.agreement import top1_agreement
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 from keras_attn.export.shapes import Specs
-from keras_attn.export.signatures import Signature, signatures_of
+from keras_attn.export.signatures import Signature, get_signatures
 
 
 def compare(found, want, tolerance=1e-4, quantization=None) -> Any:
@@ -295,7 +295,7 @@ def test_report_of_the_agreement_by_class():
 
 
 def random_inputs(model):
-    [signature] = signatures_of(model)
+    [signature] = get_signatures(model)
     specs = {"serve": signature.inputs}
     return [inputs for _, inputs in samples.cases([signature], specs, None)]
 

@@ -1,6 +1,5 @@
 """Damaged images, annotations and masks are refused by name, or are still readable."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from backend import skip_module_without_tensorflow
 from data.image_sets import NAMES, SIZES, write_coco, write_mask, write_voc
 from data.test_vqa import ANNOTATIONS, QUESTIONS, write_vqa
-from fuzz.json_mutations import json_mutations
+from fuzz.harmless import SECONDS, check_each, damaged_files
 from fuzz.mutations import mutations, rounds
 from PIL import Image
 
@@ -16,29 +15,9 @@ from keras_attn.data import read_coco, read_segmentation, read_voc, read_vqa
 
 skip_module_without_tensorflow("tf.data feeds TensorFlow")
 
-SECONDS = 30
 FORMATS = ["jpg", "png", "bmp", "tif"]
-
-
-def check_harmless(path, load, time_limit, others=()):
-    """`load()` returns, or fails with an error that names the file.
-
-    Args:
-        path: The file.
-        load: Reads it.
-        time_limit: Fixture.
-        others: Names of files that it may contradict.
-    """
-    with time_limit(SECONDS), warnings.catch_warnings():
-        # What is left of an image may be odd, and Pillow says so.
-        warnings.simplefilter("ignore")
-        try:
-            load()
-        except (ValueError, OSError) as error:
-            # Or an image that contradicts the annotations.
-            names = [path.stem, *NAMES, *others]
-            assert any(name in str(error) for name in names)
-            assert len(str(error)) < 3000
+# What is left of an image may be odd, as Pillow says; what is left out is said, too.
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -48,11 +27,9 @@ def test_damaged_images(tmp_path, suffix, time_limit):
     path = tmp_path / "image" / f"zwei.{suffix}"
     Image.fromarray(pixels).save(path)
     write_mask(tmp_path / "mask" / "zwei.png", np.zeros((31, 43)))
-    content = path.read_bytes()
     data = read_segmentation(path.parent, tmp_path / "mask", ["all"])
-    for damaged in mutations(content, seed=1, count=rounds(40)):
-        path.write_bytes(damaged)
-        check_harmless(path, lambda: data.read(0), time_limit)
+    damaged = damaged_files(path.read_bytes(), seed=1, count=40)
+    check_each(path, damaged, lambda: data.read(0), time_limit, *NAMES)
 
 
 @pytest.mark.parametrize("palette", [None, [(0, 0, 0), (9, 9, 9), (7, 0, 0)]])
@@ -61,18 +38,15 @@ def test_damaged_masks(tmp_path, palette, time_limit):
     path = tmp_path / "mask" / "zwei.png"
     write_mask(path, labels, palette)
     write_mask(tmp_path / "image" / "zwei.png", np.zeros((31, 43)))
-    content = path.read_bytes()
-    data = read_segmentation(
-        tmp_path / "image", path.parent, ["a", "b", "c"], palette=palette
-    )
+    folders = tmp_path / "image", path.parent
+    data = read_segmentation(*folders, ["a", "b", "c"], palette=palette)
 
     def load():
         _, found = data.read(0)
         assert found.shape == (31, 43) and set(np.unique(found)) <= {0, 1, 2, 255}
 
-    for damaged in mutations(content, seed=2, count=rounds(80)):
-        path.write_bytes(damaged)
-        check_harmless(path, load, time_limit)
+    damaged = damaged_files(path.read_bytes(), seed=2, count=80)
+    check_each(path, damaged, load, time_limit, *NAMES)
 
 
 def check_boxes(data):
@@ -88,55 +62,41 @@ def check_boxes(data):
 def test_damaged_xml(tmp_path, time_limit):
     root = write_voc(tmp_path)
     path = root / "Annotations" / "eins 1.xml"
-    content = path.read_bytes()
-    for damaged in mutations(content, seed=3, count=rounds(120)):
-        path.write_bytes(damaged)
-        check_harmless(path, lambda: check_boxes(read_voc(root)), time_limit)
+    damaged = [*damaged_files(path.read_bytes(), seed=3, count=120)]
+    check_each(path, damaged, lambda: check_boxes(read_voc(root)), time_limit, *NAMES)
 
-        def load_the_rest():
-            data = read_voc(root, on_error="skip")
-            check_boxes(data)
-            assert len(data) >= len(NAMES) - 1
+    def load_the_rest():
+        data = read_voc(root, on_error="skip")
+        check_boxes(data)
+        assert len(data) >= len(NAMES) - 1
 
-        check_harmless(path, load_the_rest, time_limit)
+    check_each(path, damaged, load_the_rest, time_limit, *NAMES)
 
 
 def test_damaged_json(tmp_path, time_limit):
     path, folder = write_coco(tmp_path)
-    content = path.read_bytes()
 
     def load():
         data = read_coco(path, folder)
         check_boxes(data)
         data.check()
 
-    damaged_files = [
-        *mutations(content, seed=4, count=rounds(80)),
-        *(each.encode() for each in json_mutations(content.decode(), 5, rounds(120))),
-    ]
-    for damaged in damaged_files:
-        path.write_bytes(damaged)
-        check_harmless(path, load, time_limit)
+    damaged = damaged_files(path.read_bytes(), 4, 80, json_seed=5, json_count=120)
+    check_each(path, damaged, load, time_limit, "instances", *NAMES)
 
 
 @pytest.mark.parametrize("name", ["questions", "annotations"])
 def test_damaged_questions(tmp_path, name, time_limit):
     arguments = write_vqa(tmp_path, QUESTIONS, ANNOTATIONS)
     path = arguments[name]
-    content = path.read_bytes()
 
     def load():
         data = read_vqa(**arguments)
         assert all(len(each.answers) == 10 for each in data.examples)
         assert all(data.encode(each.question) for each in data.examples)
 
-    damaged_files = [
-        *mutations(content, seed=7, count=rounds(40)),
-        *(each.encode() for each in json_mutations(content.decode(), 8, rounds(120))),
-    ]
-    for damaged in damaged_files:
-        path.write_bytes(damaged)
-        check_harmless(path, load, time_limit, ("questions", "annotations"))
+    damaged = damaged_files(path.read_bytes(), 7, 40, json_seed=8, json_count=120)
+    check_each(path, damaged, load, time_limit, "questions", "annotations")
 
 
 def test_damaged_run_lengths(tmp_path, time_limit):

@@ -44,14 +44,8 @@ def test_damaged_settings(name, sentence_folder, time_limit):
 @pytest.fixture
 def sentence_folder(tmp_path):
     """A small sentence folder with a dense layer, written by this library."""
-    encoder = models.build_bert(
-        vocabulary_size=9,
-        num_layers=1,
-        hidden_dim=12,
-        num_heads=3,
-        mlp_dim=20,
-        max_sequence_length=17,
-    )
+    sizes = {"num_layers": 1, "hidden_dim": 12, "num_heads": 3, "mlp_dim": 20}
+    encoder = models.build_bert(vocabulary_size=9, max_sequence_length=17, **sizes)
     model = models.build_bert_sentence_encoder(encoder, projections=((5,),))
     models.save_checkpoint(model, tmp_path)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "##s", "é"]

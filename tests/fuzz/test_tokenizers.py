@@ -1,14 +1,14 @@
 """Damaged tokenizer files are refused by name, quickly, and in bounded memory."""
 
+import functools
 import json
 import os
-import resource
 import shutil
 
 import pytest
 from data.tokenizer_cases import REFERENCES
-from fuzz.json_mutations import json_mutations
-from fuzz.mutations import mutations, rounds
+from fuzz.harmless import MAX_MIB, SECONDS, check_each, damaged_files, peak_mib
+from refusals import refuses
 
 from keras_attn.data import (
     ByteLevelBPETokenizer,
@@ -25,27 +25,8 @@ from keras_attn.data.text.tokenizer_json import (
     wordpiece_json,
 )
 
-SECONDS = 30
-MAX_MIB = 64
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", "##s", "é", "，"]
 CORPUS = ["a man sleeps", "two men sleep near a ladder", "the man is on the ladder"]
-
-
-def _peak_mib():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def check_harmless(path, load, time_limit):
-    """`load()` returns, or fails with an error, or a warning, that names the file."""
-    before = _peak_mib()
-    with time_limit(SECONDS):
-        try:
-            load()
-        except (ValueError, FileNotFoundError, UserWarning) as error:
-            text = str(error)
-            assert path.name in text or str(path.parent) in text
-            assert len(text) < 3000
-    assert _peak_mib() - before < MAX_MIB
 
 
 def _wordpiece(folder):
@@ -117,32 +98,24 @@ def test_folders(case, tmp_path, time_limit):
     write(tmp_path)
     load_text_tokenizer(tmp_path)
     path = tmp_path / name
-    data = path.read_bytes()
-    if path.suffix == ".json":
-        texts = json_mutations(data.decode(), seed=3, count=rounds(count))
-        damaged = [text.encode() for text in texts]
-        damaged += mutations(data, seed=5, count=rounds(count // 4))
-    else:
-        damaged = mutations(data, seed=5, count=rounds(count))
-    for content in damaged:
-        path.write_bytes(content)
-        check_harmless(path, lambda: load_text_tokenizer(tmp_path), time_limit)
+    counts = (count // 4, 3, count) if path.suffix == ".json" else (count,)
+    damaged = damaged_files(path.read_bytes(), 5, *counts)
+    names = name, str(tmp_path)
+    load = functools.partial(load_text_tokenizer, tmp_path)
+    check_each(path, damaged, load, time_limit, *names, max_mib=MAX_MIB)
 
 
 @pytest.mark.parametrize("kind", [CharacterTokenizer, SubwordTokenizer])
 def test_files(kind, tmp_path, time_limit):
     path = tmp_path / "tokenizer.json"
     kind.train(CORPUS).save(path)
-    data = path.read_bytes()
-    damaged = [text.encode() for text in json_mutations(data.decode(), 7, rounds(60))]
 
     def load_and_use():
         tokenizer = load_tokenizer(path)
         tokenizer.decode(tokenizer.encode(CORPUS[0]))
 
-    for content in [*damaged, *mutations(data, seed=11, count=rounds(20))]:
-        path.write_bytes(content)
-        check_harmless(path, load_and_use, time_limit)
+    damaged = damaged_files(path.read_bytes(), 11, 20, json_seed=7, json_count=60)
+    check_each(path, damaged, load_and_use, time_limit, path.name, max_mib=MAX_MIB)
 
 
 # Cases that random mutations would not find.
@@ -154,11 +127,7 @@ def test_files(kind, tmp_path, time_limit):
         ("wordpiece_settings", '{"do_lower_case": "no"}', "`do_lower_case` .* true"),
         ("wordpiece_settings", '{"strip_accents": 0}', "`strip_accents` .* true, f"),
         ("wordpiece_settings", '{"pad_token": 3}', "`pad_token` .* must be a string"),
-        (
-            "wordpiece_settings",
-            '{"tokenizer_class": []}',
-            "`tokenizer_class` .* string",
-        ),
+        ("wordpiece_settings", '{"tokenizer_class": []}', "`tokenizer_class` .* str"),
         ("wordpiece_settings", "[" * 200_000, "must be JSON nested at most 64 deep"),
         ("wordpiece_packed", "[" * 200_000, "must be JSON nested at most 64 deep"),
         ("wordpiece_packed", '{"model": []}', "`model` .* must be an object"),
@@ -206,7 +175,7 @@ def test_folders_and_pipes_are_refused(case, kind, tmp_path, time_limit):
 
 def test_files_that_are_too_large_are_not_parsed(tmp_path):
     entries = ",".join(f'"{index}":{index}' for index in range(1_000_001))
-    before = _peak_mib()
+    before = peak_mib()
     many = b'{"a": [' + b"[]," * 1_600_000 + b"[]]}"
     (tmp_path / "merges.txt").write_text("")
     for name in ("vocab.json", "tokenizer.json"):
@@ -216,19 +185,16 @@ def test_files_that_are_too_large_are_not_parsed(tmp_path):
         (tmp_path / name).unlink()
     with open(tmp_path / "tokenizer.json", "wb") as file:
         file.truncate(2**34)  # Takes no space on the disk.
-    with pytest.raises(ValueError, match="tokenizer.json must have at most 67108864 "):
-        load_text_tokenizer(tmp_path)
+    refuses("tokenizer.json must have at most 67108864 ", load_text_tokenizer, tmp_path)
     with pytest.raises(ValueError, match="tokenizer.json must have at most 67108864 "):
         load_tokenizer(tmp_path / "tokenizer.json")
-    assert _peak_mib() - before < MAX_MIB
+    assert peak_mib() - before < MAX_MIB
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "vocab.txt").write_text("\n" * 1_000_001)
-    with pytest.raises(ValueError, match="vocab.txt must have at most 1000000 pieces"):
-        load_text_tokenizer(tmp_path)
+    refuses("vocab.txt must have at most 1000000 pieces", load_text_tokenizer, tmp_path)
     (tmp_path / "vocab.txt").unlink()
     (tmp_path / "vocab.json").write_text(f"{{{entries}}}")
     with pytest.raises(ValueError, match="vocab.json must have at most 1000000 pieces"):
         ByteLevelBPETokenizer.from_folder(tmp_path)
     (tmp_path / "vocab.txt").write_text("\n".join(["a" * 4_000_001] * 2))
-    with pytest.raises(ValueError, match="at most 8000000 letters .*vocab.txt"):
-        load_text_tokenizer(tmp_path)
+    refuses("at most 8000000 letters .*vocab.txt", load_text_tokenizer, tmp_path)

@@ -26,6 +26,8 @@ def visible_mask(*shape):
 
 MAPPING = np.eye(T, dtype="float32")[TARGETS]
 EARLIER = ORDER[:, :, None] > ORDER[:, None, :]
+ITSELF = np.eye(T, dtype=bool)
+WITH_MEMORY = np.concatenate([np.ones((B, T, M), bool), EARLIER], 2)
 PADDING_WITH_MEMORY = np.concatenate([np.ones((B, M), bool), PADDING], 1)
 SEGMENTS_WITH_MEMORY = np.concatenate([np.zeros((B, M), int), SEGMENTS], 1)
 CALLS = {
@@ -35,7 +37,7 @@ CALLS = {
     "mask_3": {"attention_mask": visible_mask(B, T, T), "padding_mask": PADDING},
     "mask_4": {"attention_mask": visible_mask(B, N, T, T)},
     "segments": {"same_segment": SEGMENTS[:, :, None] == SEGMENTS[:, None]},
-    "order": {"permutation_mask": EARLIER},
+    "order": {"attention_mask": EARLIER | ITSELF},
     "memory": {
         "memory": draw(B, M, D, seed=2),
         "padding_mask": PADDING_WITH_MEMORY,
@@ -45,17 +47,29 @@ CALLS = {
     "targets": {
         "targets": draw(B, P, D, seed=4),
         "target_mapping": MAPPING,
-        "permutation_mask": EARLIER,
+        "attention_mask": EARLIER,
         "padding_mask": PADDING,
     },
     "targets_all": {
         "targets": draw(B, P, D, seed=4),
         "target_mapping": MAPPING,
-        "permutation_mask": EARLIER,
         "memory": draw(B, M, D, seed=2),
         "padding_mask": PADDING_WITH_MEMORY,
-        "attention_mask": visible_mask(T, S),
+        "attention_mask": WITH_MEMORY & visible_mask(T, S),
         "same_segment": SEGMENTS[:, :, None] == SEGMENTS_WITH_MEMORY[:, None],
     },
 }
-CALLS["memory_in_order"] = {**CALLS["memory"], "permutation_mask": EARLIER}
+CALLS["memory_in_order"] = {
+    **CALLS["memory"],
+    "attention_mask": np.concatenate([WITH_MEMORY[..., :M], EARLIER | ITSELF], 2),
+}
+# The masks of the same calls of XLNet's block, which computes the attention mask.
+PERMUTED = {
+    name: {**CALLS[name], "permutation_mask": EARLIER, "attention_mask": mask}
+    for name, mask in {
+        "order": None,
+        "targets": None,
+        "targets_all": visible_mask(T, S),
+        "memory_in_order": None,
+    }.items()
+}

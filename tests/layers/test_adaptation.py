@@ -1,4 +1,4 @@
-"""Layers with low-rank updates and kernels of integers."""
+"""Layers with LoRA weights and quantized weights."""
 
 from pathlib import Path
 
@@ -42,8 +42,9 @@ ADAPTABLE = [
     AdditiveAttention AdditiveAttention2D AttentionPooling AttentionRNN AttentionSpeller
     CaptionEmbedding CoAttentionBlock CodeProjection Conv2D Dense DotProductAttention
     Embedding FeaturePyramid FeedForward FrameAttentionRNN GlimpseAttention
-    ImageCodeEmbedding MLPDotAttention MultiHeadAttention PatchEmbedding PatchMerging
-    ProbePooling Projection RegionProposal RelativeMultiHeadAttention SwinBlock
+    HardAttentionRNN ImageCodeEmbedding MLPDotAttention MultiHeadAttention
+    PatchEmbedding PatchMerging ProbePooling Projection RegionProposal
+    RelativeMultiHeadAttention SwinBlock
     TokenEmbedding TransformerDecoderBlock TransformerEncoderBlock WindowAttention
     XLNetBlock
 """.split()

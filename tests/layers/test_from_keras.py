@@ -196,7 +196,7 @@ FOUR = normal(B, 2, 3, D)
 
 
 def quantized():
-    """Keras' layer with kernels of integers."""
+    """Keras' layer with quantized weights."""
     layer = keras_layer((QUERY, QUERY), {})
     layer.query_dense.quantize("int8")
     return layer

@@ -1,11 +1,11 @@
-"""Kernels of integers: their numbers, and everything that is computed with them."""
+"""Quantized weights: their numbers, and everything that is computed with them."""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_attn.layers.adaptation.quantized import QuantizedKernel, bytes_of
+from keras_attn.layers.adaptation.quantized import QuantizedKernel, count_bytes
 
 KINDS = [
     ("int8", None),
@@ -51,7 +51,7 @@ def test_numbers_are_the_nearest_multiples(mode, block_size, shape):
     found = ops.convert_to_numpy(kernel.value_as_tensor())
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
     stored = sum(w.dtype.itemsize * w.size for w in kernel.get_weights())
-    assert stored == bytes_of(shape, mode, block_size)
+    assert stored == count_bytes(shape, mode, block_size)
     half_a_step = np.abs(value).max() / {"int8": 127, "int4": 7}[mode] / 2
     assert np.abs(found - value).max() <= half_a_step * 1.0001
     # The largest of a column keeps its value, whatever its sign.

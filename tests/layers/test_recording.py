@@ -30,6 +30,7 @@ SCORES_OF = {
     "AttentionSpeller": lambda outputs: [outputs["attention_scores"]],
     "FrameAttentionRNN": lambda outputs: [outputs["attention_scores"]],
     "AttentionRNN": lambda outputs: [outputs["attention_scores"]],
+    "HardAttentionRNN": lambda outputs: [outputs["attention_scores"]],
     "CoAttentionBlock": lambda outputs: list(outputs[2:]),
     "WordGuidedAttention": lambda outputs: [outputs[1][:, None, None]],
 }

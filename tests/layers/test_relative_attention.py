@@ -96,9 +96,6 @@ def by_hand(layer, inputs, call):
                         while mask.ndim < 4:
                             mask = mask[None] if mask.ndim == 2 else mask[:, None]
                         visible &= np.broadcast_to(mask, shape)[b, n, i, j]
-                    if "permutation_mask" in call and j >= offset:
-                        itself = not two_streams and i == j - offset
-                        visible &= call["permutation_mask"][b, i, j - offset] or itself
                     if visible:
                         e[j] = value / np.sqrt(H)
                 if np.isfinite(e).any():
@@ -187,7 +184,7 @@ def test_a_query_without_keys_gets_zeros():
         {
             "targets": draw(B, P, D),
             "target_mapping": MAPPING,
-            "permutation_mask": np.zeros((B, T, T), bool),
+            "attention_mask": np.zeros((B, T, T), bool),
         },
     ):
         outputs, scores = layer(inputs, **call, return_attention_scores=True)
@@ -278,10 +275,6 @@ def test_keras_masks_are_padding_masks():
         (
             {"same_segment": np.ones((B, T, 3), bool)},
             r"`same_segment` must have the shape \(batch, query.*\) = \(2, 5, 5\)",
-        ),
-        (
-            {"permutation_mask": np.ones((T, T), bool)},
-            r"`permutation_mask` must have 3 axes, \(batch, query length",
         ),
         ({"attention_mask": np.ones(T, bool)}, "`attention_mask` must have 4 axes"),
         (

@@ -11,7 +11,23 @@ import numpy as np
 import pytest
 from keras import ops
 from layer_contract import BLOCK_OPTIONS, assert_close, flat, gradients, randomize
-from layers.relative_cases import CALLS, MAPPING, B, D, H, M, N, P, S, T, draw
+from layers.relative_cases import (
+    CALLS,
+    EARLIER,
+    ITSELF,
+    MAPPING,
+    PERMUTED,
+    B,
+    D,
+    H,
+    M,
+    N,
+    P,
+    S,
+    T,
+    draw,
+    visible_mask,
+)
 
 from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
 from keras_attn.layers.blocks.xlnet_block import (
@@ -32,6 +48,49 @@ def test_permutation_mask_follows_the_order():
     got = permutation_mask(np.array([[2, 0, 1, 0]]))
     expected = [[[0, 1, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]]]
     np.testing.assert_array_equal(ops.convert_to_numpy(got), np.array(expected, bool))
+
+
+def pairs():
+    """Calls with an order, and with the mask that it stands for."""
+    yield from ((PERMUTED[name], CALLS[name]) for name in PERMUTED)
+    seen = EARLIER | ITSELF
+    for mask, visible in (
+        (visible_mask(B, T, T), seen),
+        (visible_mask(B, N, T, T), seen[:, None]),
+    ):
+        given = {**PERMUTED["order"], "attention_mask": mask}
+        yield given, {"attention_mask": mask & visible}
+
+
+@pytest.mark.parametrize("permuted, masked", [*pairs()])
+def test_an_order_is_a_mask(permuted, masked):
+    """Tokens attend to those before them, in the content stream also to themselves."""
+    block = XLNetBlock(N, MLP, key_dim=H)
+    found, expected = (
+        block(draw(B, T, D), **call, return_attention_scores=True)
+        for call in (permuted, masked)
+    )
+    assert_close(found, expected, atol=0)
+
+
+@pytest.mark.parametrize(
+    "masks, message",
+    [
+        (
+            {"permutation_mask": EARLIER[0]},
+            r"`permutation_mask` must have 3 axes, \(batch, query length",
+        ),
+        (
+            {"permutation_mask": EARLIER, "attention_mask": np.ones((T, 3), bool)},
+            r"`attention_mask` must have the shape .*\(5, 5\).*\(5, 3\)",
+        ),
+    ],
+)
+def test_wrong_masks_are_refused(masks, message):
+    block, inputs = XLNetBlock(N, MLP, key_dim=H), draw(B, T, D)
+    block(inputs)
+    with pytest.raises(ValueError, match=message):
+        block.call(inputs, **masks)
 
 
 def test_target_embedding_returns_tokens_or_one_vector():
@@ -139,7 +198,7 @@ def functional(known=False):
 
 
 def model_inputs():
-    call = {**CALLS["targets_all"], "inputs": draw(B, T, D)}
+    call = {**PERMUTED["targets_all"], "inputs": draw(B, T, D)}
     return {k: x for k, x in call.items() if k != "attention_mask"}
 
 

@@ -20,7 +20,7 @@ from model_cases import (
 
 from keras_attn import models
 from keras_attn.decoding import Beam, Greedy, Sample, generate
-from keras_attn.layers import AttentionRNN
+from keras_attn.layers import HardAttentionRNN
 from keras_attn.losses import SmoothedCrossEntropy
 from keras_attn.models import show_attend_tell
 from keras_attn.viz import capture_attention
@@ -282,17 +282,19 @@ def test_a_loaded_model_has_the_same_loss(tmp_path):
     close(*losses, atol=1e-5)
 
 
-def test_the_terms_come_with_a_call_in_training():
-    model = without_dropout()
+@pytest.mark.parametrize("attention", ["soft", "hard"])
+def test_the_terms_come_with_a_call_in_training(attention):
+    model = without_dropout(attention=attention)
     outputs = model(inputs_for(model), training=True)
+    places = {"places": (B, 1, T, 6)} if attention == "hard" else {}
     assert {name: tuple(x.shape) for name, x in outputs.items()} == {
         "outputs": (B, T, V),
         "attention_scores": (B, 1, T, 6),
-        "places": (B, 1, T, 6),
+        **places,
     }
 
 
-class _MoreOutputs(AttentionRNN):
+class _MoreOutputs(HardAttentionRNN):
     """Has further outputs, before, between and after the others in alphabetic order."""
 
     def call(self, inputs, memory, initial_state, *, training=None, **options):
@@ -310,7 +312,7 @@ def test_the_terms_do_not_depend_on_other_outputs_of_the_decoder(
     options = {"attention": "hard", "mean_rate": 0.0, "seed": 1}
     options["return_attention_scores"] = returns_scores
     plain = without_dropout(**options)
-    monkeypatch.setattr(show_attend_tell, "AttentionRNN", _MoreOutputs)
+    monkeypatch.setattr(show_attend_tell, "HardAttentionRNN", _MoreOutputs)
     model = without_dropout(**options)
     model.set_weights(plain.get_weights())
     inputs = inputs_for(model)

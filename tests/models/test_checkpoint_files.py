@@ -74,7 +74,7 @@ def test_a_missing_folder(tmp_path):
 
 def test_a_weight_has_one_key_alone():
     model = load_checkpoint(CASE)
-    (family,) = [family for family in FAMILIES.values() if family.task_of(model)]
+    (family,) = [family for family in FAMILIES.values() if family.find_task(model)]
     weights = list(family.weights(model))
     check_complete(model, weights)
     with pytest.raises(ValueError, match="exactly one key .*two keys for a weight"):

@@ -1,4 +1,4 @@
-"""Every model with low-rank updates, kernels of integers, and both.
+"""Every model with LoRA weights, quantized weights, and both.
 
 These tests run in `make test-variations`; where a model is loaded,
 `test_contract.py` gives a few models updates and integers, and
@@ -68,7 +68,7 @@ def test_updates_on_integers_learn_and_nothing_else_moves(case):
 @pytest.mark.parametrize("case", REFUSED_MODELS)
 def test_a_model_without_kernels_is_refused(case):
     model = create(case)
-    with pytest.raises(ValueError, match="no kernel that can have an update"):
+    with pytest.raises(ValueError, match="no kernel that can have LoRA weights"):
         enable_lora(model, 1, targets="all")
     with pytest.raises(ValueError, match="has no kernel to quantize"):
         model.quantize("int8")

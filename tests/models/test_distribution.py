@@ -55,7 +55,7 @@ def found_by(measure, cases):
 
 
 ADAPTED = "+adapted"
-# Updates of kernels of integers; two translators, an encoder, a decoder, and images.
+# LoRA on quantized weights; two translators, an encoder, a decoder, and images.
 FEW = (
     "gpt_117m" + ADAPTED,
     "rnnsearch_50",

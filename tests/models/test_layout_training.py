@@ -204,7 +204,7 @@ GPT |= {"mlp_dim": 64, "max_sequence_length": 16, "dropout": 0.0}
 
 
 def generated_updated_quantized():
-    """Tokens, losses of low-rank updates, and the logits of integers, of one GPT."""
+    """Tokens, losses of LoRA weights, and the logits of integers, of one GPT."""
 
     def new_gpt():
         keras.utils.set_random_seed(1)

@@ -123,7 +123,7 @@ def test_old_fields_of_clip_take_its_defaults():
         ({"size": {"shortest_edge": 9, "longest_edge": 9}}, "`size` of a preproc"),
         (
             {"image_processor_type": "DetrImageProcessor"},
-            "`image_processor_type` .* must be that of Beit, .*'DetrImageProcessor'",
+            "`image_processor_type` .* must be one of Beit, .*'DetrImageProcessor'",
         ),
         (
             {"image_processor_type": "ConvNextImageProcessor", "size": BOTH},
@@ -131,7 +131,7 @@ def test_old_fields_of_clip_take_its_defaults():
         ),
         (
             {"image_processor_type": "ConvNextImageProcessor", "crop_size": 9},
-            "`crop_size` of a preprocessing must be that of `size` for ConvNeXt",
+            "`crop_size` of a preprocessing must be as `size` for ConvNeXt",
         ),
     ],
 )

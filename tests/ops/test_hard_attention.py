@@ -6,10 +6,10 @@ from keras import ops
 
 from keras_attn.layers import AttentionObjective
 from keras_attn.ops import (
+    attention_entropy,
     coverage_penalty,
-    entropy_of,
-    log_probability_of,
     most_probable_places,
+    places_log_probability,
     sampled_places,
 )
 
@@ -52,11 +52,11 @@ def test_coverage():
 
 def test_log_probability_and_entropy():
     places = np.array([[[0, 1, 0], [1, 0, 0]]], "float32")
-    close(log_probability_of(places, WEIGHTS, REAL), [np.log(0.5) + np.log(0.25)])
-    close(log_probability_of(places, WEIGHTS, FIRST), [np.log(0.5)])
+    close(places_log_probability(places, WEIGHTS, REAL), [np.log(0.5) + np.log(0.25)])
+    close(places_log_probability(places, WEIGHTS, FIRST), [np.log(0.5)])
     second = -0.25 * np.log(0.25) - 0.75 * np.log(0.75)
-    close(entropy_of(WEIGHTS, REAL), [np.log(2) + second])
-    close(entropy_of(WEIGHTS, FIRST), [np.log(2)])
+    close(attention_entropy(WEIGHTS, REAL), [np.log(2) + second])
+    close(attention_entropy(WEIGHTS, FIRST), [np.log(2)])
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0])
@@ -69,7 +69,7 @@ def test_the_baseline_is_a_moving_average():
     layer = AttentionObjective(baseline_decay=0.8)
     layer(WEIGHTS)
     for step in range(3):
-        layer.losses_of(WEIGHTS, REAL, WEIGHTS, np.array([-2.0], "float32"))
+        layer.compute_losses(WEIGHTS, REAL, WEIGHTS, np.array([-2.0], "float32"))
         close(layer.baseline, -2 * (1 - 0.8 ** (step + 1)))
 
 
@@ -78,9 +78,9 @@ def test_a_row_without_words_changes_nothing():
     layer(WEIGHTS)
     two = np.concatenate([WEIGHTS, WEIGHTS])
     rewards = np.array([-2.0, 0.0], "float32")
-    losses = layer.losses_of(two, np.concatenate([REAL, 0 * REAL]), two, rewards)
+    losses = layer.compute_losses(two, np.concatenate([REAL, 0 * REAL]), two, rewards)
     close(losses["coverage"], [0.375, 0])
     close(losses["total"], [0.1875, 0])
     close(layer.baseline, -0.4)
-    layer.losses_of(WEIGHTS, 0 * REAL, WEIGHTS, rewards[1:])
+    layer.compute_losses(WEIGHTS, 0 * REAL, WEIGHTS, rewards[1:])
     close(layer.baseline, -0.4)

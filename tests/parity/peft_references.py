@@ -1,4 +1,4 @@
-"""Tiny folders of low-rank updates that PEFT writes, with the outputs of its models.
+"""Tiny folders of LoRA weights that PEFT writes, with the outputs of its models.
 
 `python tests/parity/peft_references.py` takes ten seconds and writes one folder per
 case, or per case that is named, to `adapters/`, with an `expected.npz` as in

@@ -99,7 +99,7 @@ def test_every_task_is_recognized_and_written(case, task, tmp_path):
     if name == "xlnet_masked_lm":
         name, options = "xlnet_permutation_lm", {"two_stream": False}
     model = getattr(models, f"build_{name}")(encoder, **options)
-    assert FAMILIES[case.partition("_")[0]].task_of(model) == task
+    assert FAMILIES[case.partition("_")[0]].find_task(model) == task
     if task == "next_sentence":
         with pytest.raises(ValueError, match="no counterpart.*next_sentence"):
             save_checkpoint(model, tmp_path)

@@ -1,4 +1,4 @@
-"""Low-rank updates in PEFT's folders, which `peft_references.py` writes."""
+"""LoRA weights in PEFT's folders, which `peft_references.py` writes."""
 
 import json
 from pathlib import Path
@@ -154,7 +154,8 @@ QUERY = "bert.encoder.layer.0.attention.self.query.lora_B"
         (
             "gpt2_causal_lm",
             lambda x: {**x, **{k.replace("h.1", "h.2"): v for k, v in x.items()}},
-            "must be updates of kernels of this model.*transformer.h.2.attn.c_attn",
+            "must be LoRA weights of kernels of this "
+            "model.*transformer.h.2.attn.c_attn",
         ),
         (
             "bert_classifier",
@@ -166,7 +167,7 @@ QUERY = "bert.encoder.layer.0.attention.self.query.lora_B"
             longer("classifier", 0),
             r"sizes of the model's.*'classifier.* with shape \(6,.* of shape \(5,",
         ),
-        ("bert_classifier", without(QUERY), f"needs two tensors.*no '{QUERY}"),
+        ("bert_classifier", without(QUERY), f"tensors a module.*no '{QUERY}"),
         (
             "vit_classifier",
             without("classifier.bias"),

@@ -44,7 +44,7 @@ def test_the_published_size_has_the_keys_of_the_library(case, number):
         backbone = create(name, image_size=None, include_top=False)
         model = build_unet(backbone=backbone, num_classes=1)
         count = sum(np.prod(weight.shape) for weight in model.trainable_weights)
-        assert family.task_of(model) == "segmenter"
+        assert family.find_task(model) == "segmenter"
         config = family.config(model)
         keys = {key for weight in family.weights(model) for key in weight.shapes()}
     assert count == number

@@ -19,7 +19,7 @@ from parity.folders import (
 
 from keras_attn.models import load_checkpoint, save_checkpoint
 from keras_attn.models.checkpoints.config import Config
-from keras_attn.models.checkpoints.families import family_of
+from keras_attn.models.checkpoints.families import get_family
 from keras_attn.models.checkpoints.families.timm import swin as timm_swin
 from keras_attn.ops.patches import resize_positions
 
@@ -146,7 +146,7 @@ def test_the_architecture_determines_the_sizes(name, monkeypatch):
     fields = {"architecture": name, "num_classes": 7}
     fields["pretrained_cfg"] = {"input_size": [3, 288, 288]}
     config = Config(fields, {"blocks.0.mlp.fc1.weight": (512, 512)})
-    family = family_of(config)
+    family = get_family(config)
 
     def first_arguments(calls, overrides):
         _, arguments = calls[0]

@@ -166,7 +166,7 @@ def test_published_sizes_have_the_keys_of_torchvision(name):
     with undone(), without_allocating():
         own = name.replace("rcnn_resnet50_fpn", "_rcnn_resnet50")
         model = models.create(own, **ours)
-        (family,) = [each for each in TORCHVISION if each.task_of(model)]
+        (family,) = [each for each in TORCHVISION if each.find_task(model)]
         found = {}
         for weight in family.weights(model):
             found.update(weight.shapes())

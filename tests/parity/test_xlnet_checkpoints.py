@@ -103,11 +103,11 @@ def test_the_classifier_agrees_with_transformers():
 
 
 def test_only_xlnets_are_recognized():
-    assert XLNET.task_of(keras.Sequential([keras.Input((3,))])) is None
+    assert XLNET.find_task(keras.Sequential([keras.Input((3,))])) is None
     encoder = load_checkpoint(CHECKPOINTS / "xlnet_encoder", memory_length=7)
-    assert XLNET.task_of(encoder) == "encoder"
+    assert XLNET.find_task(encoder) == "encoder"
     block = encoder.get_layer("block_1").output
-    assert XLNET.task_of(keras.Model(encoder.input, block)) is None
+    assert XLNET.find_task(keras.Model(encoder.input, block)) is None
     assert XLNET.config(encoder)["mem_len"] == 7
 
 

@@ -201,7 +201,7 @@ def test_training_that_stopped_early_stays_stopped(tmp_path):
 
 
 def test_the_best_weights_are_kept_if_one_is_a_number(tmp_path):
-    """Such as the scale of a low-rank update: its array is a NumPy scalar."""
+    """Such as the scale of LoRA weights: its array is a NumPy scalar."""
     best = [np.arange(6.0).reshape(2, 3), np.float32(0.3)]
     model = build(1)
     for process in (1, 2):

@@ -201,7 +201,9 @@ def test_the_base_of_adapters_is_the_reference():
         0.1 * (after[0] - after[1]).mean(), abs=1e-4
     )
     assert found["margin"] > 0.01
-    with pytest.raises(ValueError, match='`reference` may be "adapters_off" after'):
+    with pytest.raises(
+        ValueError, match='`reference` may be "adapters_off" only after'
+    ):
         DPO(base, reference="adapters_off")
 
 

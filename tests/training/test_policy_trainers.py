@@ -427,7 +427,9 @@ def test_wrong_arguments_are_named(eagerly, network):
     numbers: dict[str, Any] = {"tokenizer": Numbers()}
     with pytest.raises(TypeError, match="`reference` must be another Keras model"):
         PPO(*given, reference=network, **numbers)
-    with pytest.raises(ValueError, match='`reference` may be "adapters_off" after'):
+    with pytest.raises(
+        ValueError, match='`reference` may be "adapters_off" only after'
+    ):
         PPO(*given, reference="adapters_off", **numbers)
     with pytest.raises(TypeError, match="`value_model` must be a Keras model"):
         wrong(*given, value_model="gpt2", **numbers)

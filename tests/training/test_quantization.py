@@ -1,4 +1,4 @@
-"""Whole models with kernels of integers: files, low-rank updates on them, decoding."""
+"""Whole models with quantized weights: files, LoRA weights on them, decoding."""
 
 import zipfile
 from typing import Any
@@ -137,7 +137,7 @@ def test_the_report_names_what_was_reached_and_what_was_not():
         ({"mode": "int8", "filters": "(block"}, "`filters` must be regular.*block"),
         (
             {"mode": "int4", "config": keras.quantizers.Int8QuantizationConfig()},
-            "`mode` must be that of `config`",
+            "`mode` must be as in `config`",
         ),
         (
             {
@@ -252,7 +252,7 @@ def test_updates_and_integers_in_either_order():
             enable_lora(model, 2, also_train="classifier", seed=5)
         else:
             reason = report.passed_over["classifier"]
-            assert reason == "it trains beside the low-rank updates"
+            assert reason == "it trains beside the LoRA weights"
         made.append(model)
     # A head that trains has floats, here those that it was rounded to.
     made[1].get_layer("classifier").set_weights(

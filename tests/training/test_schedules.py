@@ -98,12 +98,15 @@ def test_a_compiled_optimizer_follows_the_schedule(schedule):
         (lambda: InverseSquareRootSchedule(3), "`hidden_dim` and `peak`.*None.*None"),
         (lambda: InverseSquareRootSchedule(3, hidden_dim=5, peak=1.0), "Exactly one"),
         (lambda: InverseSquareRootSchedule(3, hidden_dim=0.5), "`hidden_dim` must be"),
-        (lambda: InverseSquareRootSchedule(3, peak=0.0), "`peak` must be a rate above"),
-        (lambda: LinearWarmup(-1.0, 2, 5), "`peak` must be a rate.*peak=-1.0"),
+        (
+            lambda: InverseSquareRootSchedule(3, peak=0.0),
+            "`peak` must be a number above 0",
+        ),
+        (lambda: LinearWarmup(-1.0, 2, 5), "`peak` must be a number.*peak=-1.0"),
         (lambda: LinearWarmup(1.0, -2, 5), "`warmup_steps` must be a positive"),
         (lambda: LinearWarmup(1.0, 2, 5.5), "`total_steps` must be a positive"),
         (lambda: CosineWarmup(1.0, 5, 5), "`total_steps` must be more.*steps=5"),
-        (lambda: CosineWarmup(1.0, 2, 5, end=-0.5), "`end` must be a rate"),
+        (lambda: CosineWarmup(1.0, 2, 5, end=-0.5), "`end` must be a number"),
     ],
 )
 def test_invalid_arguments_are_refused(make, message):

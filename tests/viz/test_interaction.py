@@ -102,5 +102,5 @@ def test_the_same_in_tensorboard(tmp_path):
     plain = tiny("show_attend_interact")
     with pytest.raises(ValueError, match=r"no \['attention_scores'\]"):
         list(InteractionMaps(tmp_path, plain, inputs, ACTIONS, (2, 3))._figures())
-    with pytest.raises(TypeError, match="`inputs` must be a dictionary, episodes by"):
+    with pytest.raises(TypeError, match="`inputs` must be a dictionary"):
         InteractionMaps(tmp_path, model, [1], ACTIONS, (2, 3))  # pyright: ignore

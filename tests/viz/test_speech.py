@@ -47,7 +47,7 @@ def test_heads_are_averaged():
         ({"target_tokens": WORD * 2}, "`target_tokens` must be a list of 1 to 6"),
         ({"scores": np.full((6, 4), 2.0)}, "`scores` must be probabilities"),
         ({"reduction": 0}, "`reduction` must be a positive integer"),
-        ({"hop_seconds": 0}, "`hop_seconds` must be above zero"),
+        ({"hop_seconds": 0}, "`hop_seconds` must be a number above 0"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):

@@ -1,4 +1,4 @@
-"""LoRA, and integers in place of the kernels that it leaves fixed."""
+"""LoRA, and quantization of the kernels that it leaves fixed."""
 
 import tempfile
 from typing import Any
@@ -15,7 +15,7 @@ _USUAL = ("query", "value")
 
 
 def _check_saving(model: Any) -> None:
-    """Raises if the updates of a model cannot be saved alone, before they are trained.
+    """Raises, before training, if LoRA weights cannot be saved by themselves.
 
     Raises:
         ValueError: If it has no counterpart in transformers.
@@ -25,7 +25,7 @@ def _check_saving(model: Any) -> None:
 
 
 def quantize(model: Any, mode: str) -> str:
-    """Turns the kernels of a model into integers.
+    """Quantizes the kernels of a model.
 
     Args:
         model: A model.
@@ -53,30 +53,29 @@ def check_quantizable(model: Any, mode: str) -> None:
     """
     if type(model).quantize is keras.Model.quantize:
         raise ValueError(
-            f"--quantize {mode} is not available for this model: Keras' own "
-            "`quantize` passes over attention, and none of ours is there. "
-            f"Received: a {type(model).__name__}"
+            f"--quantize {mode} is not available for this model: it has no layers of "
+            "this library, and Keras' own `quantize` skips attention. Received: a "
+            f"{type(model).__name__}"
         )
 
 
 def adapt(
     model: Any, settings: Settings, new_layers: list[str], *, is_sketch: bool = False
 ) -> list[str]:
-    """With `--lora`, gives a model low-rank updates, and fixes all but its new layers.
+    """With `--lora`, gives a model LoRA weights; only they and new layers train.
 
     Args:
         model: A model.
         settings: The command line.
         new_layers: Names of layers that train as a whole.
-        is_sketch: Whether it has no weights: what would become integers is only
-            checked.
+        is_sketch: Whether it has no weights: what would be quantized is only checked.
 
     Returns:
         What was done, for the user; nothing without `--lora`.
 
     Raises:
-        ValueError: If the updates are to be saved alone, and no layout has them; or the
-            kernels cannot be integers.
+        ValueError: If the LoRA weights are to be saved by themselves, and no layout has
+            them; or the kernels cannot be quantized.
     """
     if settings.lora is None:
         return []

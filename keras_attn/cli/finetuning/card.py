@@ -72,8 +72,8 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
         ]
     if result.label_scale is not None:
         lines += [
-            "The loss is that of labels scaled to mean 0 and deviation 1; the errors "
-            "and the predictions are in the unit of the labels, of mean "
+            "The loss is computed with labels scaled to mean 0 and deviation 1; the "
+            "errors and the predictions are in the unit of the labels, of mean "
             f"{result.label_scale['mean']:.6g} and deviation "
             f"{result.label_scale['deviation']:.6g}.",
             "",

@@ -1,4 +1,4 @@
-"""Where the images are that a COCO file names: in the folder of its own name."""
+"""Finds the folder of the images of a COCO file, which has the same name."""
 
 import json
 import re
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from keras_attn.data.images.image_files import from_windows
-from keras_attn.data.images.split_names import SPLITS, split_of
+from keras_attn.data.images.split_names import SPLITS, get_split
+from keras_attn.files.reading import is_file
 
 _CHUNK = 2**20
 _MOST_NAMES = 10_000
@@ -18,7 +19,7 @@ _COMMON = ("images", "image", "imgs", "JPEGImages")
 _OF_ANNOTATIONS = ("annotations", "annotation", "labels")
 
 
-def image_folder_of(annotations: Path, other: Path | None = None) -> Path:
+def find_image_folder(annotations: Path, other: Path | None = None) -> Path:
     """The folder of the images of a COCO file.
 
     `val.json` has them in `val/`, `annotations/instances_val2017.json` in `val2017/`.
@@ -44,7 +45,7 @@ def image_folder_of(annotations: Path, other: Path | None = None) -> Path:
     places = [place for place in dict.fromkeys(places) if place.is_dir()]
     names = _file_names(annotations)
     for place in places:
-        if any(_is_file(place / x) for name in names for x in _ways(name)):
+        if any(is_file(place / x) for name in names for x in _ways(name)):
             return place
     return places[0]
 
@@ -55,25 +56,25 @@ def _named(stem: str, root: Path) -> Iterator[Path]:
     for place in (root, root / "images"):
         if place.is_dir():
             there[place] = {x.name.lower(): x for x in place.iterdir() if x.is_dir()}
-    for wanted in _names_of(stem):
+    for wanted in _numbered_names(stem):
         for folders in there.values():
             if wanted in folders:
                 inner = folders[wanted] / "images"
                 yield from (inner, folders[wanted])
 
 
-def _names_of(stem: str) -> Iterator[str]:
+def _numbered_names(stem: str) -> Iterator[str]:
     stem = stem.lower()
     yield stem
     words = [word for word in re.split(r"[\W_]+", stem) if word]
     words = [word for word in words if word not in _KINDS]
     yield from words
     for word in words:
-        yield from SPLITS.get(split_of(word) or "", ())
+        yield from SPLITS.get(get_split(word) or "", ())
 
 
 def _says_other_split(stem: str) -> bool:
-    found = {split_of(word) for word in re.split(r"[\W_]+", stem)} - {None}
+    found = {get_split(word) for word in re.split(r"[\W_]+", stem)} - {None}
     return bool(found) and "train" not in found
 
 
@@ -98,10 +99,3 @@ def _file_names(path: Path) -> list[str]:
 
 def _ways(name: str) -> set[str]:
     return {name, from_windows(name)}
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # A name that is too long, or has a zero byte.
-        return False

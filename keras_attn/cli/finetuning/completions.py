@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_attn.cli.finetuning.job import Batches, TextJob, hold_out, names_of
+from keras_attn.cli.finetuning.job import Batches, TextJob, get_input_names
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.finetuning.splits import left_out_rows, repeated_rows
-from keras_attn.cli.finetuning.token_batches import longest_of
+from keras_attn.cli.finetuning.token_batches import get_max_length
 from keras_attn.cli.terminal import working
 from keras_attn.data import (
     completion_dataset,
@@ -29,7 +29,7 @@ _MULTIPLE = 32
 
 
 class CompletionJob(TextJob):
-    """Supervised fine-tuning: the loss of completions alone.
+    """Supervised fine-tuning: the loss of the completions only.
 
     Attributes:
         parts: The training and the validation rows: lists of token ids, prompts first.
@@ -46,18 +46,16 @@ class CompletionJob(TextJob):
                 f"MODEL must continue a text, as GPT-2 does, to learn {self._what}. "
                 f"Received: {source.name!r}"
             )
-        positions = longest_of(source, self.head, self.options())
+        positions = get_max_length(source, self.head, self.options())
         self.max_length = min(settings.max_length, positions or settings.max_length)
         train = self._read(settings.data, kind)
         if settings.validation is not None:
             other = find_other_kind(settings, kind, settings.validation)
             validation = self._read(settings.validation, other)
         else:
-            fraction, seed = settings.validation_fraction, settings.seed
-            kept, held = hold_out(len(train[0]), fraction, seed)
             train, validation = (
                 [[column[index] for index in rows] for column in train]
-                for rows in (kept, held)
+                for rows in self.hold_out(len(train[0]))
             )
         self.parts = [train, validation]
         ours, theirs = (
@@ -130,14 +128,16 @@ class CompletionJob(TextJob):
 
     def prepare(self, model: Any) -> None:
         """Checks that the model continues a text."""
-        if not hasattr(model, "incremental") or "decoder_token_ids" in names_of(model):
+        if not hasattr(model, "incremental") or "decoder_token_ids" in get_input_names(
+            model
+        ):
             raise ValueError(
                 f"MODEL must continue a text, as GPT-2 does, to learn {self._what}. "
                 f"Received: {self.source.name!r}"
             )
 
     def new_layers(self, model: Any) -> list[str]:
-        """None: the logits are those of the embeddings."""
+        """None: the logits are products with the embeddings."""
         return []
 
     def _dataset(self, part, **options: Any) -> Batches:

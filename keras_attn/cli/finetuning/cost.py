@@ -1,4 +1,4 @@
-"""What a run costs, counted in the graph of its model, before anything is trained."""
+"""The cost of a run, counted in the graph of its model before training."""
 
 import math
 
@@ -34,7 +34,7 @@ def say_cost(job: Job) -> None:
         job: What the run learns.
     """
     if keras.backend.backend() != "tensorflow":
-        say("  cost: counted without --processes alone (--plan)", "dim")
+        say("  cost: counted only without --processes (--plan)", "dim")
         return
     settings, source, options = job.settings, job.source, job.options()
     trained = []

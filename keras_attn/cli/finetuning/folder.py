@@ -47,7 +47,7 @@ class RunFolder:
         path: `--run-dir`.
         identity: The settings of the run, with what identifies its model and data.
         result: Of the complete run in the folder; None if there is none.
-        epochs: Those of the complete run, if this one goes on with it; 0 otherwise.
+        epochs: Epochs of the complete run, if this one continues it; 0 otherwise.
         is_new: Whether no such run was started in the folder.
     """
 
@@ -58,7 +58,7 @@ class RunFolder:
     is_new: bool
 
     def claim(self) -> None:
-        """Makes the folder that of this run, in this process.
+        """Claims the folder for this run, in this process.
 
         Raises:
             ValueError: As `runs.claim`.
@@ -81,7 +81,7 @@ class RunFolder:
 
 
 def find_run(job: Job) -> RunFolder:
-    """What the folder holds of a run.
+    """Reads the state of a run in a folder.
 
     Args:
         job: What the run learns.
@@ -104,13 +104,13 @@ def find_run(job: Job) -> RunFolder:
 def _epochs_before(
     job: Job, identity: dict[str, Any], found: dict[str, Any], result: Result
 ) -> int:
-    """The epochs of a complete run that this one goes on with; 0 if it does not."""
+    """The epochs of a complete run that this one continues; 0 if it is a new one."""
     settings = job.settings
     before = result.epochs or found["epochs"]
     if before >= settings.epochs or {**found, "epochs": settings.epochs} != identity:
         return 0
     if before < found["epochs"] and found != identity:
-        return 0  # It goes on already, to another end.
+        return 0  # It was continued before, to another end.
     if settings.quantize is not None or job.kind.task == "preference":
         what = "--quantize" if settings.quantize is not None else "preferences"
         raise ValueError(

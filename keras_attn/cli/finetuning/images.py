@@ -1,4 +1,4 @@
-"""How images become the inputs of a model, for all tasks of images."""
+"""Preprocessing of images, for all tasks of images."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from keras_attn.models.catalog.registry import entry
 DEFAULT_SIZE = 224
 
 
-def pixels_of(source: Source, given: str | None) -> str:
+def choose_pixels(source: Source, given: str | None) -> str:
     """The value range of images.
 
     Args:
@@ -40,6 +40,35 @@ def pixels_of(source: Source, given: str | None) -> str:
             "Keras, without --pixels"
         )
     return "imagenet"
+
+
+def normalization_of(source: Source, given: str | None, what: str) -> str | None:
+    """The `normalize` of data sets whose pixels keep their places.
+
+    Args:
+        source: The model.
+        given: `--pixels`.
+        what: What they are, for the message.
+
+    Raises:
+        ValueError: If it is another value range.
+    """
+    pixels = choose_pixels(source, given)
+    if pixels not in ("imagenet", "unit", "bytes"):
+        raise ValueError(
+            f"--pixels must be imagenet, unit or bytes for {what}. "
+            f"Received: --pixels {pixels}"
+        )
+    return None if pixels == "bytes" else pixels
+
+
+def names_outside_backbone(model: Any) -> list[str]:
+    """The names of a model's layers with weights that are in no stage of a backbone."""
+    return [
+        layer.name
+        for layer in model.layers
+        if layer.weights and not layer.name.startswith(("stem_", "stage_"))
+    ]
 
 
 def preprocessing_fields(
@@ -109,8 +138,8 @@ def size_of_images(
 class RandomCrop:
     """Cuts out a part of an image, of at least this share of it, at a random place.
 
-    Its aspect ratio is that of the image times a random factor; what follows resizes
-    it. As in Szegedy et al. 2015 (arXiv:1409.4842), but not as small.
+    Its aspect ratio is the image's, times a random factor; what follows resizes it. As
+    in Szegedy et al. 2015 (arXiv:1409.4842), but not as small.
 
     Args:
         smallest: The smallest share, in (0, 1].
@@ -149,7 +178,7 @@ _AUGMENTATIONS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 
 
 def augmentations(settings: Settings, task: str) -> list[Any]:
-    """What changes training images at random.
+    """The random augmentations of training images.
 
     Args:
         settings: The command line.

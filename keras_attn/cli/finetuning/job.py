@@ -1,8 +1,10 @@
-"""What every fine-tuning task has: data, a head, a loss, figures."""
+"""The parts of every fine-tuning task: data, a head, a loss, figures."""
 
 import abc
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,11 +12,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.cli.finetuning.images import augmentations
 from keras_attn.cli.finetuning.kinds import Kind
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.data import whole_batches
+from keras_attn.metrics import MatthewsCorrelation, SparseF1Score
 
 Batches = Any  # A `tf.data.Dataset`.
 
@@ -33,7 +37,7 @@ class Job(abc.ABC):
         source: As given.
         head: The task of a checkpoint that has the head.
         rate: The largest learning rate when all weights of a pre-trained model train.
-        lora_rate: The same for low-rank updates.
+        lora_rate: The same for LoRA weights.
         rows: Rows of a batch per example.
         weighed: What `class_weights` counts.
         weighs_batches: Whether `batches` have the weights, not `fit`.
@@ -76,7 +80,7 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def lines(self) -> list[str]:
-        """What was read, for the user."""
+        """Describes the data to the user."""
 
     @abc.abstractmethod
     def options(self) -> dict[str, Any]:
@@ -117,7 +121,7 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def result(self) -> Result:
-        """What `keras-attn predict` has to know, without figures."""
+        """The settings that `keras-attn predict` needs, without figures."""
 
     def class_weights(self) -> dict[int, float] | None:
         """The weight of each class in the loss with which all weigh the same.
@@ -134,6 +138,18 @@ class Job(abc.ABC):
         """Rows and columns of the images of a model of any size; None = unknown."""
         return None
 
+    def hold_out(
+        self, count: int, classes: Sequence[int] | None = None
+    ) -> tuple[list[int], list[int]]:
+        """The numbers of examples to train on, and of those to validate on.
+
+        Args:
+            count: Number of examples.
+            classes: Their classes, in which the proportion is the same; None = one.
+        """
+        settings = self.settings
+        return hold_out(count, settings.validation_fraction, settings.seed, classes)
+
     def files(self) -> Sequence[Any]:
         """Data sets with a `check`, whose files were not read yet."""
         return ()
@@ -143,7 +159,7 @@ class Job(abc.ABC):
         return model
 
     def new_layers(self, model: Any) -> list[str]:
-        """Names of the layers that train as a whole beside low-rank updates."""
+        """Names of the layers that train as a whole beside LoRA weights."""
         names = ("classifier", "classifier_hidden")
         return [layer.name for layer in model.layers if layer.name in names]
 
@@ -152,7 +168,7 @@ class Job(abc.ABC):
         return []
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """What is measured on the validation data at the end."""
+        """The figures on the validation data at the end."""
         batches = whole_batches(validation)
         found: dict = trainer.evaluate(batches, verbose=0, return_dict=True)
         return {name: float(value) for name, value in found.items()}
@@ -181,6 +197,51 @@ class TextJob(Job):
     def options(self) -> dict[str, Any]:
         """The size of the vocabulary."""
         return {"vocabulary_size": self.tokenizer.vocabulary_size}
+
+
+class ImageJob(Job):
+    """A job of images, some to train on and some to validate on.
+
+    Attributes:
+        class_names: The classes.
+        parts: The data to train on and to validate on.
+    """
+
+    class_names: list[str]
+    parts: list[Any]
+
+    def __init__(self, settings: Settings, kind: Kind, source: Source):
+        super().__init__(settings, kind, source)
+        self.augmentations = augmentations(settings, kind.task)
+
+    @property
+    def num_examples(self) -> int:
+        """Examples to train on."""
+        return len(self.parts[0])
+
+    def options(self) -> dict[str, Any]:
+        """The number of classes, and the size of the images."""
+        sides = self.settings.sides
+        size = {} if sides is None else {"image_size": sides}
+        return {"num_classes": len(self.class_names), **size}
+
+    def files(self) -> Sequence[Any]:
+        """The images, with what belongs to them."""
+        return self.parts
+
+    def _held_out(self, data: Any, classes: Sequence[int] | None = None) -> list[Any]:
+        """The data in two parts, of which the first has the notes."""
+        train, validation = map(data.subset, self.hold_out(len(data), classes))
+        return [train, replace(validation, notes=())]
+
+    def _datasets(
+        self, dataset: Callable[..., Batches], epoch: Any, **options: Any
+    ) -> tuple[Batches, Batches]:
+        """Batches of the two parts, the first augmented, and in a random order."""
+        train, validation = self.parts
+        random = {"augmentations": self.augmentations, "shuffle": True}
+        random |= {"seed": self.settings.seed, "epoch": epoch}
+        return dataset(train, **options, **random), dataset(validation, **options)
 
 
 def hold_out(
@@ -222,17 +283,17 @@ def hold_out(
 
 
 def balanced_weights(classes: np.ndarray, count: int) -> dict[int, float]:
-    """Weights of classes: the mean number of examples divided by that of the class.
+    """Weights of classes: the mean number of examples divided by the class's number.
 
     Args:
         classes: The class of each example, (N,).
         count: Number of classes.
     """
-    return weights_of(np.bincount(classes, minlength=count))
+    return inverse_weights(np.bincount(classes, minlength=count))
 
 
-def weights_of(numbers: np.ndarray) -> dict[int, float]:
-    """Weights of classes: the mean of some numbers divided by that of the class.
+def inverse_weights(numbers: np.ndarray) -> dict[int, float]:
+    """Weights of classes: the mean of some numbers divided by the class's number.
 
     Args:
         numbers: How often each class occurs, (C,). One that does not has the weight 0.
@@ -243,6 +304,31 @@ def weights_of(numbers: np.ndarray) -> dict[int, float]:
     }
 
 
+def class_metrics(names: Sequence[str]) -> list[keras.metrics.Metric]:
+    """Accuracy, Matthews correlation, and F1 of the second one of two classes."""
+    metrics = [
+        keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+        MatthewsCorrelation(len(names)),
+    ]
+    if len(names) == 2:
+        name = re.sub(r"\W", "_", names[1])
+        metrics.append(SparseF1Score(name=f"f1_{name}"))
+    return metrics
+
+
+def most_frequent_class(classes: np.ndarray) -> dict[str, float]:
+    """The accuracy of always answering the most frequent class, to compare."""
+    counts = np.bincount(classes)
+    return {"most_frequent_class": float(counts.max() / counts.sum())}
+
+
+def counted_classes(names: Sequence[str], classes: np.ndarray) -> str:
+    """The classes with their numbers of examples, for the user."""
+    counts = np.bincount(classes, minlength=len(names))
+    listed = [f"{name} {count:,}" for name, count in zip(names, counts, strict=True)]
+    return f"{len(listed)} classes: {shortened_names(listed)}"
+
+
 def is_compiled() -> bool:
     """Whether XLA compiles the steps, each shape of a batch anew."""
     if keras.backend.backend() == "jax":
@@ -250,7 +336,7 @@ def is_compiled() -> bool:
     return bool(tf.config.list_logical_devices("GPU"))
 
 
-def names_of(model: Any) -> set[str]:
+def get_input_names(model: Any) -> set[str]:
     """The names of a model's inputs; empty for a single tensor."""
     return set(model.input) if isinstance(model.input, dict) else set()
 

@@ -1,4 +1,4 @@
-"""Which task it is: from the columns of a table, or what a folder has in it."""
+"""Chooses the task by the columns of a table or the content of a folder."""
 
 import json
 from collections.abc import Sequence
@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keras_attn.checks.arguments import check_choice
-from keras_attn.cli.finetuning.coco_images import image_folder_of
+from keras_attn.cli.finetuning.coco_images import find_image_folder
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.data.images.image_files import is_hidden, is_picture
-from keras_attn.data.images.split_names import SPLITS, split_of
+from keras_attn.data.images.split_names import SPLITS, get_split
 from keras_attn.data.images.voc import voc_folders
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, YoloLayout, find_yolo
 from keras_attn.data.text.tables import (
     TABLE_SUFFIXES,
     column_names,
-    delimiter_of,
+    get_delimiter,
     is_table,
 )
 from keras_attn.files.reading import shown
@@ -98,7 +98,7 @@ def find_kind(settings: Settings, path: Path) -> Kind:
     if settings.task is not None:
         check_choice("--task", settings.task, TASKS)
     if not path.exists():
-        raise FileNotFoundError(f"There is no {path}. Received: {str(path)!r}")
+        raise FileNotFoundError(f"{path} does not exist. Received: {str(path)!r}")
     kind = _of_folder(settings, path) if path.is_dir() else _of_file(settings, path)
     _check_folders(settings, kind, path)
     if settings.task is None:
@@ -160,7 +160,7 @@ def find_other_kind(settings: Settings, kind: Kind, path: Path) -> Kind:
         )
     if found.annotations is not None and there.images is None:
         # Perhaps all images are in the folder that the user named.
-        images = image_folder_of(found.annotations, settings.images)
+        images = find_image_folder(found.annotations, settings.images)
         found = replace(found, images=images)
     return found
 
@@ -178,7 +178,7 @@ def _of_file(settings: Settings, path: Path) -> Kind:
     if path.suffix.lower() == ".json" and _is_coco(path):
         return _coco(settings, path)
     names = column_names(path, header=settings.header)
-    delimiter = delimiter_of(path)
+    delimiter = get_delimiter(path)
     fields = "" if delimiter in (None, ",", "\t") else f", separated by {delimiter},"
     has = f"{path.name}{fields} has the column"
     given = (settings.text_column, settings.label_column)
@@ -322,7 +322,7 @@ def _are_splits(folders: Sequence[Path]) -> bool:
 
     `train` with pictures in it may be a class of vehicles.
     """
-    splits = [each for each in folders if split_of(each.name) is not None]
+    splits = [each for each in folders if get_split(each.name) is not None]
     if splits and len(splits) == len(folders):
         return True
     return any(
@@ -337,7 +337,7 @@ def _first(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def _coco(settings: Settings, path: Path) -> Kind:
-    images = settings.images or image_folder_of(path)
+    images = settings.images or find_image_folder(path)
     why = f"{path.name} is COCO's"
     return Kind("detection", why, images=images, annotations=path, layout="coco")
 

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attn.metrics import PearsonCorrelation, SpearmanCorrelation
 from keras_attn.models.checkpoints.saving import can_be_saved
 from keras_attn.models.parts.functional import Functional
 
@@ -43,8 +44,12 @@ class LabelScale:
         numbers = (np.asarray(labels, np.float64) - self.mean) / self.deviation
         return numbers.astype(np.float32)
 
-    def metrics(self) -> list[keras.metrics.Metric]:
-        """The errors of standardized predictions, in the unit of the labels."""
+    def metrics(self, max_samples: int) -> list[keras.metrics.Metric]:
+        """Errors, in the unit of the labels, and correlations of standardized numbers.
+
+        Args:
+            max_samples: See `SpearmanCorrelation`.
+        """
 
         def absolute(y_true, y_pred):
             return self.deviation * keras.ops.abs(y_true - y_pred)
@@ -55,6 +60,8 @@ class LabelScale:
         return [
             _Mean(absolute, name="mean_absolute_error"),
             _Root(squared, name="root_mean_squared_error"),
+            PearsonCorrelation(),
+            SpearmanCorrelation(max_samples),
         ]
 
     def into(self, model: Any) -> Any:

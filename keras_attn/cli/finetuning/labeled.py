@@ -1,6 +1,5 @@
 """Texts, or pairs of texts, with a class, a number or a preference each."""
 
-import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,10 +10,11 @@ from keras_attn.cli.finetuning.job import (
     Batches,
     TextJob,
     balanced_weights,
-    hold_out,
+    class_metrics,
+    counted_classes,
+    get_input_names,
     is_compiled,
-    names_of,
-    shortened_names,
+    most_frequent_class,
 )
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.label_scale import LabelScale, holds_scale
@@ -26,18 +26,12 @@ from keras_attn.cli.finetuning.splits import (
     repeated_rows,
     without_examples,
 )
-from keras_attn.cli.finetuning.token_batches import longest_of, token_batches
+from keras_attn.cli.finetuning.token_batches import get_max_length, token_batches
 from keras_attn.cli.terminal import working
 from keras_attn.data import LabeledTexts, read_labeled_texts, read_preferences
 from keras_attn.distribution.processes import device_count
 from keras_attn.losses import RankingLoss
-from keras_attn.metrics import (
-    MatthewsCorrelation,
-    PearsonCorrelation,
-    RankingAccuracy,
-    SparseF1Score,
-    SpearmanCorrelation,
-)
+from keras_attn.metrics import RankingAccuracy
 
 
 class EncodedTextJob(TextJob):
@@ -59,7 +53,7 @@ class EncodedTextJob(TextJob):
             ValueError: If `--max-length` leaves no room for a text.
         """
         limits = (self.settings.max_length, self.tokenizer.max_length)
-        positions = longest_of(self.source, self.head, self.options())
+        positions = get_max_length(self.source, self.head, self.options())
         self.max_length = min(each for each in (*limits, positions) if each)
         self.labels = labels
         self.inputs = []
@@ -97,7 +91,7 @@ class EncodedTextJob(TextJob):
 
     def prepare(self, model: Any) -> None:
         """Keeps the inputs that the model takes."""
-        names = names_of(model)
+        names = get_input_names(model)
         known = {"token_ids", "padding_mask", "segment_ids"}
         if "padding_mask" not in names or not names <= known:
             raise ValueError(
@@ -168,10 +162,9 @@ class LabeledTextJob(EncodedTextJob):
                 )
             validation = _read(settings, settings.validation, other)
         else:
-            fraction, seed = settings.validation_fraction, settings.seed
             chosen = None if classes is None else classes.tolist()
-            kept, held = hold_out(len(train), fraction, seed, chosen)
-            train, validation = train.subset(kept), train.subset(held)
+            rows = self.hold_out(len(train), chosen)
+            train, validation = map(train.subset, rows)
         self.num_outputs = len(self.class_names) or 1
         self.notes += left_out_rows(settings)
         self.notes += repeated_rows(train.rows_of_texts, validation.rows_of_texts)
@@ -195,12 +188,7 @@ class LabeledTextJob(EncodedTextJob):
         count, held = (len(each) for each in self.labels)
         lines = [f"{count:,} {what} to train on, {held:,} to validate on"]
         if self.class_names:
-            counts = np.bincount(self.labels[0], minlength=len(self.class_names))
-            listed = [
-                f"{name} {number:,}"
-                for name, number in zip(self.class_names, counts, strict=True)
-            ]
-            lines.append(f"{len(listed)} classes: {shortened_names(listed)}")
+            lines.append(counted_classes(self.class_names, self.labels[0]))
         if self.scale is not None:
             low, high = self.range
             lines.append(
@@ -248,38 +236,25 @@ class LabeledTextJob(EncodedTextJob):
             size = max(2, *map(len, self.labels)) * device_count()
             trainer.compile(
                 loss=keras.losses.MeanSquaredError(),
-                metrics=[
-                    *self.scale.metrics(),
-                    PearsonCorrelation(),
-                    SpearmanCorrelation(size),
-                ],
+                metrics=self.scale.metrics(size),
                 **options,
             )
             return
-        count = len(self.class_names)
-        metrics = [
-            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
-            MatthewsCorrelation(count),
-        ]
-        if count == 2:
-            name = re.sub(r"\W", "_", self.class_names[1])
-            metrics.append(SparseF1Score(name=f"f1_{name}"))
         trainer.compile(
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=metrics,
+            metrics=class_metrics(self.class_names),
             **options,
         )
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """With the accuracy of the most frequent class, to compare."""
+        """The figures, and the accuracy of the most frequent class, to compare."""
         found = super().figures(trainer, validation)
         if self.class_names:
-            counts = np.bincount(self.labels[1])
-            found["most_frequent_class"] = float(counts.max() / counts.sum())
+            found |= most_frequent_class(self.labels[1])
         return found
 
     def result(self) -> Result:
-        """With the classes, or the scale of the numbers."""
+        """The result, with the classes or the scale of the numbers."""
         found = {**vars(super().result()), "class_names": self.class_names}
         if self.scale is not None:
             found["label_scale"] = vars(self.scale)
@@ -302,8 +277,7 @@ class RewardJob(EncodedTextJob):
             other = find_other_kind(settings, kind, settings.validation)
             validation = self._read(settings.validation, other)
         else:
-            fraction, seed = settings.validation_fraction, settings.seed
-            parts = hold_out(len(train) // 2, fraction, seed)
+            parts = self.hold_out(len(train) // 2)
             train, validation = (
                 train.subset([2 * pair + place for pair in part for place in (0, 1)])
                 for part in parts

@@ -1,4 +1,4 @@
-"""The classes of masks, and what stands for each: in a file, or numbers that occur."""
+"""The classes of masks and their values, from a file or the numbers that occur."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from keras_attn.data.images.image_files import list_images, read_label_image
 from keras_attn.files.reading import read_text, shown
 
 _BLACK_AND_WHITE = {0, 255}
-# The name of what is no class, in a file of classes.
+# The name of values without a class, in a file of classes.
 _IGNORED = "ignored"
 # So many numbers up to nearly 255 are shades of gray, not classes.
 _MOST_NUMBERS, _LIGHT = 64, 250
@@ -27,7 +27,7 @@ _HEADER = re.compile(r"name[\s,;]+r(ed)?[\s,;]+g(reen)?[\s,;]+b(lue)?$", re.IGNO
 def mask_classes(
     settings: Settings, kind: Kind
 ) -> tuple[list[str], Mapping[Any, int] | None]:
-    """The names of the classes, and what stands for each in a mask.
+    """The names of the classes, and the value of each in a mask.
 
     They are from `--classes`, from `classes.txt` in DATA, or the numbers that occur.
 
@@ -78,7 +78,7 @@ def mask_classes(
 
 
 def _palette(count: int, is_binary: bool, is_gray: bool) -> Mapping[Any, int] | None:
-    """What stands for each class in masks of numbers; None = the number itself.
+    """The value of each class in masks of numbers; None = the number itself.
 
     Args:
         count: Number of classes.
@@ -132,7 +132,7 @@ def classes_file(settings: Settings) -> Path | None:
 
 
 def given_values(settings: Settings) -> list[list[Any]] | None:
-    """What stands for each class, as the file of classes says, for `finetuned.json`.
+    """The value of each class in the file of classes, for `finetuned.json`.
 
     Args:
         settings: The command line.
@@ -153,7 +153,7 @@ def given_values(settings: Settings) -> list[list[Any]] | None:
 def reordered(
     found: Sequence[str], palette: Mapping[Any, int] | None, names: Sequence[str]
 ) -> Mapping[Any, int] | None:
-    """What stands for classes in masks that list them in an order of their own.
+    """The values of classes in masks that list them in another order.
 
     Args:
         found: The classes in that order.
@@ -182,8 +182,8 @@ def _named_classes(path: Path) -> tuple[list[str], Mapping[Any, int] | None]:
     """The classes of a file: `name`, `name value` or `name red green blue`.
 
     CamVid's `label_colors.txt` has the numbers first, Kaggle's `class_dict.csv` has
-    commas and a header. What is called `ignored` is no class. Two values of one name
-    are one class. A line that begins with "# " is a comment.
+    commas and a header. The name `ignored` is for values without a class. Two values of
+    one name are one class. A line that begins with "# " is a comment.
     """
     text = read_text(path).removeprefix("\ufeff")
     lines = [line.strip() for line in text.split("\n")]

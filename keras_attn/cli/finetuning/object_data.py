@@ -12,10 +12,10 @@ from keras_attn.cli.finetuning.kinds import Kind
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.data import DetectionData, read_coco, read_voc, read_yolo
-from keras_attn.data.images.coco import MAX_COCO_BYTES, MAX_COCO_ENTRIES, entries_of
+from keras_attn.data.images.coco import MAX_COCO_BYTES, MAX_COCO_ENTRIES, get_entries
 from keras_attn.data.images.detection import DetectionExample
 from keras_attn.data.images.image_files import read_names
-from keras_attn.data.images.split_names import split_of
+from keras_attn.data.images.split_names import get_split
 from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.images.voc import begins_at_zero, voc_folders
 from keras_attn.data.images.yolo_layout import find_yolo
@@ -50,20 +50,20 @@ def learns_masks(settings: Settings, kind: Kind, source: Source) -> bool:
     if kind.annotations is None or not source.has_masks:
         return False
     content = read_json(kind.annotations, MAX_COCO_BYTES, MAX_COCO_ENTRIES)
-    entries = entries_of(content, "annotations", kind.annotations)
+    entries = get_entries(content, "annotations", kind.annotations)
     return any(entry.get("segmentation") for entry in entries)
 
 
 def read_objects(
     path: Path, kind: Kind, split: Split, names: Sequence[str] | None
 ) -> DetectionData:
-    """A data set whose classes are those of the training images.
+    """A data set with the classes of the training images.
 
     Args:
         path: DATA, or the data to validate on.
         kind: Their kind.
         split: One of `find_splits`.
-        names: The classes; None = those of the data set.
+        names: The classes; None = the data set's.
 
     Raises:
         ImportError: If there are polygons, and what fills them is not installed.
@@ -113,7 +113,7 @@ def _read(
         ) from error
     except ValueError as error:
         if has_masks:
-            hint = "`--task detection` learns from boxes alone."
+            hint = "`--task detection` learns only from boxes."
             raise ValueError(f"{error}. {hint}") from error
         raise
     shapes = [each for x in data.examples for each in x.segmentations or ()]
@@ -199,7 +199,7 @@ def _voc_folders(folder: Path) -> tuple[Path, Path]:
 def unused(
     settings: Settings, kind: Kind, parts: Sequence[DetectionData], splits: Splits
 ) -> list[str]:
-    """What is in the folders of images and in no split, counted.
+    """Counts the files in the folders of images that no split has.
 
     Args:
         settings: The command line.
@@ -218,7 +218,7 @@ def unused(
         notes += [
             f"not used: {each}, which {settings.data.name} does not name"
             for each in sorted(beside - named)
-            if each.is_dir() and split_of(each.name)
+            if each.is_dir() and get_split(each.name)
         ]
     if kind.layout == "voc":
         stems = {path.stem for path in used}
@@ -235,7 +235,7 @@ def unused(
         used += [x for x in folder.iterdir() if x.stem in annotated]
         return [*notes, *unused_files(folder, used)]
     if kind.annotations is not None:
-        folders = [folder_of(part) for part in parts]
+        folders = [get_common_folder(part) for part in parts]
         tops = [x for x in folders if not any(y in x.parents for y in folders)]
         used.append(kind.annotations)
         used += [settings.validation] if settings.validation is not None else []
@@ -244,7 +244,7 @@ def unused(
     return notes
 
 
-def folder_of(data: DetectionData) -> Path:
+def get_common_folder(data: DetectionData) -> Path:
     """The folder that all images of a data set are in.
 
     Args:

@@ -1,7 +1,7 @@
 """Images and boxes of objects, and COCO's masks of them."""
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -9,12 +9,12 @@ import keras
 import numpy as np
 
 from keras_attn.cli.finetuning import images
-from keras_attn.cli.finetuning.job import Batches, Job, hold_out, shortened_names
+from keras_attn.cli.finetuning.job import Batches, ImageJob, shortened_names
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.object_data import (
     MASKS,
     find_splits,
-    folder_of,
+    get_common_folder,
     is_one_folder,
     learns_masks,
     read_objects,
@@ -25,12 +25,12 @@ from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.finetuning.splits import check_apart, without_examples
 from keras_attn.cli.terminal import say
-from keras_attn.data import DetectionData, detection_dataset
+from keras_attn.data import detection_dataset
 from keras_attn.metrics import DetectionScoreLogger, DetectionScores
 from keras_attn.models.parts.detection.detector import Detector
 
 
-class ObjectJob(Job):
+class ObjectJob(ImageJob):
     """Images with boxes, and for a Mask R-CNN with masks."""
 
     rate: ClassVar[float] = 1e-4
@@ -58,12 +58,8 @@ class ObjectJob(Job):
         elif splits[1] is not None:
             validation = read_objects(settings.data, kind, splits[1], self.class_names)
         else:
-            fraction, seed = settings.validation_fraction, settings.seed
-            rows = hold_out(len(train), fraction, seed)
-            examples = [[train.examples[row] for row in part] for part in rows]
-            validation = replace(train, examples=examples[1], notes=())
-            train = replace(train, examples=examples[0])
-        self.parts: list[DetectionData] = [train, validation]
+            train, validation = self._held_out(train)
+        self.parts = [train, validation]
         held_out = settings.validation is None and splits[1] is None
         files = [[each.image_path for each in part.examples] for part in self.parts]
         self.notes += [*train.notes, *validation.notes]
@@ -77,16 +73,10 @@ class ObjectJob(Job):
             are_held_out=held_out,
             is_asked_for=is_one_folder(settings, kind),
         )
-        self.augmentations = images.augmentations(settings, task)
         self.size = (0, 0)
         self.normalize: str | None = "imagenet"
         self.aligned_masks = True
         self.scores_boxes = importlib.util.find_spec("pycocotools") is not None
-
-    @property
-    def num_examples(self) -> int:
-        """Examples to train on."""
-        return len(self.parts[0])
 
     def lines(self) -> list[str]:
         """The numbers of images and of boxes."""
@@ -96,20 +86,10 @@ class ObjectJob(Job):
         return [
             f"{len(train):,} images with {boxes:,} {what} to train on, "
             f"{len(validation):,} images to validate on",
-            f"images to train on in {folder_of(train)}, to validate on in "
-            f"{folder_of(validation)}",
+            f"images to train on in {get_common_folder(train)}, to validate on in "
+            f"{get_common_folder(validation)}",
             f"{len(self.class_names)} classes: {shortened_names(self.class_names)}",
         ]
-
-    def options(self) -> dict[str, Any]:
-        """The number of classes, and the size of the images."""
-        sides = self.settings.sides
-        size = {} if sides is None else {"image_size": sides}
-        return {"num_classes": len(self.class_names), **size}
-
-    def files(self) -> Sequence[Any]:
-        """The images, with what belongs to them."""
-        return self.parts
 
     def prepare(self, model: Any) -> None:
         """Checks that it is a detector of these classes, and of which images."""
@@ -125,13 +105,10 @@ class ObjectJob(Job):
                 "--image-size, rows and columns such as 480x640, must be given for a "
                 f"detector of images of any size. Received: MODEL {self.source.name!r}"
             )
-        pixels = images.pixels_of(self.source, self.settings.pixels)
-        if pixels not in ("imagenet", "unit", "bytes"):
-            raise ValueError(
-                "--pixels must be imagenet, unit or bytes for a detector. "
-                f"Received: --pixels {pixels}"
-            )
-        self.size, self.normalize = size, None if pixels == "bytes" else pixels
+        self.size = size
+        self.normalize = images.normalization_of(
+            self.source, self.settings.pixels, "a detector"
+        )
         if model.has_masks != self.has_masks:
             needed, what = ("Mask", "masks") if self.has_masks else ("Faster", "boxes")
             raise ValueError(
@@ -145,24 +122,16 @@ class ObjectJob(Job):
 
     def batches(self, epoch: Any) -> tuple[Batches, Batches]:
         """Batches of images and boxes."""
-        options: dict[str, Any] = {
-            "image_size": self.size,
-            "batch_size": self.settings.batch_size,
-            "normalize": self.normalize,
-            "masks": self.has_masks,
-        }
-        train, validation = self.parts
-        return (
-            detection_dataset(
-                train,
-                augmentations=self.augmentations,
-                shuffle=True,
-                seed=self.settings.seed,
-                epoch=epoch,
-                **options,
-            ),
+        return self._datasets(
             # mAP does not count what is found in crowds.
-            detection_dataset(validation, crowds=True, **options),
+            lambda part, **options: detection_dataset(
+                part, crowds=part is self.parts[1], **options
+            ),
+            epoch,
+            image_size=self.size,
+            batch_size=self.settings.batch_size,
+            normalize=self.normalize,
+            masks=self.has_masks,
         )
 
     def compile(self, trainer: keras.Model, **options: Any) -> None:
@@ -184,30 +153,20 @@ class ObjectJob(Job):
         return [DetectionScoreLogger(validation, self.class_names, **options)]
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """With mAP, as COCO counts it."""
+        """The figures, with mAP as COCO counts it."""
         found = super().figures(trainer, validation)
         if not self.scores_boxes:
             return found
-        scores = {"": DetectionScores(self.class_names)}
-        if self.has_masks:
-            scores["mask_"] = DetectionScores(
-                self.class_names, masks=True, aligned_masks=self.aligned_masks
-            )
+        scores = object_scores(self.class_names, self.has_masks, self.aligned_masks)
         for pictures, truth in validation:
             detected = trainer.predict_on_batch(pictures)
             for each in scores.values():
                 each.add(truth, detected, pictures.shape[1:3])
-        for prefix, each in scores.items():
-            found |= {prefix + name: float(x) for name, x in each.result().items()}
-        return found
+        return found | figures_of(scores)
 
     def new_layers(self, model: Any) -> list[str]:
         """All but the backbone."""
-        return [
-            layer.name
-            for layer in model.layers
-            if layer.weights and not layer.name.startswith(("stem_", "stage_"))
-        ]
+        return images.names_outside_backbone(model)
 
     def result(self) -> Result:
         """The classes, the size and the normalization."""
@@ -218,3 +177,30 @@ class ObjectJob(Job):
             normalize=self.normalize,
             aligned_masks=self.aligned_masks,
         )
+
+
+def object_scores(
+    names: Sequence[str], has_masks: bool, aligned_masks: bool
+) -> dict[str, DetectionScores]:
+    """What scores boxes, and masks if there are any, by the prefix of its figures.
+
+    Args:
+        names: The classes.
+        has_masks: Whether there are masks.
+        aligned_masks: See `DetectionScores`.
+    """
+    scores = {"": DetectionScores(names)}
+    if has_masks:
+        scores["mask_"] = DetectionScores(
+            names, masks=True, aligned_masks=aligned_masks
+        )
+    return scores
+
+
+def figures_of(scores: Mapping[str, DetectionScores]) -> dict[str, float]:
+    """The results of `object_scores`."""
+    return {
+        prefix + name: float(value)
+        for prefix, each in scores.items()
+        for name, value in each.result().items()
+    }

@@ -1,19 +1,16 @@
 """A folder of images per class."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 
 from keras_attn.cli.finetuning import images
 from keras_attn.cli.finetuning.job import (
     Batches,
-    Job,
+    ImageJob,
     balanced_weights,
-    hold_out,
-    shortened_names,
+    counted_classes,
+    most_frequent_class,
 )
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.result import Result
@@ -24,12 +21,12 @@ from keras_attn.cli.finetuning.splits import (
     in_two_classes,
     without_examples,
 )
-from keras_attn.data import ImageClassData, image_class_dataset, read_image_classes
+from keras_attn.data import image_class_dataset, read_image_classes
 from keras_attn.data.pipelines.bad_files import first_reasons
 from keras_attn.models import image_preprocessing
 
 
-class PictureJob(Job):
+class PictureJob(ImageJob):
     """Images with a class each."""
 
     head: str = "classifier"
@@ -58,40 +55,26 @@ class PictureJob(Job):
             find_other_kind(settings, kind, settings.validation)
             validation = read_image_classes(settings.validation, self.class_names)
         else:
-            fraction, seed = settings.validation_fraction, settings.seed
-            kept, held = hold_out(len(train), fraction, seed, train.classes.tolist())
-            train, validation = train.subset(kept), train.subset(held)
-            validation = replace(validation, notes=())
-        self.parts: list[ImageClassData] = [train, validation]
+            train, validation = self._held_out(train, train.classes.tolist())
+        self.parts = [train, validation]
         self.notes += [*train.notes, *validation.notes]
         self.notes += without_examples(self.class_names, validation.classes)
         held_out = settings.validation is None
         self.notes += check_apart(
             settings, train.paths, validation.paths, are_held_out=held_out
         )
-        self.augmentations = images.augmentations(settings, kind.task)
         self.fields: dict[str, Any] = {}
         self.channels = 3
-
-    @property
-    def num_examples(self) -> int:
-        """Examples to train on."""
-        return len(self.parts[0])
 
     def lines(self) -> list[str]:
         """The numbers of images and of each class."""
         train, validation = self.parts
-        counts = np.bincount(train.classes, minlength=len(self.class_names))
-        listed = [
-            f"{name} {number:,}"
-            for name, number in zip(self.class_names, counts, strict=True)
-        ]
         skipped = [train.skipped]
         if validation.skipped is not train.skipped:
             skipped.append(validation.skipped)
         return [
             f"{len(train):,} images to train on, {len(validation):,} to validate on",
-            f"{len(listed)} classes: {shortened_names(listed)}",
+            counted_classes(self.class_names, train.classes),
             *(
                 f"left out {len(each):,}: {first_reasons(each.values())}"
                 for each in skipped
@@ -99,22 +82,12 @@ class PictureJob(Job):
             ),
         ]
 
-    def options(self) -> dict[str, Any]:
-        """The number of classes, and the size of the images."""
-        sides = self.settings.sides
-        size = {} if sides is None else {"image_size": sides}
-        return {"num_classes": len(self.class_names), **size}
-
     def usual_size(self) -> tuple[int, int] | None:
-        """That to which `prepare` resizes them."""
+        """The size to which `prepare` resizes images."""
         return images.DEFAULT_SIZE, images.DEFAULT_SIZE
 
-    def files(self) -> Sequence[Any]:
-        """The images, with what belongs to them."""
-        return self.parts
-
     def prepare(self, model: Any) -> None:
-        """Names the classes, and says how images become inputs."""
+        """Names the classes, and chooses the preprocessing."""
         *_, self.channels = images.image_shape(model)
         shape = getattr(model.output, "shape", ())
         if len(shape) != 2 or shape[-1] != len(self.class_names):
@@ -126,7 +99,7 @@ class PictureJob(Job):
         size = images.size_of_images(model, self.settings.sides)
         fields = getattr(model, "preprocessing", None)
         if fields is None or self.settings.pixels is not None:
-            pixels = images.pixels_of(self.source, self.settings.pixels)
+            pixels = images.choose_pixels(self.source, self.settings.pixels)
             fields = images.preprocessing_fields(pixels, size or (0, 0), self.channels)
         self.fields = fields
         model.preprocessing = fields
@@ -134,22 +107,12 @@ class PictureJob(Job):
 
     def batches(self, epoch: Any) -> tuple[Batches, Batches]:
         """Batches of images and classes."""
-        options: dict[str, Any] = {
-            "preprocessing": image_preprocessing(self.fields),
-            "batch_size": self.settings.batch_size,
-            "channels": self.channels,
-        }
-        train, validation = self.parts
-        return (
-            image_class_dataset(
-                train,
-                augmentations=self.augmentations,
-                shuffle=True,
-                seed=self.settings.seed,
-                epoch=epoch,
-                **options,
-            ),
-            image_class_dataset(validation, **options),
+        return self._datasets(
+            image_class_dataset,
+            epoch,
+            preprocessing=image_preprocessing(self.fields),
+            batch_size=self.settings.batch_size,
+            channels=self.channels,
         )
 
     def class_weights(self) -> dict[int, float]:
@@ -168,11 +131,9 @@ class PictureJob(Job):
         )
 
     def figures(self, trainer: keras.Model, validation: Batches) -> dict[str, float]:
-        """With the accuracy of the most frequent class, to compare."""
+        """The figures, and the accuracy of the most frequent class, to compare."""
         found = super().figures(trainer, validation)
-        counts = np.bincount(self.parts[1].classes)
-        found["most_frequent_class"] = float(counts.max() / counts.sum())
-        return found
+        return found | most_frequent_class(self.parts[1].classes)
 
     def result(self) -> Result:
         """The classes and the preprocessing."""

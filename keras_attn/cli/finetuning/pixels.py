@@ -1,6 +1,5 @@
 """Images and masks: a class for each pixel."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,10 +10,9 @@ import tensorflow as tf
 from keras_attn.cli.finetuning import images
 from keras_attn.cli.finetuning.job import (
     Batches,
-    Job,
-    hold_out,
+    ImageJob,
+    inverse_weights,
     shortened_names,
-    weights_of,
 )
 from keras_attn.cli.finetuning.kinds import Kind, find_other_kind
 from keras_attn.cli.finetuning.mask_classes import (
@@ -30,12 +28,12 @@ from keras_attn.cli.finetuning.splits import check_apart
 from keras_attn.cli.terminal import working
 from keras_attn.data import SegmentationData, read_segmentation, segmentation_dataset
 from keras_attn.data.images.geometry import IGNORED_LABEL
-from keras_attn.data.images.split_names import SPLITS, split_of
+from keras_attn.data.images.split_names import SPLITS, get_split
 from keras_attn.losses import SegmentationCrossEntropy
 from keras_attn.metrics import SegmentationScores
 
 
-class PixelJob(Job):
+class PixelJob(ImageJob):
     """Images with masks."""
 
     head: str = "segmenter"
@@ -55,18 +53,13 @@ class PixelJob(Job):
                     palette = reordered(*mask_classes(own, other), self.class_names)
             validation = self._read(other, palette)
         else:
-            fraction, seed = settings.validation_fraction, settings.seed
-            rows = hold_out(len(train), fraction, seed)
-            pairs = [[train.pairs[index] for index in part] for part in rows]
-            validation = replace(train, pairs=pairs[1], notes=())
-            train = replace(train, pairs=pairs[0])
+            train, validation = self._held_out(train)
         files = [[path for path, _ in part.pairs] for part in (train, validation)]
         self.notes += [*train.notes, *validation.notes]
         self.notes += check_apart(settings, *files, are_held_out=other is None)
         if other is not None and settings.validation is None:
             self.notes.append(f"to validate on: {other.why}")
-        self.parts: list[SegmentationData] = [train, validation]
-        self.augmentations = images.augmentations(settings, kind.task)
+        self.parts = [train, validation]
         self.size: tuple[int, int] | None = None
         self.normalize: str | None = None
         self.output_names: tuple[str, ...] = ()  # Of a model with several.
@@ -77,11 +70,6 @@ class PixelJob(Job):
             kind.images, kind.masks, self.class_names, palette=palette
         )
 
-    @property
-    def num_examples(self) -> int:
-        """Examples to train on."""
-        return len(self.parts[0])
-
     def lines(self) -> list[str]:
         """The numbers of images, and the classes."""
         train, validation = self.parts
@@ -91,39 +79,25 @@ class PixelJob(Job):
             f"{shortened_names(self.class_names)}",
         ]
 
-    def options(self) -> dict[str, Any]:
-        """The number of classes, and the size of the images."""
-        sides = self.settings.sides
-        size = {} if sides is None else {"image_size": sides}
-        return {"num_classes": len(self.class_names), **size}
-
     def usual_size(self) -> tuple[int, int] | None:
         """The size of the first image."""
         height, width = self.parts[0].read(0)[0].shape[:2]
         return height, width
 
-    def files(self) -> Sequence[Any]:
-        """The images, with what belongs to them."""
-        return self.parts
-
     def prepare(self, model: Any) -> None:
-        """Checks the outputs, and says how images become inputs."""
+        """Checks the outputs, and chooses the preprocessing."""
         *_, channels = images.image_shape(model)
         count = len(self.class_names)
-        shapes = [tuple(tensor.shape) for tensor in _outputs(model).values()]
+        shapes = [tuple(tensor.shape) for tensor in _by_name(model.output).values()]
         if any(len(shape) != 4 or shape[-1] != count for shape in shapes):
             raise ValueError(
                 f"MODEL must have {count} classes of pixels for these data; a "
                 f"checkpoint folder gets a new head. Received: {shapes}"
             )
-        pixels = images.pixels_of(self.source, self.settings.pixels)
-        if pixels not in ("imagenet", "unit", "bytes"):
-            raise ValueError(
-                "--pixels must be imagenet, unit or bytes for images with masks. "
-                f"Received: --pixels {pixels}"
-            )
-        self.normalize = None if pixels == "bytes" else pixels
-        if channels == 1 and pixels == "imagenet":
+        self.normalize = images.normalization_of(
+            self.source, self.settings.pixels, "images with masks"
+        )
+        if channels == 1 and self.normalize == "imagenet":
             self.normalize = "unit"
         self.size = images.size_of_images(model, self.settings.sides, None)
         self.parts = [replace(part, channels=channels) for part in self.parts]
@@ -150,24 +124,13 @@ class PixelJob(Job):
 
     def batches(self, epoch: Any) -> tuple[Batches, Batches]:
         """Batches of images and labels."""
-        options: dict[str, Any] = {
-            "image_size": self.size,
-            "batch_size": self.settings.batch_size if self.size else 1,
-            "normalize": self.normalize,
-        }
-        if self.size is None and self._have_one_size():
-            options["batch_size"] = self.settings.batch_size
-        train, validation = self.parts
-        both = (
-            segmentation_dataset(
-                train,
-                augmentations=self.augmentations,
-                shuffle=True,
-                seed=self.settings.seed,
-                epoch=epoch,
-                **options,
-            ),
-            segmentation_dataset(validation, **options),
+        is_one_size = self.size is not None or self._have_one_size()
+        first, second = self._datasets(
+            segmentation_dataset,
+            epoch,
+            image_size=self.size,
+            batch_size=self.settings.batch_size if is_one_size else 1,
+            normalize=self.normalize,
         )
         # The label that is ignored, as every other number, weighs nothing.
         table = np.zeros(IGNORED_LABEL + 1, np.float32)
@@ -185,7 +148,6 @@ class PixelJob(Job):
         def with_weights(x, labels):
             return *with_labels(x, labels), for_outputs(tf.gather(table, labels))
 
-        first, second = both
         first = first.map(with_weights if is_weighed else with_labels)
         return first, second.map(with_labels)
 
@@ -193,7 +155,7 @@ class PixelJob(Job):
         """The weights with which all classes weigh the same, by their pixels."""
         if self._weights is None:
             with working("Counting the pixels of each class"):
-                self._weights = weights_of(self.parts[0].count_pixels())
+                self._weights = inverse_weights(self.parts[0].count_pixels())
         return self._weights
 
     def _have_one_size(self) -> bool:
@@ -224,11 +186,7 @@ class PixelJob(Job):
 
     def new_layers(self, model: Any) -> list[str]:
         """The decoder and the layers of logits."""
-        return [
-            layer.name
-            for layer in model.layers
-            if layer.weights and not layer.name.startswith(("stem_", "stage_"))
-        ]
+        return images.names_outside_backbone(model)
 
     def result(self) -> Result:
         """The classes, the size and the normalization."""
@@ -243,7 +201,7 @@ class PixelJob(Job):
 
 
 def validation_kind(settings: Settings, kind: Kind) -> Kind | None:
-    """Where the images to validate on are: `--validation`, or beside those of DATA.
+    """Finds the images to validate on: by `--validation`, or beside those of DATA.
 
     SegNet's folders are `train`, `trainannot`, `val` and `valannot`; others have
     `train` and `val` in both `images` and `masks`.
@@ -255,7 +213,7 @@ def validation_kind(settings: Settings, kind: Kind) -> Kind | None:
     if settings.validation is not None:
         return find_other_kind(settings, kind, settings.validation)
     ours = kind.images.name
-    if split_of(ours) != "train" or ours not in kind.masks.name:
+    if get_split(ours) != "train" or ours not in kind.masks.name:
         return None
     for name in SPLITS["val"]:
         images = kind.images.with_name(name)
@@ -264,10 +222,6 @@ def validation_kind(settings: Settings, kind: Kind) -> Kind | None:
             why = f"images in {images}, masks in {masks}"
             return replace(kind, images=images, masks=masks, why=why)
     return None
-
-
-def _outputs(model: Any) -> dict[str, Any]:
-    return _by_name(model.output)
 
 
 def _by_name(output: Any) -> dict[str, Any]:

@@ -6,7 +6,8 @@ It is written last, so a folder that has it holds a complete run.
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from keras_attn.files.reading import read_json
 from keras_attn.files.writing import write_atomically
@@ -16,7 +17,7 @@ NAME = "finetuned.json"
 
 @dataclass(frozen=True)
 class Result:
-    """What a model was fine-tuned to.
+    """Task and settings of a fine-tuned model.
 
     Attributes:
         task: One of `kinds.TASKS`.
@@ -59,22 +60,14 @@ class Result:
         write_atomically(folder / NAME, text.encode())
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "task": (str,),
-    "class_names": (list,),
-    "columns": (dict,),
-    "max_length": (int, type(None)),
-    "image_size": (list, type(None)),
-    "channels": (int,),
-    "normalize": (str, type(None)),
-    "aligned_masks": (bool,),
-    "preprocessing": (dict, type(None)),
-    "mask_values": (list, type(None)),
-    "label_scale": (dict, type(None)),
-    "is_pretrained": (bool,),
-    "epochs": (int, type(None)),
-    "figures": (dict,),
-}
+def _types_of(annotation: Any) -> tuple[type, ...]:
+    """The classes of a value, such as list and None of `list[int] | None`."""
+    is_union = isinstance(annotation, UnionType)
+    parts = get_args(annotation) if is_union else (annotation,)
+    return tuple(get_origin(part) or part for part in parts)
+
+
+_TYPES = {name: _types_of(each) for name, each in get_type_hints(Result).items()}
 
 
 def read_result(folder: Path) -> Result | None:

@@ -37,7 +37,7 @@ _JOBS: dict[str, type[Job]] = {
 
 
 def run(settings: Settings, *, only_plan: bool = False) -> Path:
-    """Fine-tunes, or goes on with a run that was interrupted.
+    """Fine-tunes, or resumes an interrupted run.
 
     Args:
         settings: The command line.
@@ -108,7 +108,7 @@ def _say_figures(result: Result) -> None:
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.figures.items())
     say(f"\nOn the validation data: {figures}", "bold")
     if result.label_scale is not None:
-        say("The loss is that of labels of mean 0 and deviation 1.", "dim")
+        say("The loss is computed with labels scaled to mean 0 and deviation 1.", "dim")
     if not result.is_pretrained:
         say("Trained from random weights: nothing was fine-tuned.", "yellow")
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from keras_attn.cli.options import ModelOrName, Panel
+from keras_attn.cli.options import LabelColumn, Masks, ModelOrName, Panel, PromptColumn
 
 _OPTIONS, _TABLE, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
 _TRAINING, _SMALL = Panel("Training"), Panel("Training a small part of the weights")
@@ -52,7 +52,7 @@ class Settings:
             "predict if one of them is not whole. Chosen and rejected completions "
             "train a language model by DPO (preference), any other model to score "
             "texts (reward). A Mask R-CNN learns masks too if COCO's file has them; "
-            "with detection, boxes alone."
+            "with detection, only boxes."
         ),
     ] = None
     run_dir: Annotated[
@@ -74,8 +74,8 @@ class Settings:
     validation_fraction: Annotated[
         float,
         _OPTIONS.number(
-            "Fraction of DATA to hold out if there is no other validation data, the "
-            "same of each class.",
+            "Fraction of DATA to hold out without other validation data, the same of "
+            "each class.",
             min=0.0001,
             max=0.9,
         ),
@@ -93,13 +93,8 @@ class Settings:
             "hypothesis, …, if there is one."
         ),
     ] = None
-    label_column: Annotated[
-        str | None,
-        _TABLE.option("Column of the labels. Default: label, class, score, …."),
-    ] = None
-    prompt_column: Annotated[
-        str | None, _TABLE.option("Column of the prompts. Default: prompt.")
-    ] = None
+    label_column: LabelColumn = None
+    prompt_column: PromptColumn = None
     header: Annotated[
         bool,
         _TABLE.option(
@@ -133,10 +128,7 @@ class Settings:
             "for COCO's val.json in val/."
         ),
     ] = None
-    masks: Annotated[
-        Path | None,
-        _IMAGES.folder("Folder of the masks, if it is not masks/ in DATA."),
-    ] = None
+    masks: Masks = None
     classes: Annotated[
         Path | None,
         _IMAGES.file(
@@ -164,7 +156,7 @@ class Settings:
     augment: Annotated[
         bool,
         _IMAGES.option(
-            "Whether left and right of training images are exchanged at random.",
+            "Whether to mirror training images at random.",
             "--augment/--no-augment",
         ),
     ] = True
@@ -180,7 +172,7 @@ class Settings:
     epochs: Annotated[
         int,
         _TRAINING.count(
-            "Passes over the data. More than a complete run had: it goes on with its "
+            "Passes over the data. More than a complete run had: it continues with its "
             "weights, and a new warm-up and decay."
         ),
     ] = 3
@@ -224,8 +216,8 @@ class Settings:
     lora: Annotated[
         int | None,
         _SMALL.option(
-            "Train low-rank updates of this rank (LoRA), and the new layers; the rest "
-            "stays fixed. They are merged into the saved weights.",
+            "Train LoRA weights of this rank, and the new layers; the rest stays "
+            "fixed. They are merged into the saved weights.",
             metavar="RANK",
             min=1,
         ),
@@ -233,21 +225,21 @@ class Settings:
     lora_targets: Annotated[
         str | None,
         _SMALL.option(
-            "Kernels that get updates, with commas: query,value,output,expand,…; or "
-            "all. Default: query,value, or all in a model without them.",
+            "Kernels that get LoRA weights, with commas: query,value,output,expand,…; "
+            "or all. Default: query,value, or all in a model without them.",
             metavar="NAMES",
         ),
     ] = None
     quantize: Annotated[
         Literal["int8", "int4"] | None,
         _SMALL.option(
-            "With --lora: keep the fixed kernels as integers, for less memory (QLoRA)."
+            "With --lora: quantize the fixed kernels, for less memory (QLoRA)."
         ),
     ] = None
     save_adapters: Annotated[
         bool,
         _SMALL.option(
-            "With --lora: also save the updates alone, in adapters/ of --run-dir, as "
+            "With --lora: also save the LoRA weights, in adapters/ of --run-dir, as "
             "PEFT reads them.",
             "--save-adapters",
         ),
@@ -274,8 +266,8 @@ class Settings:
             )
         if self.quantize is not None and self.lora is None:
             raise ValueError(
-                "--quantize needs --lora RANK: kernels of integers do not train, "
-                f"low-rank updates of them do. Received: --quantize {self.quantize}"
+                "--quantize needs --lora RANK: quantized weights do not train, LoRA "
+                f"weights do. Received: --quantize {self.quantize}"
             )
         if self.validation_images is not None and self.validation is None:
             raise ValueError(
@@ -312,7 +304,7 @@ class Settings:
         """
         if self.image_size is None:
             return None
-        return sides_of("--image-size", self.image_size)
+        return parse_sides("--image-size", self.image_size)
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -333,7 +325,7 @@ class Settings:
         return found
 
     def identity(self) -> dict[str, Any]:
-        """What the run consists of, to be compared when it is resumed."""
+        """The settings that must be equal when the run is resumed."""
         return {
             each.name: value if isinstance(value, int | float | list) else str(value)
             for each in fields(self)
@@ -342,7 +334,7 @@ class Settings:
         }
 
 
-def sides_of(option: str, text: str) -> tuple[int, int]:
+def parse_sides(option: str, text: str) -> tuple[int, int]:
     """Rows and columns of an option, which is "224" or "144x192".
 
     Args:

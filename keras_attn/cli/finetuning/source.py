@@ -16,13 +16,13 @@ from keras_attn.cli.opened_model import (
     find_model,
     is_checkpoint,
     is_translator,
-    load_tokenizer_of,
+    load_folder_tokenizer,
 )
 from keras_attn.cli.terminal import say, working
-from keras_attn.files.reading import size_of
+from keras_attn.files.reading import get_file_size
 from keras_attn.models.catalog.registry import entry
-from keras_attn.models.checkpoints.description import class_names_of
-from keras_attn.models.checkpoints.families import family_of
+from keras_attn.models.checkpoints.description import get_class_names
+from keras_attn.models.checkpoints.families import get_family
 from keras_attn.models.checkpoints.folder import Folder
 from keras_attn.models.checkpoints.loading import build_from_checkpoint
 from keras_attn.models.checkpoints.tasks import call_builders
@@ -37,7 +37,7 @@ _WITHOUT_A_CHECKPOINT = {"frozen_norms": False, "num_frozen": 0}
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from.
+    """The source of a model.
 
     Attributes:
         name: MODEL as it was given.
@@ -63,17 +63,17 @@ class Source:
     def size(self) -> int:
         """Bytes of its weights, which identify it when a run is resumed."""
         if self.path is None or self.path.is_file():
-            return 0 if self.path is None else size_of(self.path)
+            return 0 if self.path is None else get_file_size(self.path)
         # Not what was exported to the folder since.
         weights = [*self.path.glob("*.safetensors"), *self.path.glob("*.keras")]
-        return sum(map(size_of, weights))
+        return sum(map(get_file_size, weights))
 
     @property
     def class_names(self) -> list[str] | None:
-        """The classes that the checkpoint knows."""
+        """The classes of the checkpoint."""
         if self.path is None or not is_checkpoint(self.path):
             return None
-        return class_names_of(Folder(self.path).config)
+        return get_class_names(Folder(self.path).config)
 
     @property
     def predicts_numbers(self) -> bool:
@@ -107,18 +107,18 @@ class Source:
         if self.path is None:
             return entry(self.name).card.task == "language model"
         if is_checkpoint(self.path):
-            return "causal_lm" in family_of(Folder(self.path).config).tasks
+            return "causal_lm" in get_family(Folder(self.path).config).tasks
         with undone(), without_allocating():
             return hasattr(self._sketch_of_file(), "incremental")
 
     @property
     def has_masks(self) -> bool:
-        """Whether it is a detector that says which pixels an object has."""
+        """Whether it is a detector that predicts masks."""
         if self.path is None:
             return "masks" in entry(self.name).card.outputs
         if is_checkpoint(self.path):
             config = Folder(self.path).config
-            default = family_of(config).default_task
+            default = get_family(config).default_task
             return default is not None and default(config) == "instance_segmenter"
         with undone(), without_allocating():
             return bool(getattr(self._sketch_of_file(), "has_masks", False))
@@ -137,7 +137,7 @@ class Source:
                 "--tokenizer, the folder of a tokenizer, must be given if MODEL is a "
                 f"name or a file. Received: MODEL {self.name!r}"
             )
-        tokenizer = load_tokenizer_of(folder or self.path or Path())
+        tokenizer = load_folder_tokenizer(folder or self.path or Path())
         if not hasattr(tokenizer, "convention"):
             raise ValueError(
                 "--tokenizer must be of a pretrained model: WordPiece, SentencePiece "
@@ -146,7 +146,7 @@ class Source:
         return tokenizer
 
     def load(self, head: str, options: dict[str, Any]) -> Any:
-        """The model with its weights; those of a new head are drawn at random.
+        """The model with its weights; a new head's are drawn at random.
 
         Args:
             head: The task of a checkpoint, such as "classifier".

@@ -44,7 +44,7 @@ def token_batches(
     all_labels = tf.constant(labels)
     longest = inputs["padding_mask"].shape[1]
 
-    def batch_of(examples: Any):
+    def make_batch(examples: Any):
         rows = examples[:, None] * together + tf.range(together, dtype=tf.int64)
         rows = tf.reshape(rows, [-1])
         width = tf.reduce_max(tf.gather(lengths, rows))
@@ -58,7 +58,7 @@ def token_batches(
 
     return batches_of_rows(
         len(labels) // together,
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,
@@ -66,7 +66,7 @@ def token_batches(
     )
 
 
-def longest_of(source: Any, head: str, options: dict[str, Any]) -> int | None:
+def get_max_length(source: Any, head: str, options: dict[str, Any]) -> int | None:
     """The most tokens per row that a model takes; None for no limit.
 
     Args:

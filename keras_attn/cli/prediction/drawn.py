@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from keras_attn.cli.terminal import in_one_line
 from keras_attn.data.images.instance_masks import decode_mask
 from keras_attn.files.writing import write_atomically
 from keras_attn.viz.drawing.labels import drawable, font_families
-from keras_attn.viz.drawing.panels import class_colors
-from keras_attn.viz.drawing.plots import TEXT_COLOR, figure_to_array, new_figure
+from keras_attn.viz.drawing.panels import add_frame, class_colors, text_color_on
+from keras_attn.viz.drawing.plots import figure_to_array, new_figure, text_style
 
 _SOFTWARE = "keras-attn predict"  # In each file, so that no other is replaced.
 _OPACITY = 0.45
@@ -29,6 +30,7 @@ _LEGEND_PIXELS = 96  # A legend would cover a smaller image.
 # A grid of small images, and how many letters fit above one.
 _GRID_COLUMNS, _GRID_INCHES, _GRID_LINE_INCHES = 4, 2.0, 0.14
 _GRID_PIXELS, _GRID_LETTERS = 320, 36
+SIDES = ("left", "top", "right", "bottom")
 
 
 def targets_in(folder: Path, files: Sequence[Path], option: str) -> list[Path]:
@@ -47,8 +49,8 @@ def targets_in(folder: Path, files: Sequence[Path], option: str) -> list[Path]:
     double = next((each for each in targets if targets.count(each) > 1), None)
     if double is not None:
         raise ValueError(
-            f"{option} needs images of different names, which are those of the files "
-            f"that it writes. Received: two images named {double.stem!r}"
+            f"{option} needs images of different names, because it writes files of the "
+            f"same names. Received: two images named {double.stem!r}"
         )
     images = {path.resolve() for path in files}
     replaced = next((each for each in targets if each.resolve() in images), None)
@@ -118,25 +120,19 @@ def save_objects(
     unit = max(height, width) / _USUAL_PIXELS
     for each in objects:
         color = tuple(colors[each["label"]])
-        left, top = each["left"], each["top"]
-        sides = each["right"] - left, each["bottom"] - top
+        left, top, right, bottom = (each[name] for name in SIDES)
         line = _points(_LINE_PIXELS * unit)
-        axes.add_patch(
-            Rectangle((left - 0.5, top - 0.5), *sides, fill=False, color=color, lw=line)
-        )
+        add_frame(axes, (left, top, right, bottom), color=color, lw=line)
         # Inside the box where there is no room above it.
         is_above = top > 1.6 * _FONT_PIXELS * unit
         axes.text(
             left - 0.5,
             top - 0.5,
             drawable(f"{each['label']} {each['score']:.2f}"),
-            fontsize=_points(_FONT_PIXELS * unit),
-            family=font_families(),
-            color="black" if np.dot(color, (0.3, 0.59, 0.11)) > 0.55 else "white",
             va="bottom" if is_above else "top",
-            parse_math=False,
             clip_on=True,
             bbox={"facecolor": color, "edgecolor": "none", "pad": line},
+            **text_style(_points(_FONT_PIXELS * unit), text_color_on(color)),
         )
     save_png(path, figure_to_array(figure))
 
@@ -192,19 +188,9 @@ def draw_grid(
         small = Image.fromarray(image.squeeze(-1) if image.shape[-1] == 1 else image)
         small.thumbnail((_GRID_PIXELS, _GRID_PIXELS))
         axis.imshow(_as_color(np.atleast_3d(np.asarray(small))))
-        axis.set_title(
-            "\n".join(drawable(_shortened(line)) for line in lines),
-            fontsize=7,
-            family=font_families(),
-            color=TEXT_COLOR,
-            parse_math=False,
-        )
+        text = "\n".join(drawable(in_one_line(x, _GRID_LETTERS)) for x in lines)
+        axis.set_title(text, **text_style(7))
     return figure
-
-
-def _shortened(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _GRID_LETTERS else f"{text[: _GRID_LETTERS - 1]}…"
 
 
 def _as_color(image: np.ndarray) -> np.ndarray:

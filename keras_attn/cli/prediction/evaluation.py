@@ -1,4 +1,4 @@
-"""Scores of a model on data with answers: those of fine-tuning, and the worst examples.
+"""Scores of a model on data with answers, as in fine-tuning, and the worst examples.
 
 The scores: `text_scores.py`, `image_scores.py`.
 """
@@ -33,8 +33,7 @@ def evaluate_model(
 
     Args:
         network: The model.
-        settings: DATA, and the options that say what is where in it, as those of
-            `keras-attn finetune`.
+        settings: DATA, and the options that describe it, as for `keras-attn finetune`.
         count: Number of worst examples.
         min_score: Smallest score of an object that is drawn, or counted for the worst.
 

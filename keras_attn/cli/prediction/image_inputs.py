@@ -1,4 +1,4 @@
-"""Images as the inputs of a model, whole or in tiles, and what it says of each.
+"""Images as the inputs of a model, whole or in tiles, and its outputs.
 
 Legend: h and w pixels of a file, H and W pixels of an input.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_attn.cli.finetuning.result import Result
-from keras_attn.cli.finetuning.settings import sides_of
+from keras_attn.cli.finetuning.settings import parse_sides
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.terminal import counting
 from keras_attn.data.images.geometry import fit_into, fitting_scale, normalization
@@ -23,7 +23,7 @@ _OVERLAP = 0.25
 
 @dataclass(frozen=True)
 class Tiling:
-    """How images are cut into tiles.
+    """Sizes of the tiles into which images are cut.
 
     Attributes:
         size: h and w of a tile.
@@ -37,7 +37,7 @@ class Tiling:
 
 
 class Output(NamedTuple):
-    """What a model says of an image or of a tile.
+    """The output of a model for an image or a tile.
 
     Attributes:
         found: Its outputs, without the axis of the batch: an array or arrays by name.
@@ -50,7 +50,7 @@ class Output(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """An image, and what a model says of its tiles.
+    """An image, and the outputs of a model for its tiles.
 
     Attributes:
         path: The file.
@@ -65,14 +65,14 @@ class Outputs(NamedTuple):
     outputs: Iterator[Output]
 
 
-def tiling_of(
+def make_tiling(
     network: Network, size: str | None, overlap: float | None, batch_size: int
 ) -> Tiling | None:
     """The tiles that the options ask for.
 
     Args:
         network: The model.
-        size: `--tiles`: a size, or "model" for that of the model's input.
+        size: `--tiles`: a size, or "model" for the size of the model's input.
         overlap: `--tile-overlap`; None = a quarter.
         batch_size: `--batch-size`.
 
@@ -95,14 +95,14 @@ def tiling_of(
             )
         sides = rows, columns
     else:
-        sides = sides_of("--tiles", size)
+        sides = parse_sides("--tiles", size)
     return Tiling(sides, _OVERLAP if overlap is None else overlap, batch_size)
 
 
 def predict_images(
     network: Network, files: Sequence[Path], tiling: Tiling | None = None
 ) -> Iterator[Outputs]:
-    """Each image, and what a model says of it, with a progress bar.
+    """Yields each image with the model's outputs, with a progress bar.
 
     The outputs of an image are to be read before the next image.
 
@@ -120,7 +120,7 @@ def predict_images(
             rows = 1
             if tiling is not None:
                 tiles = cut_into_tiles((height, width), tiling.size, tiling.overlap)
-                rows = network.rows_of(tiling.batch_size)
+                rows = network.choose_batch_size(tiling.batch_size)
 
             def outputs(number=number, image=image, tiles=tiles, rows=rows):
                 for first in range(0, len(tiles), rows):
@@ -133,7 +133,7 @@ def predict_images(
 def _predict(
     network: Network, image: np.ndarray, tiles: Sequence[Tile]
 ) -> Iterator[Output]:
-    """What a model says of some tiles, which have one size, in one step."""
+    """The outputs of a model for tiles of one size, in one step."""
     inputs, size = [], None
     for top, left, bottom, right in tiles:
         fitted, size = fitted_image(network.result, image[top:bottom, left:right])

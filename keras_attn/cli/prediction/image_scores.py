@@ -15,9 +15,10 @@ from keras_attn.cli.finetuning.mask_classes import (
 )
 from keras_attn.cli.finetuning.object_data import (
     find_splits,
-    folder_of,
+    get_common_folder,
     read_objects,
 )
+from keras_attn.cli.finetuning.objects import figures_of, object_scores
 from keras_attn.cli.finetuning.pixels import validation_kind
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.prediction.network import Network
@@ -25,7 +26,7 @@ from keras_attn.cli.prediction.pictures import class_outputs, label_maps
 from keras_attn.cli.prediction.scores import (
     Evaluation,
     Row,
-    confusion_of,
+    count_confusion,
     score_classes,
 )
 from keras_attn.cli.terminal import note
@@ -35,7 +36,6 @@ from keras_attn.data import (
     read_segmentation,
 )
 from keras_attn.data.images.image_files import read_image
-from keras_attn.metrics import DetectionScores
 from keras_attn.ops.boxes import pairwise_iou
 
 _MATCH = 0.5  # IoU from which a box is found, for the worst images.
@@ -108,7 +108,7 @@ def score_pixels(
     for index, (_, _, predicted) in enumerate(label_maps(network, files)):
         _, labels = data.read(index)
         known = labels < len(names)
-        part = confusion_of(labels[known], predicted[known], len(names))
+        part = count_confusion(labels[known], predicted[known], len(names))
         confusion += part
         shares.append(float(np.trace(part) / max(part.sum(), 1)))
     hits = np.diag(confusion)
@@ -157,13 +157,9 @@ def score_objects(
     data = read_objects(settings.data, kind, split, result.class_names).check()
     for line in data.notes:
         note(line)
-    scores = {"": DetectionScores(result.class_names)}
-    if has_masks:
-        scores["mask_"] = DetectionScores(
-            result.class_names, masks=True, aligned_masks=result.aligned_masks
-        )
+    scores = object_scores(result.class_names, has_masks, result.aligned_masks)
     sides = result.image_size or [0, 0]
-    rows = network.rows_of(1)
+    rows = network.choose_batch_size(1)
 
     def batches() -> Iterator[tuple[Any, Any]]:
         for pictures, truth in detection_dataset(
@@ -184,11 +180,7 @@ def score_objects(
             each.add(truth, found, pictures.shape[1:3])
         for row in range(len(pictures)):
             wrong.append(_count_wrong(truth, found, row, min_score))
-    figures = {
-        prefix + name: float(value)
-        for prefix, each in scores.items()
-        for name, value in each.result().items()
-    }
+    figures = figures_of(scores)
     order = [row for row in np.argsort(wrong, kind="stable")[::-1] if wrong[row]]
     files = [example.image_path for example in data.examples]
     worst = [
@@ -219,7 +211,7 @@ def score_objects(
     }
     what = f"{len(files):,} images with {'masks' if has_masks else 'boxes'}"
     what += f" of {split}.txt" if kind.layout == "voc" and split == "val" else ""
-    what += f" in {folder_of(data)}"
+    what += f" in {get_common_folder(data)}"
     return Evaluation(
         result.task, what, figures, list(result.class_names), None, worst, drawn
     )

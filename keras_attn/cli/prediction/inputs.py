@@ -1,4 +1,4 @@
-"""What is predicted: texts or images in files, folders and standard input."""
+"""Inputs to predict from: texts or images in files, folders and standard input."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class TextRow:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no text to predict from, as in an empty line."""
+        """Whether it has nothing to predict from, as an empty line."""
         return not any(text.strip() for text in self.texts.values())
 
 
@@ -59,7 +59,7 @@ def read_rows(
         sources: Tables, text files with one text per line, or "-" for standard input,
             likewise; several texts of a line have tabs between them.
         columns: Names of the columns. One that is only a guess may have another name.
-        usual: Other names of the first column, if there is one column alone.
+        usual: Other names of the first column, if there is only one column.
         header: Whether the first line of a table names its columns.
 
     Returns:
@@ -68,7 +68,7 @@ def read_rows(
     Raises:
         FileNotFoundError: If a file does not exist.
         ValueError: If a file is of another kind, not UTF-8, lacks a column, or has
-            something else than a text; or if there is no text at all. File and line are
+            something else than a text; or if all texts are missing. File and line are
             named.
     """
     rows: list[TextRow] = []
@@ -153,8 +153,8 @@ def list_files(sources: Sequence[str]) -> list[Path]:
     """The images of files and folders; "-" is a list of paths on standard input.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If a file is no image, a folder has none, or there is no image.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If a file is not an image, or a folder has none, or all are missing.
     """
     files: list[Path] = []
     for source in sources:
@@ -183,6 +183,6 @@ def _images(names: Sequence[str]) -> Iterator[Path]:
                 f"file, {', '.join(IMAGE_SUFFIXES)}. Received: {name!r}"
             )
         elif not path.is_file():
-            raise FileNotFoundError(f"There is no {name}. Received: {name!r}")
+            raise FileNotFoundError(f"{name} does not exist. Received: {name!r}")
         else:
             yield path

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_attn.cli.finetuning.result import NAME, Result, read_result
-from keras_attn.cli.opened_model import is_checkpoint, load_tokenizer_of, open_model
+from keras_attn.cli.opened_model import is_checkpoint, load_folder_tokenizer, open_model
 from keras_attn.export import load_runner
 from keras_attn.export.formats import ANY_ARTEFACT, format_at
 from keras_attn.export.signature_info import IMAGE_BYTES, PREFILL
@@ -67,7 +67,7 @@ class Network:
         (array,) = inputs.values()
         return self.model.predict_on_batch(array)
 
-    def rows_of(self, batch_size: int) -> int:
+    def choose_batch_size(self, batch_size: int) -> int:
         """Rows per batch: as many as a file takes, if it takes one number only."""
         return next(iter(self.shapes.values()))[0] or batch_size
 
@@ -87,7 +87,7 @@ class Network:
         Raises:
             ValueError: If there is none.
         """
-        return load_tokenizer_of(self.folder or Path())
+        return load_folder_tokenizer(self.folder or Path())
 
 
 def open_network(path: Path, finetuned: Path | None) -> Network:
@@ -161,10 +161,10 @@ def _check_problem(path: Path, count: int) -> None:
 
 
 def _guessed(model: Any, path: Path) -> Result:
-    """What a model predicts that was not fine-tuned here.
+    """Guesses the task of a model that was not fine-tuned here.
 
     Raises:
-        ValueError: If its outputs are no classes.
+        ValueError: If its outputs are not classes.
     """
     names = set(model.input) if isinstance(model.input, Mapping) else set()
     shape = tuple(getattr(model.output, "shape", ()))

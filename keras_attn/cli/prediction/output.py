@@ -14,8 +14,8 @@ from keras_attn.files.writing import open_atomically
 Row = Mapping[str, Any]
 
 
-def format_of(given: str | None, output: Path | None) -> str:
-    """The format: the given one, or that of the file's suffix, or CSV.
+def choose_format(given: str | None, output: Path | None) -> str:
+    """The format: the given one, or by the file's suffix, or CSV.
 
     Args:
         given: `--format`.

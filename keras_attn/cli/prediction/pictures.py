@@ -13,6 +13,7 @@ from PIL import Image
 
 from keras_attn.cli.finetuning.result import Result
 from keras_attn.cli.prediction.drawn import (
+    SIDES,
     save_classes,
     save_objects,
     save_png,
@@ -29,8 +30,6 @@ from keras_attn.export.signature_info import IMAGE_BYTES
 from keras_attn.models import image_preprocessing
 from keras_attn.ops.instance_masks import masks_in_image
 from keras_attn.ops.tiles import average_tiles, join_boxes
-
-_SIDES = ("left", "top", "right", "bottom")
 
 
 def predict_classes(
@@ -62,7 +61,7 @@ def class_outputs(
     result = network.result
     takes_bytes = network.image_input == IMAGE_BYTES
     layer = None if takes_bytes else image_preprocessing(result.preprocessing or {})
-    for part in in_parts(files, network.rows_of(batch_size), "Predicting"):
+    for part in in_parts(files, network.choose_batch_size(batch_size), "Predicting"):
         if layer is None:
             images = np.array([path.read_bytes() for path in part], object)
         else:
@@ -150,7 +149,7 @@ def label_maps(
 def _stretched(
     logits: np.ndarray, size: tuple[int, int] | None, tile_size: tuple[int, int]
 ) -> np.ndarray:
-    """Logits as large as their tile: each pixel has those of the nearest one."""
+    """Logits as large as their tile: each pixel has the logits of the nearest one."""
     if size in (None, tile_size):
         return logits[: tile_size[0], : tile_size[1]]
     rows, columns = (
@@ -193,7 +192,7 @@ def predict_objects(
         if as_lists:
             yield {"file": str(each.path), "objects": objects}
             continue
-        names = ("label", "score", *_SIDES, *(["segmentation"] if has_masks else []))
+        names = ("label", "score", *SIDES, *(["segmentation"] if has_masks else []))
         # An image without objects is a line, too: it was looked at.
         for one in objects or [dict.fromkeys(names)]:
             if one.get("segmentation") is not None:
@@ -204,7 +203,7 @@ def predict_objects(
 def _objects(
     result: Result, image: Outputs, min_score: float
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The objects of an image, those of several tiles once; and if there are masks.
+    """The objects of an image, each once for several tiles; whether they have masks.
 
     Args:
         result: What the model was fine-tuned to.
@@ -239,7 +238,7 @@ def _objects(
             {
                 "label": result.class_names[int(classes[row])],
                 "score": float(f"{float(scores[row]):.6g}"),
-                **dict(zip(_SIDES, places, strict=True)),
+                **dict(zip(SIDES, places, strict=True)),
             }
         )
         if has_masks:

@@ -1,9 +1,8 @@
-"""What `keras-attn evaluate` measured, and the scores of classes and numbers.
+"""The results of `keras-attn evaluate`, and the scores of classes and numbers.
 
 Legend: N examples, C classes.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attn.cli.finetuning.job import class_metrics, most_frequent_class
 from keras_attn.cli.finetuning.label_scale import LabelScale
-from keras_attn.metrics import (
-    MatthewsCorrelation,
-    PearsonCorrelation,
-    SparseF1Score,
-    SpearmanCorrelation,
-)
 
 Row = dict[str, Any]
 Picture = Callable[[], Any]  # Draws a figure of Matplotlib.
@@ -25,7 +19,7 @@ Picture = Callable[[], Any]  # Draws a figure of Matplotlib.
 
 @dataclass
 class Evaluation:
-    """What was measured.
+    """The results of an evaluation.
 
     Attributes:
         task: One of `kinds.TASKS`.
@@ -55,11 +49,10 @@ def score_numbers(
     count: int,
 ) -> Evaluation:
     """The errors and correlations of predicted numbers, in the unit of the labels."""
-    metrics = [PearsonCorrelation(), SpearmanCorrelation(max(2, len(labels)))]
     # Of numbers near 1: those in the unit of the labels may be large.
     scale = LabelScale.of(labels)
     pair = scale.standardize(labels), scale.standardize(predicted)
-    figures = _measured([*scale.metrics(), *metrics], *pair)
+    figures = _measured(scale.metrics(max(2, len(labels))), *pair)
     errors = np.abs(labels - predicted)
     worst = [
         {
@@ -87,19 +80,15 @@ def score_classes(
             f"MODEL must have an output for each of its {len(names)} classes. "
             f"Received: {outputs.shape[1]} outputs"
         )
-    metrics: list[Any] = [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+    metrics = class_metrics(names)
     if len(names) > 5 and task == "image_classification":
-        metrics.append(keras.metrics.SparseTopKCategoricalAccuracy(5, "top_5"))
-    metrics.append(MatthewsCorrelation(len(names)))
-    if len(names) == 2:
-        metrics.append(SparseF1Score(name="f1_" + re.sub(r"\W", "_", names[1])))
+        metrics.insert(1, keras.metrics.SparseTopKCategoricalAccuracy(5, "top_5"))
     logits = outputs.astype(np.float64)
     logs = logits - logits.max(-1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
     losses = -logs[np.arange(len(labels)), labels]
     figures = {"loss": float(losses.mean()), **_measured(metrics, labels, outputs)}
-    counts = np.bincount(labels, minlength=len(names))
-    figures["most_frequent_class"] = float(counts.max() / counts.sum())
+    figures |= most_frequent_class(labels)
     best = outputs.argmax(-1)
     wrong = [
         row for row in np.argsort(-losses, kind="stable") if best[row] != labels[row]
@@ -113,11 +102,13 @@ def score_classes(
         }
         for row in wrong[:count]
     ]
-    confusion = confusion_of(labels, best, len(names))
+    confusion = count_confusion(labels, best, len(names))
     return Evaluation(task, what, figures, list(names), confusion, worst)
 
 
-def confusion_of(labels: np.ndarray, predicted: np.ndarray, count: int) -> np.ndarray:
+def count_confusion(
+    labels: np.ndarray, predicted: np.ndarray, count: int
+) -> np.ndarray:
     """Numbers by true and predicted class, (C, C)."""
     places = labels.astype(np.int64) * count + predicted
     return np.bincount(places.reshape(-1), minlength=count**2).reshape(count, count)

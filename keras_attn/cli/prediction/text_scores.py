@@ -60,7 +60,7 @@ def score_texts(
 def score_rankings(
     network: Network, settings: Settings, kind: Kind, count: int
 ) -> Evaluation:
-    """How often the better completion has the larger score."""
+    """The share of pairs whose better completion has the larger score."""
     data = read_preferences(settings.data, prompt_column=kind.prompt)
     rows = []
     for number, (prompt, *answers) in enumerate(
@@ -141,7 +141,7 @@ def score_completions(
     figures = {"loss": loss, "perplexity": float(np.exp(loss))}
     order = np.argsort(sums[0] / np.maximum(counts[0], 1), kind="stable")
     if is_pair:
-        # The reference of training is not there: the model alone.
+        # Without the reference of training: the model's own probabilities.
         margins = sums[0] - sums[1]
         figures["chosen_more_probable"] = float((margins > 0).mean())
         order = np.argsort(margins, kind="stable")

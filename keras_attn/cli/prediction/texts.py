@@ -6,6 +6,7 @@ Legend: B rows of a batch, T tokens, C classes.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_attn.cli.finetuning.kinds import TEXT_COLUMNS
@@ -30,7 +31,7 @@ def predict_texts(
     max_new_tokens: int | None,
     header: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of the output: those of the input, and what is predicted of each.
+    """The rows of the output: each row of the input with its prediction.
 
     A row without a text has a prediction of nothing. A column of the input that is
     called as one of the predictions becomes `input_…`.
@@ -86,7 +87,7 @@ def text_outputs(
         batch_size: B.
     """
     tokenizer = None if network.takes_strings else network.tokenizer()
-    for part in in_parts(rows, network.rows_of(batch_size), "Predicting"):
+    for part in in_parts(rows, network.choose_batch_size(batch_size), "Predicting"):
         outputs = network(_encoded(network, tokenizer, part))
         yield from zip(part, outputs, strict=True)
 
@@ -204,7 +205,7 @@ def _continued(
         note_settings(network.folder, tokenizer.end_token_id)
     limit = getattr(network.model, "max_length", None)
     count = max_new_tokens or _MAX_NEW_TOKENS
-    for part in in_parts(rows, network.rows_of(batch_size), "Generating"):
+    for part in in_parts(rows, network.choose_batch_size(batch_size), "Generating"):
         prompts = []
         for row in part:
             (prompt,) = row.texts.values()
@@ -217,11 +218,10 @@ def _continued(
                 )
             prompts.append(ids)
         longest = max(map(len, prompts))
-        token_ids = np.full((len(part), longest), tokenizer.pad_token_id, np.int32)
-        mask = np.zeros((len(part), longest), bool)
-        for number, ids in enumerate(prompts):
-            token_ids[number, : len(ids)] = ids
-            mask[number, : len(ids)] = True
+        token_ids = keras.utils.pad_sequences(
+            prompts, longest, padding="post", value=tokenizer.pad_token_id
+        )
+        mask = np.arange(longest) < np.array([[len(ids)] for ids in prompts])
         answer = generate(
             network.model,
             {"token_ids": token_ids, "padding_mask": mask},

@@ -56,7 +56,7 @@ class Wav(NamedTuple):
 
     @property
     def kind_of_samples(self) -> str:
-        """What they are, for a message."""
+        """Describes the samples, for a message."""
         return f"samples of kind {self.kind} with {self.bits} bits"
 
 
@@ -132,7 +132,7 @@ def decode_samples(path: Path, wav: Wav) -> np.ndarray:
         wav: What is in it, of a supported kind.
 
     Raises:
-        ValueError: If there are no samples, or the last one is not complete.
+        ValueError: If the file has no samples, or the last one is not complete.
     """
     frame = wav.channels * wav.bits // 8
     if not wav.samples or len(wav.samples) % frame:

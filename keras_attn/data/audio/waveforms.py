@@ -48,8 +48,8 @@ def read_wav(
 ) -> tuple[np.ndarray, int]:
     """Reads a WAV file: integers of 8 to 32 bits, floats of 32 or 64, μ-law or A-law.
 
-    Also those of more than 4 GB (RF64, BW64), and those of a pipe, whose header does
-    not know their size. Channels are averaged. `read_audio` reads other files.
+    Also files of more than 4 GB (RF64, BW64), and of a pipe, whose header does not know
+    their size. Channels are averaged. `read_audio` reads other files.
 
     Args:
         path: The file.
@@ -61,7 +61,7 @@ def read_wav(
         in samples per second.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not a complete WAV file of such samples, is empty, has
             samples that are not finite, or has a rate above 768 kHz.
         ImportError: If the samples must be converted and SciPy is not installed.
@@ -99,8 +99,8 @@ def read_audio(
         The samples, float32 (N,), and their rate, in samples per second.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is no audio file, or as in `read_wav`.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If it is not an audio file, or as in `read_wav`.
         ImportError: If soundfile is needed, or SciPy, and not installed.
 
     Example:
@@ -147,25 +147,19 @@ def read_waveforms(
     skipped = Skipped(on_error)
     kept, waveforms = [], []
     for path in map(Path, paths):
-        try:
+        with skipped.collecting(str(path)):
             waveform, rate = read_audio(path, sampling_rate)
             if len(waveform) < min_seconds * rate:
                 raise ValueError(
                     f"{path.name} must last at least {min_seconds} s (`min_seconds`). "
                     f"Received: {str(path)!r} of {len(waveform) / rate:.4f} s"
                 )
-        except (ValueError, OSError) as error:
-            skipped.add(str(path), error)
-            continue
-        kept.append(path)
-        waveforms.append(waveform)
+            kept.append(path)
+            waveforms.append(waveform)
     if not kept:
-        first = (
-            f", the first because: {next(iter(skipped.values()))}" if skipped else ""
-        )
         raise ValueError(
             "`paths` must have an audio file that can be read. "
-            f"Received: {len(paths)} paths{first}"
+            f"Received: {len(paths)} paths{skipped.first}"
         )
     skipped.report("Audio files")
     return Waveforms(kept, waveforms, sampling_rate, skipped)
@@ -226,7 +220,7 @@ def _finished(
 def _read_by_soundfile(path: Path) -> tuple[np.ndarray, int]:
     """The samples of a file, float64 (N, channels), and their rate."""
     check_file(path, _MAX_BYTES)
-    with requires_extra("audio", f"Reading {path.name}, which is no plain WAV file,"):
+    with requires_extra("audio", f"Reading {path.name}, not a plain WAV file,"):
         import soundfile
     try:
         with soundfile.SoundFile(path) as file:

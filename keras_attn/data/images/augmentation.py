@@ -25,9 +25,9 @@ def augment_batches(
 ) -> tf.data.Dataset:
     """Augments batches of images by Keras' preprocessing layers.
 
-    The random numbers of a batch depend on `seed`, the epoch and the position of the
-    batch alone, not on the layers' own seeds, so a resumed run draws the same numbers
-    as an uninterrupted one. Batches are processed sequentially.
+    The random numbers of a batch depend only on `seed`, the epoch and the position of
+    the batch, not on the layers' own seeds, so a resumed run draws the same numbers as
+    an uninterrupted one. Batches are processed sequentially.
 
     Args:
         dataset: Batches of images, or tuples of images and other tensors.

@@ -3,6 +3,7 @@
 Legend: B batch, T length in tokens.
 """
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -63,10 +64,9 @@ def caption_dataset(
         rows = [_row(tokenizer, text.decode(), max_length) for text in captions]
         longest = max(len(row) for row in rows) - 1
         width = min(-(-longest // multiple) * multiple, max_length) + 1
-        tokens = np.full((len(rows), width), tokenizer.pad_token_id, np.int32)
+        pad = tokenizer.pad_token_id
+        tokens = keras.utils.pad_sequences(rows, width, padding="post", value=pad)
         lengths = np.array([[len(row)] for row in rows])
-        for row, ids in zip(tokens, rows, strict=True):
-            row[: len(ids)] = ids
         is_label = np.arange(1, width) < lengths
         return tokens, is_label.astype(np.float32)
 

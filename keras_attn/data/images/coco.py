@@ -9,9 +9,9 @@ import numpy as np
 
 from keras_attn.data.images.detection import (
     DetectionData,
-    DetectionExample,
     check_boxes,
     is_line,
+    make_example,
 )
 from keras_attn.data.images.image_files import (
     check_folder,
@@ -21,7 +21,7 @@ from keras_attn.data.images.image_files import (
 from keras_attn.data.images.instance_masks import check_segmentation
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
-from keras_attn.files.reading import MIB, read_json, shown
+from keras_attn.files.reading import MIB, is_file, read_json, shown
 
 # `instances_train2017.json` has 449 MB and about 60 million numbers.
 MAX_COCO_BYTES = 1024 * MIB
@@ -46,7 +46,7 @@ def read_coco(
         annotations: The JSON file, such as `instances_val2017.json`.
         image_folder: The folder with the images that the file names.
         class_names: The classes, in the order of their numbers: categories are found by
-            their names. None takes those of the file.
+            their names. None takes the file's.
         masks: Whether to keep the segmentations, for `detection_dataset(masks=True)`.
             Objects whose segmentation is empty, `[]` or `[[]]`, are then left out, as
             are boxes without width or height in any case; a warning counts them,
@@ -85,7 +85,7 @@ def read_coco(
         }
     images = {}
     files: dict[str, int] = {}
-    for index, image in enumerate(entries_of(content, "images", path)):
+    for index, image in enumerate(get_entries(content, "images", path)):
         label = f"{path.name}, image {index}"
         try:
             number, checked = check_image(image, folder, label)
@@ -105,32 +105,31 @@ def read_coco(
         else:
             images[number] = checked
     objects: dict[int, list] = {number: [] for number in images}
-    numbers = (_whole(image.get("id")) for image in entries_of(content, "images", path))
+    numbers = (
+        _whole(image.get("id")) for image in get_entries(content, "images", path)
+    )
     known = {number for number in numbers if type(number) is int}
-    for index, entry in enumerate(entries_of(content, "annotations", path)):
+    for index, entry in enumerate(get_entries(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"
         number: Any = _whole(entry.get("image_id"))
         is_number = type(number) is int
         if is_number and number in known and number not in images:
             continue  # The image itself was left out.
-        try:
+        with skipped.collecting(label):
             if not is_number or number not in images:
                 raise ValueError(
                     f"{label} must name an image. Received: image_id={shown(number)}"
                 )
             *_, size = images[number]
             found = _check_object(entry, class_of, size, masks, label)
-        except ValueError as error:
-            skipped.add(label, error)
-            continue
-        if found is None:
-            reason = f"{label} has no width or no height: bbox={entry['bbox']}"
-            skipped.leave_out(label, reason)
-        elif masks and _is_empty(found[3]):
-            reason = f"{label} has a box and no mask: segmentation={found[3]}"
-            skipped.leave_out(label, reason)
-        else:
-            objects[number].append(found)
+            if found is None:
+                reason = f"{label} has no width or no height: bbox={entry['bbox']}"
+                skipped.leave_out(label, reason)
+            elif masks and _is_empty(found[3]):
+                reason = f"{label} has a box and no mask: segmentation={found[3]}"
+                skipped.leave_out(label, reason)
+            else:
+                objects[number].append(found)
     if not images:
         raise ValueError(
             "`annotations` must name images that are in `image_folder`. Received: "
@@ -138,7 +137,7 @@ def read_coco(
         )
     skipped.report(f"COCO in {str(annotations)!r}")
     examples = [
-        _example(number, images[number], found, masks)
+        make_example(number, images[number], found, masks)
         for number, found in objects.items()
     ]
     used = sorted({number for each in examples for number in each.classes.tolist()})
@@ -150,35 +149,14 @@ def read_coco(
     return DetectionData(examples, names, skipped, category_ids)
 
 
-def _example(number: int, image: tuple, found: list, masks: bool) -> DetectionExample:
-    name, file, size = image
-    return DetectionExample(
-        name=name,
-        image_path=file,
-        boxes=np.array([box for box, *_ in found], np.float32).reshape(-1, 4),
-        classes=np.array([each[1] for each in found], np.int32),
-        is_crowd=np.array([each[2] for each in found], bool),
-        segmentations=[each[3] for each in found] if masks else None,
-        size=size,
-        image_id=number,
-    )
-
-
 def _missing(content: dict, folder: Path, path: Path) -> str:
-    """How many of the named images are not there, for a message."""
-    names = [image.get("file_name") for image in entries_of(content, "images", path)]
-    missing = sum(not _is_file(folder / str(name)) for name in names)
+    """Counts the named images that are missing, for a message."""
+    names = [image.get("file_name") for image in get_entries(content, "images", path)]
+    missing = sum(not is_file(folder / str(name)) for name in names)
     return f"which lacks {missing:,} of {len(names):,} images"
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # A name that is too long, or has a zero byte.
-        return False
-
-
-def entries_of(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
+def get_entries(content: dict, name: str, path: Path) -> list[dict[str, Any]]:
     """A list of objects in the file."""
     found = content.get(name)
     if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
@@ -196,7 +174,7 @@ def _whole(value: Any) -> Any:
 
 def _categories(content: dict, path: Path) -> Iterator[tuple[int, str]]:
     found = set()
-    for category in entries_of(content, "categories", path):
+    for category in get_entries(content, "categories", path):
         number, name = _whole(category.get("id")), category.get("name")
         if type(number) is not int or not isinstance(name, str) or number in found:
             raise ValueError(
@@ -224,10 +202,10 @@ def check_image(image: dict, folder: Path, label: str):
         raise ValueError(
             f"{label} must have a height and width in pixels. Received: {shown(image)}"
         )
-    if not _is_file(folder / name):
+    if not is_file(folder / name):
         name = from_windows(name)
     check_names([name], label)
-    if not _is_file(folder / name):
+    if not is_file(folder / name):
         raise FileNotFoundError(
             f"{label}: `image_folder` has no file {shown(name)}. "
             f"Received: image_folder={str(folder)!r}"
@@ -273,7 +251,7 @@ def _check_object(entry: dict, class_of: dict, size, masks: bool, label: str):
 
 
 def _is_empty(segmentation: Any) -> bool:
-    """Whether there are no polygons, or only some without points."""
+    """Whether all polygons are missing or without points."""
     return isinstance(segmentation, list) and not any(x != [] for x in segmentation)
 
 

@@ -13,7 +13,7 @@ from keras_attn.checks.arguments import check_positive
 def detect_regions(
     detector: Any, images: np.ndarray, *, num_regions: int, min_score: float = 0.3
 ) -> dict[str, np.ndarray]:
-    """What a Faster R-CNN finds in images, and what its head says of each region.
+    """The regions that a Faster R-CNN finds in images, and its head's outputs.
 
     Args:
         detector: A detector of images in [0, 1], with `region_model`.

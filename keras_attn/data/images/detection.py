@@ -6,9 +6,10 @@ are `"xyxy"`: left, top, right, bottom in pixels, where pixel (0, 0) covers
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,14 +25,19 @@ from keras_attn.data.images.geometry import (
 )
 from keras_attn.data.images.image_files import read_image
 from keras_attn.data.images.instance_masks import decode_mask
-from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.bad_files import FileData, Skipped
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
+from keras_attn.data.pipelines.examples import (
+    check_batches,
+    example_dataset,
+    read_or_skip,
+)
+from keras_attn.files.reading import naming
 
 
 @dataclass(frozen=True)
 class DetectionExample:
-    """What is known about an image before it is read.
+    """The annotations of an image.
 
     Attributes:
         name: Identifies the image in messages, and in `Skipped`.
@@ -56,7 +62,7 @@ class DetectionExample:
 
 
 @dataclass(frozen=True)
-class DetectionData:
+class DetectionData(FileData):
     """A set of images with objects.
 
     Attributes:
@@ -75,33 +81,13 @@ class DetectionData:
     category_ids: list[int] | None = None
     notes: Sequence[str] = ()
 
-    def __len__(self) -> int:
-        return len(self.examples)
+    def read(self, number: int) -> tuple[np.ndarray, ...]:
+        """Image, boxes, classes, crowds and masks of an example.
 
-    def check(self) -> "DetectionData":
-        """Reads all images and masks once, in threads.
-
-        Returns:
-            The data set without the bad ones, if it was read with `on_error="skip"`; a
-            warning counts them.
-
-        Raises:
-            ValueError: If an image or mask is bad and bad ones are not skipped, or if
-                none is left.
+        Args:
+            number: Its index.
         """
-
-        def read(number):
-            return read_example(self.examples[number], self.has_masks, crowds=True)
-
-        kept = check_readable(read, self._names, self.skipped)
-        if len(kept) < len(self):
-            self.skipped.report("Images")
-        return replace(self, examples=[self.examples[number] for number in kept])
-
-    @property
-    def _names(self) -> list[str]:
-        """The name of each image in messages."""
-        return [example.name for example in self.examples]
+        return read_example(self.examples[number], self.has_masks, crowds=True)
 
     @property
     def has_masks(self) -> bool:
@@ -109,12 +95,42 @@ class DetectionData:
         return all(each.segmentations is not None for each in self.examples)
 
 
-def check_boxes(boxes: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
+def make_example(
+    number: int,
+    image: tuple[str, Path, tuple[int, int] | None],
+    objects: Sequence[tuple[np.ndarray, int, bool, Any]],
+    masks: bool = False,
+) -> DetectionExample:
+    """What a reader found about an image.
+
+    Args:
+        number: The image in its data set.
+        image: Its name, file, and (height, width) if it is known.
+        objects: Box (4,), class, whether it is a crowd, and segmentation, of each.
+        masks: Whether to keep the segmentations.
+    """
+    name, file, size = image
+    return DetectionExample(
+        name=name,
+        image_path=file,
+        boxes=np.array([box for box, *_ in objects], np.float32).reshape(-1, 4),
+        classes=np.array([each[1] for each in objects], np.int32),
+        is_crowd=np.array([each[2] for each in objects], bool),
+        segmentations=[each[3] for each in objects] if masks else None,
+        size=size,
+        image_id=number,
+    )
+
+
+def check_boxes(
+    boxes: np.ndarray, size: tuple[int, int] | None, label: str = ""
+) -> np.ndarray:
     """Boxes clipped to their image.
 
     Args:
         boxes: (N, 4).
         size: (height, width); None if it is not known yet.
+        label: Where the boxes are, for the message.
 
     Returns:
         float32 (N, 4).
@@ -128,7 +144,8 @@ def check_boxes(boxes: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
     for box, kept in zip(boxes, clipped, strict=True):
         if not np.isfinite(box).all() or kept[0] >= kept[2] or kept[1] >= kept[3]:
             raise ValueError(
-                "A box must be finite, with left < right and top < bottom inside of "
+                f"{label and f'{label}: '}A box must be finite, with left < right and "
+                "top < bottom inside of "
                 f"its image{'' if size is None else f' of {height} x {width} pixels'}. "
                 f"Received: left, top, right, bottom = {box.tolist()}"
             )
@@ -138,7 +155,7 @@ def check_boxes(boxes: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
 def is_line(box: np.ndarray) -> bool:
     """Whether a box has no width or no height, as a few have in COCO's own files.
 
-    Nothing can be learned from it, whatever a reader's `on_error` says.
+    Nothing can be learned from it, so `on_error` of a reader does not matter.
 
     Args:
         box: (4,), which need not be finite.
@@ -166,7 +183,7 @@ def detection_dataset(
     """Batches of images and their objects, for `model.fit`.
 
     The order, and the random numbers of each image, are functions of the seed, the
-    epoch and the number of the image, whatever the number of threads.
+    epoch and the number of the image, for any number of threads.
 
     Args:
         data: From `read_voc`, `read_coco` or `read_yolo`.
@@ -220,9 +237,7 @@ def detection_dataset(
         ```
     """
     size = check_pair("image_size", image_size)
-    check_positive("batch_size", batch_size)
-    if not len(data):
-        raise ValueError("`data` must have images. Received: an empty data set")
+    check_batches(data, batch_size)
     if masks and not data.has_masks:
         raise ValueError(
             "`data` must have masks if `masks` is True, as COCO's JSON has. "
@@ -309,14 +324,12 @@ def read_example(example: DetectionExample, masks: bool, crowds: bool):
         )
     segmentations = example.segmentations or []
     kept = np.flatnonzero(~example.is_crowd | crowds)
-    try:
+    with naming(example.name):
         boxes = check_boxes(example.boxes[kept], (height, width))
         # No planes at all, rather than one per box, if masks are not asked for.
         planes = np.zeros((len(kept) if masks else 0, height, width), bool)
         for plane, index in zip(planes, kept, strict=False):
             plane[:] = decode_mask(segmentations[index], height, width)
-    except ValueError as error:
-        raise ValueError(f"{example.name}: {error}") from error
     return image, boxes, example.classes[kept], example.is_crowd[kept], planes
 
 

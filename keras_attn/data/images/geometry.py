@@ -8,8 +8,8 @@ An *example* is a dictionary of one image and what belongs to it:
 - `labels`: int32 (h, w), the class of each pixel.
 
 An *augmentation* is a function `(example, seed) -> example` that draws its random
-numbers from the seed, int64 (2,), alone. The functions here transform all entries
-alike, and drop boxes that are no longer in the image.
+numbers only from the seed, int64 (2,). The functions here transform all entries alike,
+and drop boxes that have left the image.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks.arguments import check_choice, check_fraction, check_pair
+from keras_attn.checks.arguments import (
+    check_choice,
+    check_fraction,
+    check_pair,
+    check_share,
+)
 from keras_attn.data.pipelines.epochs import fold_in
 
 Example = dict[str, Any]
@@ -40,8 +45,8 @@ class RandomMirror:
     """
 
     def __init__(self, horizontal: float = 0.5, vertical: float = 0.0):
-        self.horizontal = _check_probability("horizontal", horizontal)
-        self.vertical = _check_probability("vertical", vertical)
+        self.horizontal = check_share("horizontal", horizontal)
+        self.vertical = check_share("vertical", vertical)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Returns the example, mirrored or not."""
@@ -344,14 +349,6 @@ def _check_color(name: str, value):
             f"Received: {name}={value!r}"
         )
     return color.tolist()
-
-
-def _check_probability(name: str, value: float) -> float:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(
-            f"`{name}` must be a probability in [0, 1]. Received: {name}={value!r}"
-        )
-    return value
 
 
 def _reversed_if(is_reversed: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:

@@ -40,8 +40,8 @@ def decode_images(
         ValueError: If `contents` are not strings of shape (B,), or `preprocessing`
             returns images of unknown size.
         tf.errors.InvalidArgumentError: When the graph runs, if the bytes are not an
-            image, such as those of a TIFF file, or a BMP file that is compressed, has
-            16 bits or fewer than 8 per pixel, or colors in another order.
+            image, as of a TIFF file, or are of a BMP file that is compressed, has 16
+            bits or fewer than 8 per pixel, or colors in another order.
 
     Example:
         ```python
@@ -111,7 +111,7 @@ def _is_deep_gray(content: tf.Tensor) -> tf.Tensor:
 
 def _deep_gray(content: tf.Tensor) -> tf.Tensor:
     pixels = tf.io.decode_png(content, 3, dtype=tf.uint16)
-    # Half of 257 is no whole number, so nothing lies in the middle.
+    # Half of 257 is not a whole number, so nothing lies in the middle.
     return tf.cast((tf.cast(pixels, tf.int32) + 128) // 257, tf.uint8)
 
 

@@ -5,7 +5,7 @@ Legend: B batch, h and w pixels of a file, H and W pixels of an input, C channel
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks.arguments import check_positive
 from keras_attn.data.images.geometry import Augmentation
 from keras_attn.data.images.image_files import (
     check_folder,
@@ -23,22 +22,26 @@ from keras_attn.data.images.image_files import (
     read_image,
 )
 from keras_attn.data.images.unused_files import unused_files
-from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.bad_files import FileData, Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
+from keras_attn.data.pipelines.examples import (
+    check_batches,
+    example_dataset,
+    image_loader,
+)
 from keras_attn.files.reading import shown
 
 
 @dataclass(frozen=True)
-class ImageClassData:
+class ImageClassData(FileData):
     """N images with a class each.
 
     Attributes:
         paths: The files.
         classes: The class of each, int32 (N,).
         class_names: Name of each class.
-        skipped: What was left out, with reasons: files that are no images, and images
+        skipped: What was left out, with reasons: files that are not images, and images
             outside the folders of the classes. Corrupt files are added when they are
             first read.
         notes: What is in the folder and not in the data set, counted.
@@ -49,42 +52,19 @@ class ImageClassData:
     class_names: list[str]
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
     notes: Sequence[str] = ()
+    _lists = ("paths", "classes")
 
-    def __len__(self) -> int:
-        return len(self.paths)
+    @property
+    def _names(self) -> list[str]:
+        return list(map(str, self.paths))
 
-    def subset(self, indices: Sequence[int]) -> "ImageClassData":
-        """Some of the images.
+    def read(self, number: int) -> np.ndarray:
+        """An image, uint8 (h, w, 3).
 
         Args:
-            indices: Of the images, in the order to return them in.
+            number: Its index.
         """
-        return replace(
-            self,
-            paths=[self.paths[index] for index in indices],
-            classes=self.classes[np.asarray(indices, int)],
-        )
-
-    def check(self) -> "ImageClassData":
-        """Reads all images once, in threads.
-
-        Returns:
-            The data set without the bad ones, if it was read with `on_error="skip"`; a
-            warning counts them.
-
-        Raises:
-            ValueError: If an image is bad and bad ones are not skipped, or if none is
-                left.
-        """
-        names = list(map(str, self.paths))
-        kept = check_readable(
-            lambda index: read_image(self.paths[index]),
-            names,
-            self.skipped,
-        )
-        if len(kept) < len(self):
-            self.skipped.report("Images")
-        return self.subset(kept)
+        return read_image(self.paths[number])
 
 
 def read_image_classes(
@@ -95,15 +75,17 @@ def read_image_classes(
 ) -> ImageClassData:
     """Finds the images in a folder that has a subfolder per class.
 
-    Files are read later, by `image_class_dataset`. Folders inside those of the classes
-    are searched, too, but for hidden ones: names that begin with a dot, `__MACOSX`,
-    `@eaDir`. Files that are no images, and images beside the folders, which have no
-    class, are listed as `skipped`. `data.notes` counts the files that are not used.
+    Files are read later, by `image_class_dataset`. Folders inside the folders of the
+    classes are searched, too, except hidden ones: names that begin with a dot,
+    `__MACOSX`, `@eaDir`. Files that are not images, and images beside the folders,
+    which have no class, are listed as `skipped`. `data.notes` counts the files that are
+    not used.
 
     Args:
         folder: The folder, such as one with `cat/1.jpg` and `dog/a.png`.
         class_names: The classes, in the order of their numbers. None takes the names of
-            the subfolders, sorted: pass those of the training images to read others.
+            the subfolders, sorted: pass the names of the training images to read other
+            images.
         on_error: "raise" refuses a bad file. "skip" leaves it out; a warning counts
             them, `data.skipped` lists them.
 
@@ -175,7 +157,7 @@ def image_class_dataset(
     """Batches of images and classes, for `model.fit`.
 
     The order, and the random numbers of each image, are functions of the seed, the
-    epoch and the number of the image, whatever the number of threads.
+    epoch and the number of the image, for any number of threads.
 
     Args:
         data: From `read_image_classes`.
@@ -202,21 +184,14 @@ def image_class_dataset(
         tf.errors.InvalidArgumentError: If a file is bad, unless bad files are skipped.
             It is raised while the dataset is read, and names the file.
     """
-    check_positive("batch_size", batch_size)
+    check_batches(data, batch_size)
     if channels not in (1, 3):
         raise ValueError(f"`channels` must be 1 or 3. Received: channels={channels!r}")
-    if not len(data):
-        raise ValueError("`data` must have images. Received: an empty data set")
-    names = list(map(str, data.paths))
     classes = tf.constant(data.classes, tf.int32)
-    blank = (np.zeros((1, 1, channels), np.uint8),)
-
-    def read(index):
-        return (read_image(data.paths[index], channels),)
+    load_image = image_loader(data.paths, data._names, data.skipped, channels)
 
     def load(row):
-        (image,), is_valid = read_or_skip(row, read, names, data.skipped, blank)
-        image = tf.cast(tf.ensure_shape(image, [None, None, channels]), tf.float32)
+        image, is_valid = load_image(row)
         return {"image": image, "class": tf.gather(classes, row)}, is_valid
 
     def finish(example):

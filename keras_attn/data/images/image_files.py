@@ -1,4 +1,4 @@
-"""Which files are pictures, and how they are opened, with errors that name the file.
+"""Finds and opens files of pictures, with errors that name the file.
 
 JPEG (also the MPO of drones and phones), PNG, BMP, TIFF, WebP and GIF, whose first
 image counts. Photos are turned upright as their cameras recorded. One channel of 16
@@ -107,15 +107,15 @@ def read_image(
     Args:
         path: The file, also one in a ZIP archive.
         channels: 3 for red, green and blue; 1 for gray. Transparency is ignored.
-        size: Height and width that annotations give the image. Where only the pixels as
-            they are stored have them, not those of the upright image, it is not turned:
-            then boxes and masks refer to what is stored.
+        size: Height and width that annotations give the image. If only the stored image
+            has this size, not the upright one, it is not turned: then boxes and masks
+            refer to what is stored.
 
     Returns:
         uint8 (H, W, channels).
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not a single complete image of at most 80 million pixels,
             with 8 or 16 bits per channel.
     """
@@ -126,7 +126,7 @@ def read_image(
     if "transparency" in image.info:
         image = image.convert("RGBA")  # Pillow would warn.
     if image.mode in _DEEP:
-        # Half of 257 is no whole number, so nothing lies in the middle.
+        # Half of 257 is not a whole number, so nothing lies in the middle.
         gray = (np.asarray(image).astype(np.int32) + 128) // 257
         pixels = np.repeat(gray.astype(np.uint8)[..., None], channels, axis=-1)
     else:
@@ -145,7 +145,7 @@ def read_label_image(path: Path, *, as_colors: bool) -> np.ndarray:
         int32 (H, W), the numbers in the file; or uint8 (H, W, 3), colors.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not a complete image, or has colors where numbers are
             expected.
     """
@@ -179,9 +179,9 @@ def _check_transparency(image: Image.Image, colors: np.ndarray, path: Path) -> N
     if np.intersect1d(numbers[is_opaque], numbers[~is_opaque]).size:
         raise ValueError(
             f"{path.name} must say by its colors which class a pixel has; "
-            "transparency is not read. Save it as gray, such as its alpha channel "
-            f"alone. Received: {str(path)!r}, where transparent and opaque pixels have "
-            "the same color"
+            "transparency is not read. Save it as gray, such as only its alpha "
+            f"channel. Received: {str(path)!r}, where transparent and opaque pixels "
+            "have the same color"
         )
 
 
@@ -229,7 +229,7 @@ def read_names(path: Path) -> list[str]:
     Lines of VOC's one-class splits, "name 1" and "name -1", also count as names.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not UTF-8, names no image, names one twice, or names a path
             outside the folder.
     """
@@ -259,7 +259,7 @@ def check_names(names: Sequence[str], source: object) -> None:
 
 
 class FoundFiles(NamedTuple):
-    """What is in a folder or an archive.
+    """The files of a folder or an archive.
 
     Attributes:
         pictures: The images, sorted.
@@ -365,7 +365,7 @@ def from_windows(path: str) -> str:
 
 
 def no_picture(name: str) -> str:
-    """Why a file is left out that is no picture."""
+    """Why a file that is not a picture is left out."""
     return (
         f"{Path(name).name} must be a picture, {', '.join(IMAGE_SUFFIXES)}. "
         f"Received: the suffix {Path(name).suffix!r}"

@@ -5,7 +5,7 @@ Legend: B batch, H and W pixels of the processed images, T tokens.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks.arguments import check_positive
-from keras_attn.data.images.coco import check_image, entries_of
+from keras_attn.data.images.coco import check_image, get_entries
 from keras_attn.data.images.geometry import Augmentation
 from keras_attn.data.images.image_files import (
     ZippedFile,
@@ -24,9 +23,13 @@ from keras_attn.data.images.image_files import (
     read_image,
 )
 from keras_attn.data.images.unused_files import unused_files
-from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.bad_files import FileData, Skipped
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
+from keras_attn.data.pipelines.examples import (
+    check_batches,
+    example_dataset,
+    image_loader,
+)
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.files.reading import MIB, read_json, read_text, shown
 
@@ -51,7 +54,7 @@ class ImageTextExample:
 
 
 @dataclass(frozen=True)
-class ImageTextData:
+class ImageTextData(FileData):
     """Images with texts.
 
     Attributes:
@@ -65,29 +68,13 @@ class ImageTextData:
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
     notes: Sequence[str] = ()
 
-    def __len__(self) -> int:
-        return len(self.examples)
+    def read(self, number: int) -> np.ndarray:
+        """The image of an example, uint8 (h, w, 3).
 
-    def check(self) -> "ImageTextData":
-        """Reads all images once, in threads.
-
-        Returns:
-            The data set without the bad ones, if it was read with `on_error="skip"`; a
-            warning counts them.
-
-        Raises:
-            ValueError: If an image is bad and bad ones are not skipped, or if none is
-                left.
+        Args:
+            number: Its index.
         """
-        names = [example.name for example in self.examples]
-        kept = check_readable(
-            lambda number: read_image(self.examples[number].image_path),
-            names,
-            self.skipped,
-        )
-        if len(kept) < len(self):
-            self.skipped.report("Images")
-        return replace(self, examples=[self.examples[number] for number in kept])
+        return read_image(self.examples[number].image_path)
 
 
 def read_coco_captions(
@@ -121,24 +108,21 @@ def read_coco_captions(
     content = read_json(path, _MAX_BYTES, _MAX_ENTRIES)
     images: dict[int, tuple] = {}
     known = set()
-    for index, image in enumerate(entries_of(content, "images", path)):
+    for index, image in enumerate(get_entries(content, "images", path)):
         label = f"{path.name}, image {index}"
         known.add(shown(image.get("id")))
-        try:
+        with skipped.collecting(label):
             number, checked = check_image(image, folder, label)
             if number in images:
                 raise ValueError(
                     f"{label} must have an `id` of its own. Received: id={number}"
                 )
-        except (ValueError, OSError) as error:
-            skipped.add(label, error)
-        else:
             images[number] = checked
     texts: dict[int, list[str]] = {number: [] for number in images}
-    for index, entry in enumerate(entries_of(content, "annotations", path)):
+    for index, entry in enumerate(get_entries(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"
         number: Any = entry.get("image_id")
-        try:
+        with skipped.collecting(label):
             if type(number) is not int or number not in images:
                 if shown(number) in known:
                     continue  # The image itself was left out.
@@ -146,8 +130,6 @@ def read_coco_captions(
                     f"{label} must name an image. Received: image_id={shown(number)}"
                 )
             texts[number].append(_check_text(entry.get("caption"), label))
-        except ValueError as error:
-            skipped.add(label, error)
     examples = []
     for number, (name, file, _) in images.items():
         if texts[number]:
@@ -186,7 +168,7 @@ def read_image_texts(
         The data set: every image once, in the order of the table.
 
     Raises:
-        FileNotFoundError: If there is no such table, folder or archive.
+        FileNotFoundError: If the table, folder or archive does not exist.
         ValueError: If a column is missing or negative, if a line is too short, has no
             text or names no image, or several, and `on_error="raise"`, or if no line is
             left.
@@ -231,20 +213,18 @@ def read_image_texts(
     files: dict[str, Path | ZippedFile] = {}
     for number, row in lines:
         label = f"{path.name}, line {number}"
-        try:
+        with skipped.collecting(label):
             if len(row) <= max(indices):
                 raise ValueError(
                     f"{label} must have at least {max(indices) + 1} fields with tabs "
                     f"between them. Received: {shown(row)}"
                 )
             name, *fields = (row[index].strip() for index in indices)
-            files.setdefault(name, _file_of(name, found, label))
+            files.setdefault(name, _get_file(name, found, label))
             kept = [text for text in fields if text]
             if not kept:
                 raise ValueError(f"{label} must have a text. Received: {shown(row)}")
             texts.setdefault(name, []).extend(kept)
-        except ValueError as error:
-            skipped.add(label, error)
     examples = [
         ImageTextExample(name, files[name], tuple(texts[name])) for name in texts
     ]
@@ -318,14 +298,12 @@ def image_text_dataset(
         and `token_ids` and `padding_mask` int32 (B, T).
 
     Raises:
-        ValueError: If `data` has no images, or there is no `max_length`.
+        ValueError: If `data` has no images, or `max_length` is missing.
         tf.errors.InvalidArgumentError: If an image is corrupt, unless `data` was read
             with `on_error="skip"`. It is raised while the dataset is read, and names
             the file.
     """
-    check_positive("batch_size", batch_size)
-    if not len(data):
-        raise ValueError("`data` must have images. Received: an empty data set")
+    check_batches(data, batch_size)
     packed = tokenizer.encode_batch(
         [text for example in data.examples for text in example.texts],
         max_length=max_length,
@@ -333,18 +311,11 @@ def image_text_dataset(
     )
     counts = np.array([len(example.texts) for example in data.examples])
     begins = np.cumsum(counts) - counts
-    names = [str(example.name) for example in data.examples]
-    blank = (np.zeros((1, 1, 3), np.uint8),)
+    paths = [example.image_path for example in data.examples]
+    load_image = image_loader(paths, data._names, data.skipped)
 
     def load(row):
-        (image,), is_valid = read_or_skip(
-            row,
-            lambda row: (read_image(data.examples[row].image_path),),
-            names,
-            data.skipped,
-            blank,
-        )
-        image = tf.cast(tf.ensure_shape(image, [None, None, 3]), tf.float32)
+        image, is_valid = load_image(row)
         return {"image": image, "row": row}, is_valid
 
     def choose(example, seed):
@@ -397,7 +368,7 @@ def _by_name(
     return found
 
 
-def _file_of(
+def _get_file(
     name: str, found: Mapping[str, list[Path | ZippedFile]], label: str
 ) -> Path | ZippedFile:
     files = found.get(name, [])

@@ -72,7 +72,7 @@ def encode_mask(mask: np.ndarray) -> dict[str, Any]:
         is_last = False
         while not is_last:
             bits, value = value & 31, value >> 5
-            # What is left is the sign alone, which the highest of the five bits says.
+            # Only the sign is left, which the highest of the five bits says.
             is_last = value == (-1 if bits & 16 else 0)
             text.append(chr(_FIRST_CHARACTER + bits + (0 if is_last else 32)))
     return {"size": [height, width], "counts": "".join(text)}

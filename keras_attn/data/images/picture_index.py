@@ -52,7 +52,7 @@ class PictureIndex:
         names: Paths of the pictures in the folder or ZIP archive, sorted, with "/"
             between their parts.
         embeddings: float32 (N, E), of length 1.
-        skipped: The files that are no pictures, or cannot be read, with reasons.
+        skipped: The files that are not pictures, or cannot be read, with reasons.
         num_embedded: How many embeddings were computed anew; the others come from the
             file of the index.
         notes: What is in the folder and no picture by its name, counted.
@@ -116,12 +116,12 @@ def index_pictures(
             those that have to be embedded.
 
     Returns:
-        The index. A file that is no picture is left out and listed as `skipped`.
+        The index. A file that is not a picture is left out and listed as `skipped`.
 
     Raises:
         FileNotFoundError: If `folder` does not exist.
         ValueError: If it has no pictures, if none of them can be read, if `file` exists
-            and is no index, or if `embed_pictures` does not return a finite row for
+            and is not an index, or if `embed_pictures` does not return a finite row for
             each picture.
 
     Example:
@@ -189,7 +189,7 @@ def index_pictures(
 
 
 def default_index_file(folder: str | os.PathLike) -> Path:
-    """Where commands keep the index of pictures.
+    """The path at which commands keep the index of pictures.
 
     Args:
         folder: The folder, which then has the file in it, or the ZIP archive, which has
@@ -208,7 +208,7 @@ def _name(picture: Path | ZippedFile, root: Path) -> str:
 
 
 def _path(name: str, root: Path) -> str:
-    """The name of a file that is no picture, as those of pictures."""
+    """The name of a file that is not a picture, relative to the root."""
     return Path(name).relative_to(root).as_posix() if root.is_dir() else name
 
 
@@ -268,7 +268,7 @@ def _write(file: Path, names, stamps, embeddings, probe) -> None:
 
 
 def _read(file: Path, probe: np.ndarray) -> dict[str, tuple[list[int], np.ndarray]]:
-    """Stamp and embedding of each picture; empty if there is no such file.
+    """Stamp and embedding of each picture; empty if the file does not exist.
 
     Empty too if the index is of a different model.
     """

@@ -6,7 +6,7 @@ Legend: B batch, R region slots, r regions of one image, F features, K classes.
 import itertools
 import os
 import zipfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.data.images.image_files import check_folder
-from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.bad_files import FileData, Skipped
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
-from keras_attn.files.reading import MIB, check_file
+from keras_attn.files.reading import MIB, check_file, naming
 
 _SUFFIXES = (".npz", ".tfrecord")
 _MAX_BYTES = 256 * MIB
@@ -29,7 +29,7 @@ _OPTIONAL = ("class_distributions", "scores")
 
 
 @dataclass(frozen=True)
-class RegionData:
+class RegionData(FileData):
     """Images of which the regions are in files.
 
     Attributes:
@@ -46,31 +46,12 @@ class RegionData:
     feature_dim: int
     num_classes: int
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
+    _lists = ("paths", "names")
+    _what = "Files of regions"
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def check(self) -> "RegionData":
-        """Reads all files once, in threads.
-
-        Returns:
-            The data set without the bad ones, if it was read with `on_error="skip"`; a
-            warning counts them.
-
-        Raises:
-            ValueError: If a file is bad and bad ones are not skipped, or if none is
-                left.
-        """
-        kept = check_readable(
-            self.read, [str(path) for path in self.paths], self.skipped
-        )
-        if len(kept) < len(self):
-            self.skipped.report("Files of regions")
-        return replace(
-            self,
-            names=[self.names[number] for number in kept],
-            paths=[self.paths[number] for number in kept],
-        )
+    @property
+    def _names(self) -> list[str]:
+        return list(map(str, self.paths))
 
     def read(self, number: int) -> dict[str, np.ndarray]:
         """The regions of an image.
@@ -84,14 +65,12 @@ class RegionData:
             float32 (r,), 1 if the file has none.
 
         Raises:
-            FileNotFoundError: If there is no such file.
+            FileNotFoundError: If the file does not exist.
             ValueError: If the file is bad; the message names it.
         """
         path = self.paths[number]
-        try:
+        with naming(path):
             return _checked(_read(path), self.feature_dim, self.num_classes)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
 
 
 def read_regions(folder: str | os.PathLike, *, on_error: str = "raise") -> RegionData:
@@ -115,8 +94,8 @@ def read_regions(folder: str | os.PathLike, *, on_error: str = "raise") -> Regio
             lists it in `data.skipped`.
 
     Raises:
-        ValueError: If there is no such folder, or it has no such file, two of one name,
-            or none that can be read.
+        ValueError: If the folder does not exist, or lacks the file, has two of one
+            name, or none that can be read.
     """
     skipped = Skipped(on_error)
     root = check_folder("folder", folder)
@@ -146,7 +125,7 @@ def read_regions(folder: str | os.PathLike, *, on_error: str = "raise") -> Regio
             return RegionData(names, paths, width, num_classes, skipped)
     raise ValueError(
         "`folder` must have at least one file of regions that can be read. Received: "
-        f"{len(paths)} bad ones, the first because: {skipped[paths[0].name]}"
+        f"{len(paths)} bad ones{skipped.first}"
     )
 
 
@@ -231,10 +210,9 @@ def region_dataset(
         return tuple(arrays)
 
     blank = [np.zeros(shape, types[name]) for name, shape in shapes.items()]
-    names = [str(path) for path in data.paths]
 
     def load(row):
-        values, is_valid = read_or_skip(row, read, names, data.skipped, blank)
+        values, is_valid = read_or_skip(row, read, data._names, data.skipped, blank)
         example = {
             name: tf.ensure_shape(value, shape)
             for (name, shape), value in zip(shapes.items(), values, strict=True)
@@ -361,14 +339,22 @@ def _checked(found, feature_dim: int, num_classes: int) -> dict[str, np.ndarray]
             f"{boxes[bad].tolist()}"
         )
     if num_classes:
-        shares = arrays["class_distributions"]
-        sums = shares.sum(1)
-        is_off = (np.abs(sums - 1) > _SUM_TOLERANCE) | (shares.min(1) < 0)
-        if is_off.any():
-            bad = int(np.argmax(is_off))
-            raise ValueError(
-                "`class_distributions` must be probabilities that sum to 1 for each "
-                f"region. Received: region {bad} with the sum {sums[bad]:.4f} and the "
-                f"minimum {shares[bad].min():.4f}"
-            )
+        check_distributions(arrays["class_distributions"])
     return arrays
+
+
+def check_distributions(shares: np.ndarray) -> None:
+    """Raises unless the rows of `class_distributions` are probabilities that sum to 1.
+
+    Args:
+        shares: (regions, K).
+    """
+    sums = shares.sum(1)
+    is_off = (np.abs(sums - 1) > _SUM_TOLERANCE) | (shares < 0).any(1)
+    if is_off.any():
+        bad = int(np.argmax(is_off))
+        raise ValueError(
+            "`class_distributions` must be probabilities that sum to 1 for each "
+            f"region. Received: region {bad} with the sum {sums[bad]:.4f} and the "
+            f"minimum {shares[bad].min():.4f}"
+        )

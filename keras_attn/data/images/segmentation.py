@@ -5,7 +5,7 @@ Legend: B batch, H and W pixels, C classes.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,19 @@ from keras_attn.data.images.image_files import (
     read_label_image,
 )
 from keras_attn.data.images.unused_files import unused_files
-from keras_attn.data.pipelines.bad_files import Skipped, check_readable
+from keras_attn.data.pipelines.bad_files import FileData, Skipped
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
+from keras_attn.data.pipelines.examples import (
+    check_batches,
+    example_dataset,
+    read_or_skip,
+)
 
 Color = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class SegmentationData:
+class SegmentationData(FileData):
     """A set of images with masks.
 
     Attributes:
@@ -57,43 +61,25 @@ class SegmentationData:
     channels: int = 3
     skipped: Skipped = field(default_factory=partial(Skipped, "raise"))
     notes: Sequence[str] = ()
-
-    def __len__(self) -> int:
-        return len(self.pairs)
+    _lists = ("pairs",)
+    _what = "Images and masks"
 
     @property
     def _names(self) -> list[str]:
-        """The name of each image in messages."""
         return [image.name for image, _ in self.pairs]
 
-    def check(self) -> "SegmentationData":
-        """Reads all images and masks once, in threads.
-
-        Returns:
-            The data set without the bad ones, if it was read with `on_error="skip"`; a
-            warning counts them.
-
-        Raises:
-            ValueError: If an image or mask is bad and bad ones are not skipped, or if
-                none is left.
-        """
-        kept = check_readable(self.read, self._names, self.skipped)
-        if len(kept) < len(self):
-            self.skipped.report("Images and masks")
-        return replace(self, pairs=[self.pairs[number] for number in kept])
-
-    def read(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """An image, uint8 (H, W, channels), and its labels, int32 (H, W).
 
         Args:
-            index: Index of the image in `pairs`.
+            number: Index of the image in `pairs`.
 
         Raises:
             ValueError: If a file is corrupt, the sizes differ, or a label is not a
                 class; the message names the file.
             FileNotFoundError: If a file is missing.
         """
-        image_path, mask_path = self.pairs[index]
+        image_path, mask_path = self.pairs[number]
         labels = self._read_labels(mask_path)
         image = read_image(image_path, self.channels, size=labels.shape)
         if image.shape[:2] != labels.shape:
@@ -271,7 +257,7 @@ def segmentation_dataset(
     """Batches of images and labels, for `model.fit`.
 
     The order, and the random numbers of each image, are functions of the seed, the
-    epoch and the number of the image, whatever the number of threads.
+    epoch and the number of the image, for any number of threads.
 
     Args:
         data: From `read_segmentation`.
@@ -306,9 +292,7 @@ def segmentation_dataset(
             names the file.
     """
     size = None if image_size is None else check_pair("image_size", image_size)
-    check_positive("batch_size", batch_size)
-    if not len(data):
-        raise ValueError("`data` must have images. Received: an empty data set")
+    check_batches(data, batch_size)
     mean, deviation = normalization(normalize, data.channels)
 
     def finish(example):
@@ -349,8 +333,7 @@ def _check_palette(palette, count: int, void):
     if palette is None:
         if not all(isinstance(value, int) for value in void):
             raise ValueError(
-                "`void` must be numbers if there is no `palette`. "
-                f"Received: void={void!r}"
+                f"`void` must be numbers without a `palette`. Received: void={void!r}"
             )
         return None
     if isinstance(palette, np.ndarray):

@@ -1,4 +1,4 @@
-"""How the parts of a data set are called in the names of files and folders."""
+"""The names of the parts of a data set in files and folders."""
 
 SPLITS = {
     "train": ("train", "training"),
@@ -7,7 +7,7 @@ SPLITS = {
 }
 
 
-def split_of(word: str) -> str | None:
+def get_split(word: str) -> str | None:
     """The split that a word stands for, such as "val" for `Valid` and `val2017`.
 
     Args:

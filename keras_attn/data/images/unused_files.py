@@ -12,7 +12,7 @@ _MOST_KINDS = 4
 
 
 def unused_files(source: Path, used: Iterable[Path | ZippedFile]) -> list[str]:
-    """What is in a folder or a ZIP archive and not used, for the user.
+    """Lists the files of a folder or a ZIP archive that are not used.
 
     Args:
         source: The folder, with its subfolders, or the archive. Links to other folders

@@ -19,7 +19,7 @@ _MOST_PARTS = 4096
 
 
 def turn_upright(image: tf.Tensor, content: tf.Tensor) -> tf.Tensor:
-    """Turns and mirrors an image as the file that it comes from says.
+    """Turns and mirrors an image as its file's orientation says.
 
     Args:
         image: The decoded image, (h, w, C).
@@ -29,7 +29,7 @@ def turn_upright(image: tf.Tensor, content: tf.Tensor) -> tf.Tensor:
         The image, (h, w, C) or (w, h, C). Without such a record, or with a damaged one,
         it is as it was.
     """
-    value = orientation_of(content)
+    value = read_orientation(content)
 
     def is_in(values) -> tf.Tensor:
         return tf.reduce_any(tf.equal(value, list(values)))
@@ -43,8 +43,8 @@ def turn_upright(image: tf.Tensor, content: tf.Tensor) -> tf.Tensor:
     return tf.cond(is_in(_FLIPS_ROWS), lambda: tf.reverse(turned, [0]), lambda: turned)
 
 
-def orientation_of(content: tf.Tensor) -> tf.Tensor:
-    """What a file records, int32 from 1 to 8; 1 where it says nothing.
+def read_orientation(content: tf.Tensor) -> tf.Tensor:
+    """The orientation in a file, int32 from 1 to 8; 1 without an entry.
 
     Args:
         content: The bytes of the file, a string.
@@ -98,7 +98,7 @@ def _walk(data: tf.Tensor, start: int, step: Any) -> tf.Tensor:
     Args:
         data: The file.
         start: Where the first part begins.
-        step: From the beginning of a part to that of the next one, -1 if there is none,
+        step: From the beginning of a part to the next beginning, -1 if there is none,
             and where the block begins, -1 if it is not in this part.
     """
 

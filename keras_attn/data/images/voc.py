@@ -12,12 +12,11 @@ import numpy as np
 
 from keras_attn.data.images.detection import (
     DetectionData,
-    DetectionExample,
     check_boxes,
     is_line,
+    make_example,
 )
 from keras_attn.data.images.image_files import (
-    IMAGE_SUFFIXES,
     check_folder,
     check_names,
     is_picture,
@@ -93,10 +92,8 @@ def read_voc(
     )
     parsed = {}
     for name in _names(root, annotations, split):
-        try:
+        with skipped.collecting(name):
             parsed[name] = _read_xml(annotations / f"{name}.xml")
-        except (ValueError, OSError) as error:
-            skipped.add(name, error)
     if class_names is None:
         objects = (each for tree in parsed.values() for each in tree.findall("object"))
         found = {_text(each, "name") for each in objects}
@@ -112,38 +109,19 @@ def read_voc(
         except (ValueError, OSError) as error:
             skipped.add(name, error)
             continue
-        boxes, classes = [], []
+        objects = []
         for index, element in enumerate(tree.findall("object")):
             label = f"{name}.xml, object {index}"
-            try:
+            with skipped.collecting(label):
                 if not difficult and _is_difficult(element, label):
                     continue
-                classes.append(_class_of(element, numbers, label))
-            except ValueError as error:
-                skipped.add(label, error)
-                continue
-            try:
+                number = _get_class(element, numbers, label)
                 box = _box(element, size, one_based, label)
-            except ValueError as error:
-                classes.pop()
-                skipped.add(label, error)
-                continue
-            if box is None:
-                classes.pop()
-                skipped.leave_out(label, f"{label} has no width or no height")
-            else:
-                boxes.append(box)
-        examples.append(
-            DetectionExample(
-                name=name,
-                image_path=image,
-                boxes=np.array(boxes, np.float32).reshape(-1, 4),
-                classes=np.array(classes, np.int32),
-                is_crowd=np.zeros(len(boxes), bool),
-                size=size,
-                image_id=len(examples),
-            )
-        )
+                if box is None:
+                    skipped.leave_out(label, f"{label} has no width or no height")
+                else:
+                    objects.append((box, number, False, None))
+        examples.append(make_example(len(examples), (name, image, size), objects))
     if not examples:
         raise ValueError(
             "`folder` must have images with annotations. Received: "
@@ -205,7 +183,7 @@ def _names(root: Path, annotations: Path, split) -> list[str]:
 
 
 def _decoded(content: bytes, path: Path) -> bytes | str:
-    """A file as expat reads it, which knows no encodings of several bytes but Unicode.
+    """Decodes a file for expat, whose only multi-byte encodings are Unicode's.
 
     Raises:
         ValueError: If the file is not in the encoding that it declares.
@@ -213,7 +191,7 @@ def _decoded(content: bytes, path: Path) -> bytes | str:
     declared = _DECLARATION.match(content)
     name = declared[1].decode().lower() if declared else ""
     if content.startswith(codecs.BOM_UTF8):
-        name = "utf-8-sig"  # Whatever it declares.
+        name = "utf-8-sig"  # Also if it declares another encoding.
     if name in ("", "utf-8", "utf-16", "us-ascii", "iso-8859-1"):
         return content
     try:
@@ -291,7 +269,7 @@ def _number(element: Element, tag: str, label: str) -> float:
 
 
 def _size(tree: Element, path: Path) -> tuple[int, int] | None:
-    """Height and width; None where the file does not say, or says 0."""
+    """Height and width; None if they are missing or 0."""
     element = tree.find("size")
     if element is None:
         return None
@@ -308,7 +286,7 @@ def _list_images(folder: Path) -> dict[str, list[Path]]:
     """The images of a folder by their names without suffix."""
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith("."):
+        if is_picture(path.name):
             found.setdefault(path.stem, []).append(path)
     return found
 
@@ -327,7 +305,7 @@ def _find_image(images: dict[str, list[Path]], name: str, folder: Path) -> Path:
     return found[0]
 
 
-def _class_of(element: Element, numbers: dict[str, int], label: str) -> int:
+def _get_class(element: Element, numbers: dict[str, int], label: str) -> int:
     name = _text(element, "name")
     if name not in numbers:
         raise ValueError(
@@ -347,7 +325,4 @@ def _box(element: Element, size, one_based: bool, label: str) -> np.ndarray | No
         box[:2] -= 1
     if is_line(box):
         return None
-    try:
-        return check_boxes(box, size)[0]
-    except ValueError as error:
-        raise ValueError(f"{label}: {error}") from error
+    return check_boxes(box, size, label)[0]

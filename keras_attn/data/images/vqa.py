@@ -14,9 +14,10 @@ from typing import Any
 
 from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.data.images.answers import normalize_answer
+from keras_attn.data.images.coco import get_entries
 from keras_attn.data.images.image_files import check_folder, check_names
 from keras_attn.data.pipelines.bad_files import Skipped
-from keras_attn.files.reading import MIB, read_json, shown
+from keras_attn.files.reading import MIB, is_file, naming, read_json, shown
 
 # The annotations of VQA 2.0's training set have about 370 MB and 20 million values.
 _MAX_BYTES = 1024 * MIB
@@ -95,7 +96,7 @@ class VQAData(WordVocabulary):
             ValueError: If `question` has no words, or, with
                 `unknown_words="leave_out"`, no known words.
         """
-        return encode_question(question, ids_of(self.words), self.unknown_words)
+        return encode_question(question, make_word_ids(self.words), self.unknown_words)
 
 
 def split_words(question: str) -> list[str]:
@@ -188,11 +189,11 @@ def read_vqa(
     examples = []
     for number, entry in asked.items():
         label = f"{questions_path.name}, question {number}"
-        try:
+        with skipped.collecting(label):
             found = _check_answers(
                 answered.get(number), entry, answers_per_question, annotations_path
             )
-            if not split_words(_text_of(entry, "question", label)):
+            if not split_words(_get_text(entry, "question", label)):
                 raise ValueError(
                     f"{label} must have at least one word. Received: "
                     f"{shown(entry['question'])}"
@@ -202,40 +203,33 @@ def read_vqa(
                 known_images[image] = _image_path(
                     folder, image_name, image, split, label
                 )
-        except (ValueError, OSError) as error:
-            skipped.add(label, error)
-            continue
-        kinds = answered[number]
-        examples.append(
-            VQAExample(
-                question_id=number,
-                question=entry["question"],
-                image_path=known_images[image],
-                answers=found,
-                question_type=str(kinds.get("question_type", "")),
-                answer_type=str(kinds.get("answer_type", "")),
+            kinds = answered[number]
+            examples.append(
+                VQAExample(
+                    question_id=number,
+                    question=entry["question"],
+                    image_path=known_images[image],
+                    answers=found,
+                    question_type=str(kinds.get("question_type", "")),
+                    answer_type=str(kinds.get("answer_type", "")),
+                )
             )
-        )
     for number in answered.keys() - asked.keys():
         label = f"{annotations_path.name}, question {number}"
         error = f"{label} must be among the questions of {str(questions_path)!r}"
         skipped.add(label, ValueError(f"{error}. Received: question_id={number}"))
     _check_any(examples, questions, annotations)
     if words is None:
-        said = Counter(word for each in examples for word in split_words(each.question))
-        words = [word for word in by_count(said) if said[word] >= min_word_count]
+        words = frequent_words((each.question for each in examples), min_word_count)
     if answers is None:
         given = Counter(answer for each in examples for answer in each.answers)
         answers = by_count(given)[:num_answers]
-    ids = ids_of(_distinct("words", words))
+    ids = make_word_ids(_distinct("words", words))
     kept = []
     for each in examples:
-        try:
+        label = f"{questions_path.name}, question {each.question_id}"
+        with skipped.collecting(label), naming(label):
             encode_question(each.question, ids, unknown_words)
-        except ValueError as error:
-            label = f"{questions_path.name}, question {each.question_id}"
-            skipped.add(label, ValueError(f"{label}: {error}"))
-        else:
             kept.append(each)
     _check_any(kept, questions, annotations)
     skipped.report(f"VQA in {str(questions)!r}")
@@ -248,14 +242,8 @@ def _by_question(
     content: dict, name: str, path: Path, skipped: Skipped
 ) -> dict[int, dict[str, Any]]:
     """The entries of a file by their `question_id`; each id occurs once."""
-    found = content.get(name)
-    if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
-        raise ValueError(
-            f"{path.name} must have `{name}`, a list of objects. "
-            f"Received: {str(path)!r}, {name}={shown(found)}"
-        )
     entries: dict[int, dict[str, Any]] = {}
-    for index, entry in enumerate(found):
+    for index, entry in enumerate(get_entries(content, name, path)):
         label = f"{path.name}, entry {index} of `{name}`"
         number: Any = entry.get("question_id")
         if type(number) is int and number not in entries:
@@ -299,10 +287,10 @@ def _check_answers(entry, question, count: int, path: Path) -> tuple[str, ...]:
         raise ValueError(
             f"{label} must have objects as answers. Received: {shown(found)}"
         )
-    return tuple(normalize_answer(_text_of(each, "answer", label)) for each in found)
+    return tuple(normalize_answer(_get_text(each, "answer", label)) for each in found)
 
 
-def _text_of(entry: dict, name: str, label: str) -> str:
+def _get_text(entry: dict, name: str, label: str) -> str:
     text = entry.get(name)
     if not isinstance(text, str):
         raise ValueError(
@@ -328,11 +316,7 @@ def _image_path(folder: Path, image_name: str, image, split, label: str) -> Path
         ) from error
     check_names([name], label)
     path = folder / name
-    try:
-        exists = path.is_file()
-    except OSError:  # A name that is too long.
-        exists = False
-    if not exists:
+    if not is_file(path):
         raise FileNotFoundError(
             f"{label} must be about an image in `image_folder`. "
             f"Received: {shown(str(path))}, which is missing"
@@ -340,7 +324,7 @@ def _image_path(folder: Path, image_name: str, image, split, label: str) -> Path
     return path
 
 
-def ids_of(words: Iterable[str]) -> dict[str, int]:
+def make_word_ids(words: Iterable[str]) -> dict[str, int]:
     """The ids of words: 0 is padding, 1 any other word."""
     return {word: index + 2 for index, word in enumerate(words)}
 
@@ -358,6 +342,17 @@ def encode_question(
             f"unknown ones. Received: {shown(question)}"
         )
     return [ids.get(word, _UNKNOWN_ID) for word in words]
+
+
+def frequent_words(texts: Iterable[str], min_count: int) -> list[str]:
+    """The words of texts, the most frequent first.
+
+    Args:
+        texts: The texts.
+        min_count: How often a word must occur.
+    """
+    counts = Counter(word for text in texts for word in split_words(text))
+    return [word for word in by_count(counts) if counts[word] >= min_count]
 
 
 def by_count(counts: Counter) -> list[str]:

@@ -3,15 +3,19 @@
 Legend: B batch, H and W pixels, T words of a question, K answers to a question.
 """
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks.arguments import check_pair, check_positive
 from keras_attn.data.images.geometry import fit_into, normalization
-from keras_attn.data.images.image_files import read_image
-from keras_attn.data.images.vqa import VQAData, encode_question, ids_of
+from keras_attn.data.images.vqa import VQAData, encode_question, make_word_ids
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.pipelines.examples import example_dataset, read_or_skip
+from keras_attn.data.pipelines.examples import (
+    check_batches,
+    example_dataset,
+    image_loader,
+)
 
 
 def vqa_dataset(
@@ -57,10 +61,8 @@ def vqa_dataset(
             the file.
     """
     size = check_pair("image_size", image_size)
-    check_positive("batch_size", batch_size)
-    if not len(data):
-        raise ValueError("`data` must have questions. Received: an empty data set")
-    ids = ids_of(data.words)
+    check_batches(data, batch_size, "questions")
+    ids = make_word_ids(data.words)
     encoded = [
         encode_question(each.question, ids, data.unknown_words)
         for each in data.examples
@@ -68,9 +70,9 @@ def vqa_dataset(
     if max_question_length is None:
         max_question_length = max(map(len, encoded))
     length = check_positive("max_question_length", max_question_length)
-    token_ids = np.zeros((len(encoded), length), np.int32)
-    for row, found in zip(token_ids, encoded, strict=True):
-        row[: len(found)] = found[:length]
+    token_ids = keras.utils.pad_sequences(
+        encoded, length, padding="post", truncating="post"
+    )
     classes = {answer: number for number, answer in enumerate(data.answers)}
     answers = np.array(
         [[classes.get(text, -1) for text in each.answers] for each in data.examples],
@@ -78,15 +80,11 @@ def vqa_dataset(
     )
     mean, deviation = normalization(normalize)
 
-    names = [str(each.image_path) for each in data.examples]
-    blank = (np.zeros((1, 1, 3), np.uint8),)
-
-    def read(row):
-        return (read_image(data.examples[row].image_path),)
+    paths = [each.image_path for each in data.examples]
+    load_image = image_loader(paths, list(map(str, paths)), data.skipped)
 
     def load(row):
-        (image,), is_valid = read_or_skip(row, read, names, data.skipped, blank)
-        image = tf.cast(tf.ensure_shape(image, [None, None, 3]), tf.float32)
+        image, is_valid = load_image(row)
         example = {
             "image": image,
             "token_ids": tf.gather(token_ids, row),

@@ -14,11 +14,12 @@ from keras_attn.data.images.detection import (
     DetectionExample,
     check_boxes,
     is_line,
+    make_example,
 )
 from keras_attn.data.images.image_files import from_windows, list_pictures
 from keras_attn.data.images.split_names import SPLITS
 from keras_attn.data.images.unused_files import unused_files
-from keras_attn.data.images.yolo_layout import find_yolo, label_file_of
+from keras_attn.data.images.yolo_layout import find_yolo, get_label_file
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
 from keras_attn.files.reading import MIB, read_text, shown
@@ -50,8 +51,7 @@ def read_yolo(
             them, and the names of the classes in `classes.txt`.
         split: "train", "val" or "test". None takes "train", or, of a folder without
             splits, all images.
-        class_names: The classes, in the order of their numbers. None = those of the
-            data set.
+        class_names: The classes, in the order of their numbers. None = the data set's.
         on_error: "raise" refuses a bad file or object. "skip" leaves it out: the object
             if its line is bad, otherwise the image. A warning counts them,
             `data.skipped` lists them.
@@ -64,7 +64,7 @@ def read_yolo(
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If `source` is no such data set, has no such split or no names of
+        ValueError: If `source` is not such a data set, lacks the split or the names of
             its classes, if anything is bad and `on_error="raise"` (the message names
             file and line), or if no image is left.
 
@@ -94,7 +94,7 @@ def read_yolo(
     names = list(layout.class_names if class_names is None else class_names)
     if layout.class_names and names != layout.class_names:
         raise ValueError(
-            "`class_names` must be those of the data set, in its order. Received: "
+            "`class_names` must be the data set's, in its order. Received: "
             f"class_names={shown(names)}, {layout.path.name} has "
             f"{shown(layout.class_names)}"
         )
@@ -109,8 +109,8 @@ def read_yolo(
     used: set[Path] = set()
     unlabeled = repeated = 0
     places = layout.splits[wanted]
-    for image in _images_of(places):
-        file = label_file_of(image)
+    for image in _find_images(places):
+        file = get_label_file(image)
         unlabeled += not file.is_file()
         try:
             if file in used:
@@ -119,18 +119,17 @@ def read_yolo(
                     f"than {image.name} for {str(file)!r}"
                 )
             used.add(file)
-            size = _size_of(image)
-            lines = _lines_of(file) if file.is_file() else []
+            size = _read_size(image)
+            lines = _read_lines(file) if file.is_file() else []
         except (ValueError, OSError) as error:
             skipped.add(str(image), error)
             continue
-        boxes, classes = [], []
+        objects = []
         known: set[tuple] = set()
         for number, fields in lines:
             label = f"{file.name}, line {number}"
-            try:
+            with skipped.collecting(label):
                 kind, box = _object(fields, len(names), layout.has_keypoints, label)
-                sides = box * (size[::-1] * 2)
                 if is_line(box):
                     skipped.leave_out(label, f"{label} has no width or no height")
                     continue
@@ -139,26 +138,10 @@ def read_yolo(
                     repeated += 1
                     continue
                 known.add(found)
-                boxes.append(check_boxes(sides, size)[0])
-            except ValueError as error:
-                text = str(error)
-                error = (
-                    error if text.startswith(label) else ValueError(f"{label}: {text}")
-                )
-                skipped.add(label, error)
-            else:
-                classes.append(kind)
-        examples.append(
-            DetectionExample(
-                name=image.name,
-                image_path=image,
-                boxes=np.array(boxes, np.float32).reshape(-1, 4),
-                classes=np.array(classes, np.int32),
-                is_crowd=np.zeros(len(boxes), bool),
-                size=size,
-                image_id=len(examples),
-            )
-        )
+                corners = check_boxes(box * (size[::-1] * 2), size, label)[0]
+                objects.append((corners, kind, False, None))
+        found_image = image.name, image, size
+        examples.append(make_example(len(examples), found_image, objects))
     if unlabeled == len(examples):
         raise ValueError(
             "`source` must have images with labels, `labels/a.txt` for `images/a.jpg`. "
@@ -176,11 +159,11 @@ def read_yolo(
 
 
 def _notes(unlabeled: int, used: set[Path]) -> Iterator[str]:
-    """What images and label files lack.
+    """Notes on images without labels and labels without images.
 
     Args:
         unlabeled: Number of images without a label file.
-        used: The label files; none if their folders are those of other images too.
+        used: The label files; none if their folders have labels of other images too.
     """
     if unlabeled:
         yield f"{unlabeled:,} images without a label file, taken as without objects"
@@ -192,7 +175,7 @@ def _notes(unlabeled: int, used: set[Path]) -> Iterator[str]:
         yield f"not used: {len(rest):,} label files without an image, such as {first}"
 
 
-def _images_of(places: Sequence[Path]) -> list[Path]:
+def _find_images(places: Sequence[Path]) -> list[Path]:
     """The images of folders, and of text files that list them."""
     found: list[Path] = []
     for place in places:
@@ -215,11 +198,11 @@ def _images_of(places: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _size_of(path: Path) -> tuple[int, int]:
+def _read_size(path: Path) -> tuple[int, int]:
     """Height and width of the upright image, by the header of its file."""
     if not path.is_file():
         raise FileNotFoundError(
-            f"There is no image {path.name}. Received: {str(path)!r}"
+            f"The image {path.name} does not exist. Received: {str(path)!r}"
         )
     try:
         with Image.open(path) as image:
@@ -232,7 +215,7 @@ def _size_of(path: Path) -> tuple[int, int]:
     return (width, height) if is_turned else (height, width)
 
 
-def _lines_of(path: Path) -> list[tuple[int, list[str]]]:
+def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
     lines = enumerate(read_text(path, _MAX_BYTES).removeprefix("\ufeff").split("\n"), 1)
     return [(number, line.split()) for number, line in lines if line.strip()]
 

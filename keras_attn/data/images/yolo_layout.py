@@ -1,4 +1,4 @@
-"""Where a YOLO data set has its images, and its classes: `data.yaml` or folders.
+"""Finds images and classes of a YOLO data set: `data.yaml` or folders.
 
 Of YAML what such files consist of is read: keys with text, lists and mappings of text.
 """
@@ -60,7 +60,7 @@ def find_yolo(path: Path) -> YoloLayout | None:
     return _of_yaml(files[0]) if files else _of_folders(path)
 
 
-def label_file_of(image: Path) -> Path:
+def get_label_file(image: Path) -> Path:
     """The file with the boxes of an image: `labels/` for the last `images/`, or beside.
 
     Args:
@@ -87,7 +87,7 @@ def yolo_folders(path: Path) -> list[Path]:
     places = (
         [] if layout is None else [x for each in layout.splits.values() for x in each]
     )
-    labels = [label_file_of(x / "any.jpg").parent for x in places if x.is_dir()]
+    labels = [get_label_file(x / "any.jpg").parent for x in places if x.is_dir()]
     return list(dict.fromkeys([*places, *labels]))
 
 

@@ -47,9 +47,9 @@ class Building:
         neighbors: For each viewpoint the numbers of its neighbors, in rising order.
 
     Raises:
-        ValueError: If there are no viewpoints, a name repeats, `positions` does not
-            have shape (V, 3) or is not finite, or an edge joins a viewpoint to itself
-            or to one that does not exist.
+        ValueError: If `viewpoints` is empty, a name repeats, `positions` does not have
+            shape (V, 3) or is not finite, or an edge joins a viewpoint to itself or to
+            one that does not exist.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Building:
     def distances(self, goal: int) -> np.ndarray:
         """Length of the shortest path to the goal from each viewpoint, (V,), in meters.
 
-        Infinite where there is no path.
+        Infinite without a path.
 
         Args:
             goal: Number of a viewpoint.
@@ -206,7 +206,7 @@ class Building:
 
 @dataclass(frozen=True)
 class Walk:
-    """Where a walker is, and how it got there.
+    """The position of a walker, and its path so far.
 
     Attributes:
         building: The building.
@@ -290,7 +290,7 @@ class WalkSimulator:
         return self.walks
 
     def observe(self, walks: Sequence[Walk]) -> tuple[np.ndarray, np.ndarray]:
-        """What walkers see, and what they can do.
+        """The observations and possible actions of walkers.
 
         Args:
             walks: B walks.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import check_positive, check_several
 from keras_attn.data.navigation.buildings import Walk
 from keras_attn.data.navigation.path_regions import PathRegions
 from keras_attn.data.navigation.r2r import WalkData, WalkExample
@@ -84,11 +84,7 @@ def path_choice_dataset(
         Majumdar et al. 2020, section 4.2 (arXiv:2004.14973); the options: the authors'
         code.
     """
-    count = check_positive("num_options", num_options)
-    if count < 2:
-        raise ValueError(
-            f"`num_options` must be at least 2. Received: num_options={num_options}"
-        )
+    count = check_several("num_options", num_options)
     if candidates is None:
         rows, draw = _made_options(data, count, paths.max_path_length)
     else:
@@ -153,7 +149,7 @@ def path_pair_dataset(
 
     Raises:
         ValueError: If a number is out of range, `data` has no examples, a path does not
-            fit `paths`, or there are no class distributions.
+            fit `paths`, or class distributions are missing.
     """
     if not len(data):
         raise ValueError("`data` must have at least one example. Received: none")

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_attn.checks.arguments import check_positive
+from keras_attn.data.images.region_files import check_distributions
 from keras_attn.data.navigation.buildings import Building, Walk
 from keras_attn.files.reading import shown
 
-_SUM_TOLERANCE = 1e-2
 # Keeps lengths of ways, up to 5 m with few exceptions, and their numbers near 1.
 _UNIT = 5.0
 # A way fills a sixteenth of the panorama.
@@ -79,17 +79,8 @@ class ViewpointRegions:
                 "`boxes` must have left < right and top < bottom, all of them shares "
                 f"in [0, 1]. Received: box {bad}: {self.boxes[bad].tolist()}"
             )
-        if self.class_distributions is None:
-            return
-        sums = self.class_distributions.sum(1)
-        is_off = np.abs(sums - 1) > _SUM_TOLERANCE
-        is_off |= (self.class_distributions < 0).any(1)
-        if is_off.any():
-            bad = int(np.argmax(is_off))
-            raise ValueError(
-                "`class_distributions` must be probabilities that sum to 1 for each "
-                f"region. Received: region {bad} with the sum {sums[bad]:.4f}"
-            )
+        if self.class_distributions is not None:
+            check_distributions(self.class_distributions)
 
 
 def way_regions(building: Building) -> list[ViewpointRegions]:
@@ -189,12 +180,12 @@ class PathRegions:
 
     Attributes:
         feature_dim: F.
-        num_classes: K; 0 if there are no class distributions.
+        num_classes: K; 0 without class distributions.
         max_path_length: As above.
 
     Raises:
-        ValueError: If there are no regions, their numbers of features or classes
-            differ, or a number is not a positive integer.
+        ValueError: If regions are missing, their numbers of features or classes differ,
+            or a number is not a positive integer.
 
     Reference:
         Majumdar et al. 2020, section 4.1 (arXiv:2004.14973); the numbers and their
@@ -246,8 +237,8 @@ class PathRegions:
         Raises:
             ValueError: If a walk is in a building without regions or whose number of
                 viewpoints differs, has no viewpoint or more than `max_path_length`, or
-                takes a step that is not a way; or if there are no class distributions
-                to return.
+                takes a step that is not a way; or if class distributions are asked for,
+                but missing.
         """
         if class_distributions and not self.num_classes:
             raise ValueError(
@@ -352,7 +343,7 @@ class PathRegions:
 
 
 def _headings(walk: Walk) -> list[float]:
-    """Where the walker looks at each viewpoint."""
+    """The walker's heading at each viewpoint."""
     steps = np.diff(walk.building.positions[list(walk.path)], axis=0)
     turned = [math.atan2(x, y) for x, y, _ in steps]
     start = walk.heading if walk.start_heading is None else walk.start_heading

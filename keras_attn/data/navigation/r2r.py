@@ -9,13 +9,13 @@ Legend: B batch, S words, T steps, F features of the world.
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,16 +23,16 @@ from keras_attn.checks.arguments import check_positive
 from keras_attn.data.images.image_files import check_folder
 from keras_attn.data.images.vqa import (
     WordVocabulary,
-    by_count,
     encode_question,
-    ids_of,
+    frequent_words,
+    make_word_ids,
     split_words,
 )
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.epochs import Epoch
 from keras_attn.data.text.ragged import index_batches
-from keras_attn.files.reading import MIB, read_json_list, shown
+from keras_attn.files.reading import MIB, naming, read_json_list, shown
 
 # The largest building has 349 viewpoints, each with three lists of 349 entries.
 _MAX_BYTES = 256 * MIB
@@ -107,11 +107,10 @@ class WalkData(WordVocabulary):
                     "`instructions` must be texts of at least one word. "
                     f"Received: {shown(text)}"
                 )
-        ids = ids_of(self.words)
+        ids = make_word_ids(self.words)
         rows = [encode_question(text, ids, "token") for text in instructions]
-        token_ids = np.zeros((len(rows), max(map(len, rows), default=0)), "int32")
-        for row, found in zip(token_ids, rows, strict=True):
-            row[: len(found)] = found
+        longest = max(map(len, rows), default=0)
+        token_ids = keras.utils.pad_sequences(rows, longest, padding="post")
         return {"token_ids": token_ids, "padding_mask": (token_ids > 0).astype("int32")}
 
     def simulator(
@@ -232,10 +231,8 @@ def read_r2r(
     examples = []
     for index, entry in enumerate(read_json_list(path, _MAX_BYTES, _MAX_ENTRIES)):
         label = f"{path.name}, entry {index}"
-        try:
+        with skipped.collecting(label):
             examples += _examples(entry, folder, buildings, label)
-        except (ValueError, OSError) as error:
-            skipped.add(label, error)
     if not examples:
         reason = next(iter(skipped.values()), "it has no path")
         raise ValueError(
@@ -243,10 +240,7 @@ def read_r2r(
             f"Received: annotations={str(path)!r}, {len(skipped)} left out; {reason}"
         )
     if words is None:
-        said = Counter(
-            word for each in examples for word in split_words(each.instruction)
-        )
-        words = [word for word in by_count(said) if said[word] >= min_word_count]
+        words = frequent_words((each.instruction for each in examples), min_word_count)
     skipped.report(f"Room-to-Room in {str(path)!r}")
     return WalkData(examples, list(words), skipped)
 
@@ -266,7 +260,7 @@ def walk_dataset(
 ) -> tf.data.Dataset:
     """Batches of instructions and the worlds on their paths, for `model.fit`.
 
-    The model sees the worlds on the true path, whatever it would do itself.
+    The model sees the worlds on the true path, not on the path of its own predictions.
 
     Args:
         data: From `read_r2r`.
@@ -420,10 +414,8 @@ def _path(entry: dict, building: Building, label: str) -> tuple[int, ...]:
             f"{label} must have a list of viewpoints as `path`, at least one. "
             f"Received: path={shown(names)}"
         )
-    try:
+    with naming(label):
         path = tuple(map(building.number, names))
-    except ValueError as error:
-        raise ValueError(f"{label}: {error}") from error
     if not np.isfinite(building.distances(path[-1])[path[0]]):
         raise ValueError(
             f"{label} must have a goal that can be reached from its start in building "

@@ -1,1 +1,1 @@
-"""What the pipelines of all kinds of data share."""
+"""Functions that the pipelines of all kinds of data share."""

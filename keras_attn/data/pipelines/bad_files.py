@@ -11,8 +11,13 @@ epoch has the same number of batches: Keras would warn of a data set of unknown 
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self, cast
+
+import numpy as np
 
 from keras_attn.checks.arguments import check_choice
 
@@ -45,13 +50,25 @@ class Skipped(dict[str, str]):
         with self._lock:
             self[name] = str(error)
 
+    @contextmanager
+    def collecting(self, name: str) -> Iterator[None]:
+        """Adds, under a name, the error of a bad file or object that the block raises.
+
+        Args:
+            name: The file or object.
+        """
+        try:
+            yield
+        except (ValueError, OSError) as error:
+            self.add(name, error)
+
     def leave_out(self, name: str, reason: str) -> None:
-        """Notes what is no error but cannot be used, whatever `on_error` is."""
+        """Notes what cannot be used but is not an error, with any `on_error`."""
         with self._lock:
             self[name] = reason
 
     def note(self, name: str, reason: str) -> None:
-        """Notes a file that is left out whatever `on_error` says, as it is no image.
+        """Notes a file that is left out with any `on_error`: it is not an image.
 
         `report` does not count it, because nothing is wrong with it.
         """
@@ -90,6 +107,11 @@ class Skipped(dict[str, str]):
                 stacklevel=2,
             )
 
+    @property
+    def first(self) -> str:
+        """The first reason, to follow a number of files in a message; may be empty."""
+        return f", the first because: {next(iter(self.values()))}" if self else ""
+
     def report(self, what: str) -> None:
         """Warns once about everything that was left out so far.
 
@@ -103,6 +125,65 @@ class Skipped(dict[str, str]):
                 f"lists: {first_reasons(found)}",
                 stacklevel=3,
             )
+
+
+class FileData:
+    """A data set whose files are read later.
+
+    Attributes:
+        skipped: What was left out, with reasons.
+    """
+
+    skipped: Skipped
+    # The attributes with one entry per example.
+    _lists = ("examples",)
+    _what = "Images"
+
+    def __len__(self) -> int:
+        return len(getattr(self, self._lists[0]))
+
+    def read(self, number: int) -> Any:
+        """The files of an example.
+
+        Args:
+            number: Its index.
+        """
+        raise NotImplementedError
+
+    @property
+    def _names(self) -> list[str]:
+        """The name of each example in messages."""
+        return [str(example.name) for example in getattr(self, self._lists[0])]
+
+    def subset(self, indices: Sequence[int]) -> Self:
+        """Some of the examples.
+
+        Args:
+            indices: Of the examples, in the order to return them in.
+        """
+        kept = {}
+        for name in self._lists:
+            values = getattr(self, name)
+            kept[name] = [values[index] for index in indices]
+            if isinstance(values, np.ndarray):
+                kept[name] = np.array(kept[name], values.dtype)
+        return replace(cast(Any, self), **kept)
+
+    def check(self) -> Self:
+        """Reads all files once, in threads.
+
+        Returns:
+            The data set without the bad ones, if it was read with `on_error="skip"`; a
+            warning counts them.
+
+        Raises:
+            ValueError: If a file is bad and bad ones are not skipped, or if none is
+                left.
+        """
+        kept = check_readable(self.read, self._names, self.skipped)
+        if len(kept) < len(self):
+            self.skipped.report(self._what)
+        return self.subset(kept)
 
 
 def first_reasons(reasons: Iterable[str]) -> str:
@@ -130,7 +211,7 @@ def check_readable(
         ValueError: If a file is bad and bad files are not skipped, or if none is left.
     """
 
-    def error_of(number):
+    def get_error(number):
         try:
             read(number)
         except (ValueError, OSError) as error:
@@ -139,7 +220,7 @@ def check_readable(
 
     kept = []
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for number, error in enumerate(threads.map(error_of, range(len(names)))):
+        for number, error in enumerate(threads.map(get_error, range(len(names)))):
             if error is None:
                 kept.append(number)
             else:

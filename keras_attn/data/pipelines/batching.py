@@ -10,7 +10,7 @@ from keras_attn.data.text.ragged import index_batches
 
 def batches_of_rows(
     num_rows: int,
-    batch_of: Callable[[tf.Tensor], object],
+    make_batch: Callable[[tf.Tensor], object],
     *,
     batch_size: int,
     shuffle_seed: int | None,
@@ -21,7 +21,7 @@ def batches_of_rows(
 
     Args:
         num_rows: Number of rows.
-        batch_of: Makes a batch from row numbers, int64 (B,).
+        make_batch: Makes a batch from row numbers, int64 (B,).
         batch_size: Rows per batch.
         shuffle_seed: Shuffles the rows in each epoch. None keeps their order.
         epoch: Epoch whose order is read; see `data.epochs`.
@@ -34,5 +34,5 @@ def batches_of_rows(
         epoch=epoch,
         drop_remainder=drop_remainder,
     )
-    dataset = rows.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = rows.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 
 def same_but_for_case(name: str) -> Hashable:
-    """What two names share that differ in upper case, blanks or accents' form only.
+    """A form in which names that differ only in case, blanks or accents are equal.
 
     Args:
         name: Name of a class.

@@ -83,7 +83,7 @@ def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Data
     """`Dataset.from_tensor_slices(tensors)`, in a new random order in each epoch.
 
     Args:
-        tensors: Arrays with the same number of rows, alone or in tuples or
+        tensors: Arrays with the same number of rows: one, or several in tuples or
             dictionaries, such as `(images, labels)`; or a list of rows.
         seed: Seed of the random orders, the same in each run (given the same
             `keras.utils.set_random_seed`).
@@ -106,7 +106,7 @@ def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Data
 
 
 class StatelessRandom:
-    """Random numbers that depend on a seed alone; each call folds its index in.
+    """Random numbers that depend only on a seed; each call folds its index in.
 
     Args:
         seed: Tensor of two integers, (2,).

@@ -1,14 +1,33 @@
 """A pipeline of examples that are read and augmented one by one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.checks.arguments import check_positive
 from keras_attn.data.images.geometry import Augmentation, Example, augment
+from keras_attn.data.images.image_files import ZippedFile, read_image
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.epochs import Epoch, epoch_seeds, fold_in, row_indices
+
+
+def check_batches(data: Sized, batch_size: int, what: str = "images") -> None:
+    """Checks that there are examples, and that batches have a size.
+
+    Args:
+        data: The data set.
+        batch_size: Number of examples in a batch.
+        what: What the data set must have.
+
+    Raises:
+        ValueError: If the data set is empty or the number is not positive.
+    """
+    check_positive("batch_size", batch_size)
+    if not len(data):
+        raise ValueError(f"`data` must have {what}. Received: an empty data set")
 
 
 def example_dataset(
@@ -37,8 +56,8 @@ def example_dataset(
         count: Number of rows.
         skipped: Decides whether unreadable examples are left out.
         folder: Where the files are, for the message if all are bad.
-        augmentations: See `geometry`. The seed of a row depends on `seed`, the epoch
-            and the number of the row alone.
+        augmentations: See `geometry`. The seed of a row depends only on `seed`, the
+            epoch and the number of the row.
         batch_size: Number of examples in a batch.
         padding_values: Padding values for examples that differ in length: the entries
             of a dictionary that are not padded with zeros. None means that all have the
@@ -49,7 +68,7 @@ def example_dataset(
         drop_remainder: Whether the last batch is left out if it is smaller.
     """
 
-    def example_of(row, epoch_seed):
+    def make_example(row, epoch_seed):
         example, is_valid = load(row)
         return example, fold_in(epoch_seed, row), is_valid
 
@@ -61,7 +80,7 @@ def example_dataset(
     fills_up = skipped.on_error == "skip"
     rows = row_indices(count, seed if shuffle else None, epoch, repeats=fills_up)
     dataset = tf.data.Dataset.zip(rows, epoch_seeds(seed, epoch))
-    dataset = dataset.map(example_of, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(make_example, num_parallel_calls=tf.data.AUTOTUNE)
     if fills_up:
         dataset = without_bad(dataset, count, folder).take(count)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
@@ -85,7 +104,7 @@ def read_or_skip(
     skipped: Skipped,
     blank: Sequence[np.ndarray],
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """What was read for a row, and whether it could be read.
+    """The content of a row, and whether it could be read.
 
     Args:
         row: Number of the row, a scalar.
@@ -109,6 +128,33 @@ def read_or_skip(
     types = [*(tf.as_dtype(array.dtype) for array in blank), tf.bool]
     *tensors, is_valid = tf.numpy_function(read_row, [row], types)
     return tensors, tf.ensure_shape(is_valid, [])
+
+
+def image_loader(
+    paths: Sequence[Path | ZippedFile],
+    names: Sequence[str],
+    skipped: Skipped,
+    channels: int = 3,
+) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Reads the image of a row, float32 (h, w, channels), and says whether it could.
+
+    Args:
+        paths: The file of each row.
+        names: Its name in messages, and in `skipped`.
+        skipped: Raises or collects the errors.
+        channels: 3, or 1 for gray images.
+    """
+
+    def read(row):
+        return (read_image(paths[row], channels),)
+
+    def load(row):
+        blank = (np.zeros((1, 1, channels), np.uint8),)
+        (image,), is_valid = read_or_skip(row, read, names, skipped, blank)
+        image = tf.ensure_shape(image, [None, None, channels])
+        return tf.cast(image, tf.float32), is_valid
+
+    return load
 
 
 def without_bad(dataset, count, folder):

@@ -4,7 +4,7 @@
     record      length, 8 bytes | checksum, 4 bytes | data | checksum, 4 bytes
 
 Files are dealt to streams, and a batch has the same number of records of each stream. A
-process reads the files of its streams alone. Since the streams do not depend on the
+process reads only the files of its streams. Since the streams do not depend on the
 number of processes, neither do the batches.
 """
 
@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from keras_attn.checks.arguments import check_positive
 from keras_attn.data.pipelines.epochs import Epoch, epoch_seeds, fold_in
+from keras_attn.data.pipelines.splitting import check_process_id
 from keras_attn.distribution.processes import process_count
 from keras_attn.distribution.processes import process_id as this_process
 
@@ -40,8 +41,8 @@ def record_dataset(
     """Batches of the records of several TFRecord files, for `model.fit`.
 
     In several processes each reads its own files, in parallel, and yields its rows of
-    each batch; all have the same number of batches, and together they have those of
-    one process. The order depends on (`shuffle_seed`, `epoch`) alone: the order of the
+    each batch; all have the same number of batches, and together they have the rows of
+    one process. The order depends only on (`shuffle_seed`, `epoch`): the order of the
     files of a stream, and a shuffle of its records within a buffer.
 
     Only whole batches are read, as many as the shortest stream has; with a seed other
@@ -111,11 +112,7 @@ def record_dataset(
         num_processes, process_id = process_count(), this_process()
     paths = _find(files)
     count = _number_of_streams(num_streams, batch_size, len(paths), num_processes)
-    if not 0 <= process_id < num_processes:
-        raise ValueError(
-            f"`process_id` must be in [0, {num_processes}), as there are "
-            f"`num_processes`. Received: process_id={process_id}"
-        )
+    check_process_id(process_id, num_processes)
     with ThreadPoolExecutor() as threads:
         sizes = list(threads.map(_count_records, paths))
     streams = [paths[stream::count] for stream in range(count)]
@@ -193,7 +190,7 @@ def _number_of_streams(given, batch_size, num_files, num_processes) -> int:
 
 
 def _count_records(path: str) -> int:
-    """The number of records of a file, from the lengths alone.
+    """The number of records of a file, from the lengths only.
 
     Raises:
         ValueError: If the lengths do not lead to the end of the file.

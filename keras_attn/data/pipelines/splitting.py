@@ -31,23 +31,23 @@ def split_batches(
     A batch whose rows all devices cannot share equally, usually the last one of an
     epoch, is computed by each device as a whole. In a loss that is a mean, and in the
     statistics of a batch norm, repeated rows change nothing, so that no row is left out
-    and the gradients are those of a single process. In the means that Keras logs, the
-    batch counts once for each device; and a loss that compares the rows of a batch with
-    each other sees each of them several times. Batch with `drop_remainder=True` if
+    and the gradients are the same as of a single process. In the means that Keras logs,
+    the batch counts once for each device; and a loss that compares the rows of a batch
+    with each other sees each of them several times. Batch with `drop_remainder=True` if
     that matters.
 
     Args:
         dataset: Whole batches, the same in each process, of tensors whose first axis
             are rows.
-        num_processes: n. Default: that of `keras.distribution.distribution()`; without
-            a distribution the dataset is returned as it is.
+        num_processes: n. Default: from `keras.distribution.distribution()`; without a
+            distribution the dataset is returned as it is.
         process_id: p, from 0. Default: this process.
         devices_per_process: Devices of a process, which share its rows. Default: those
             of the distribution.
         share_weights: Whether the sample weights of a batch that is repeated are
             divided by the number of repetitions. Losses and metrics that divide by the
             sum of the weights (`SmoothedCrossEntropy`, `weighted_metrics`) then are
-            exactly those of a single process.
+            exactly the same as of a single process.
 
     Returns:
         A dataset of the same cardinality.
@@ -110,7 +110,7 @@ def whole_batches(
 
     Args:
         dataset: Whole batches, the same in each process.
-        devices_per_process: Devices of a process. Default: those of
+        devices_per_process: Devices of a process. Default: from
             `keras.distribution.distribution()`; without one the dataset is returned as
             it is.
 
@@ -154,9 +154,19 @@ def _numbers(
         )
     count = check_positive("num_processes", count)
     devices = check_positive("devices_per_process", 1 if devices is None else devices)
+    check_process_id(number, count)
+    return count, number, devices
+
+
+def check_process_id(number: int, count: int) -> None:
+    """Raises unless there is a process of this number.
+
+    Args:
+        number: The number, from 0.
+        count: How many processes there are.
+    """
     if not 0 <= number < count:
         raise ValueError(
             f"`process_id` must be in [0, {count}), as there are `num_processes`. "
             f"Received: process_id={number}"
         )
-    return count, number, devices

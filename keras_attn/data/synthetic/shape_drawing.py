@@ -114,7 +114,7 @@ def draw_objects(world, random: np.random.Generator):
     Returns:
         The image, uint8 (H, W, 3), the objects, and their visible pixels, bool
         (objects, H, W). There is at least one object; there are fewer than the random
-        number drawn if there is no room.
+        number drawn if more do not fit.
     """
     height, width = world.image_size
     background = random.integers(*_BACKGROUND, 3)

@@ -106,7 +106,7 @@ class Shapes:
     Attributes:
         image_size: H and W, one number or two.
         num_objects: Minimum and maximum number of objects, at most 10. There are fewer
-            where there is no room.
+            where more do not fit.
         shapes: Names, of circle, square, triangle, star, cross and ring. Class i is
             the i-th.
         colors: Name of each color, and its red, green and blue from 0 to 255.

@@ -268,7 +268,7 @@ class SocialScene:
         )
 
     def _images(self, canvas):
-        """What the cameras measure, with noise."""
+        """The images of the cameras, with noise."""
         noise = np.stack(
             [
                 rng.normal(0, 0.02, (2, *self.image_size)).astype("float32")

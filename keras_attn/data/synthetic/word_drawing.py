@@ -19,7 +19,7 @@ _LUMA = np.array([0.299, 0.587, 0.114])  # Brightness of red, green and blue.
 
 @dataclass(frozen=True)
 class Look:
-    """How one word is drawn.
+    """The parameters of one drawn word.
 
     Attributes:
         angle: Radians, clockwise.

@@ -60,7 +60,7 @@ def hold_out(
     Args:
         values: Different words, or names of fonts.
         share: Share to hold out, in (0, 1).
-        seed: The same seed gives the same split, whatever the order of the values.
+        seed: The same seed gives the same split, for any order of the values.
 
     Returns:
         The values to train on and the values held out, at least one of each, in the

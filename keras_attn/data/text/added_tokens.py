@@ -86,7 +86,7 @@ def read_added_tokens(
 def _listed(folder, packed) -> Iterator[tuple[Path, Any, int | None, dict[str, bool]]]:
     """File, token, id and the flags that it implies; a later entry takes precedence.
 
-    The order is that of transformers.
+    The order is as in transformers.
     """
     text = {"special": False, "normalized": True}
     special = {"special": True, "normalized": False}

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_attn.checks.arguments import check_positive
@@ -146,12 +147,10 @@ class Tokenizer(TokenDecoder):
                     f"add_start={add_start}, add_end={add_end}"
                 )
         rows = [start + self.encode(text)[:room] + end for text in texts]
-        batch = np.full(
-            (len(rows), max(map(len, rows), default=0)), self.pad_token_id, np.int32
+        longest = max(map(len, rows), default=0)
+        return keras.utils.pad_sequences(
+            rows, longest, padding="post", value=self.pad_token_id
         )
-        for row, ids in zip(batch, rows, strict=True):
-            row[: len(ids)] = ids
-        return batch
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Returns the text of ids up to the end token; special ids are skipped.
@@ -190,7 +189,7 @@ def check_texts(texts: object) -> None:
 
 
 def check_text(name: str, text: object) -> None:
-    """Raises if an argument is no text.
+    """Raises if an argument is not a text.
 
     Args:
         name: Its name, for the message.

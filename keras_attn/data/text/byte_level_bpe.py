@@ -12,14 +12,13 @@ from keras_attn.checks.arguments import check_choice
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.byte_pairs import (
     LETTER_OF_BYTE,
-    bytes_of,
     check_byte_pairs,
-    read_merges,
-    read_packed,
+    get_bytes,
+    read_byte_pairs,
     write_byte_pairs,
 )
 from keras_attn.data.text.conventions import Convention, Vocabulary
-from keras_attn.data.text.plain_folder import check_plain
+from keras_attn.data.text.plain_folder import load_plain
 from keras_attn.data.text.text_tokenizer import (
     TextTokenizer,
     check_trained_size,
@@ -28,10 +27,10 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import byte_level_json
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.files.reading import read_vocabulary_json
+from keras_attn.files.reading import naming
 
 CONVENTIONS = {
-    # The text alone; the two texts of a pair concatenated.
+    # Only the text; the two texts of a pair concatenated.
     "gpt2": Convention(
         tokens=dict.fromkeys(("pad", "start", "end"), "<|endoftext|>"),
         single=(("A", 0),),
@@ -60,7 +59,6 @@ CONVENTIONS = {
     ),
 }
 _HUGGING_FACE = {"gpt2": "GPT2Tokenizer", "roberta": "RobertaTokenizer"}
-_FILES = ("vocab.json with merges.txt", "tokenizer.json")
 # In the order of RoBERTa's ids.
 _ROBERTA_FIRST = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
@@ -71,7 +69,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
     Pieces have one character for each byte; "Ġ" is a blank. `convention` determines the
     rows:
 
-    - `"gpt2"`: the text alone, or the two texts of a pair concatenated. There is no
+    - `"gpt2"`: only the text, or the two texts of a pair concatenated. There is no
       padding token, so "<|endoftext|>" pads, and the mask excludes it.
     - `"roberta"`: `<s> A </s>`, or `<s> A </s></s> B </s>`, all of segment 0.
 
@@ -127,7 +125,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         )
         special = set(self.special_token_ids)
         self._bytes = tuple(
-            b"" if piece in special else bytes_of(piece) for piece in self.pieces
+            b"" if piece in special else get_bytes(piece) for piece in self.pieces
         )
 
     @classmethod
@@ -188,10 +186,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
                 otherwise RoBERTa's if the vocabulary has "<s>" and "</s>".
         """
         settings = files.read_settings(folder)
-        path, plain, arguments = cls._read(folder, settings, convention)
-        settings = check_plain(folder, path, plain, settings, arguments["convention"])
-        with files.errors_name(path):
-            return cls(**arguments)._with_settings(settings)
+        return load_plain(cls, folder, settings, convention=convention)
 
     @classmethod
     def _read(
@@ -201,30 +196,16 @@ class ByteLevelBPETokenizer(TextTokenizer):
         convention: str | None = None,
     ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
         """The file, what it says as a `tokenizer.json`, and our arguments."""
-        listed, merged, packed = (
-            files.find_file(folder, name)
-            for name in ("vocab.json", "merges.txt", "tokenizer.json")
-        )
-        prefix = False
-        if listed is not None and merged is not None:
-            path = listed
-            pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
-            merges = read_merges(merged)
-        elif packed is not None:
-            path = packed
-            pieces, merges, prefix = read_packed(packed)
-        else:
-            raise files.missing_files(folder, *_FILES)
+        path, pieces, merges, prefix = read_byte_pairs(folder)
         if convention is None:
             kind = (settings.get("tokenizer_class") or "").removesuffix("Fast")
             of_class = {known: name for name, known in _HUGGING_FACE.items()}
-            inferred = "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
-            convention = of_class.get(kind, inferred)
+            convention = of_class.get(kind, convention_of(pieces))
         check_choice("convention", convention, CONVENTIONS)
         known = CONVENTIONS[convention]
         tokens = files.named_tokens(settings, known.tokens)
         prefix = bool(settings.get("add_prefix_space", prefix))
-        with files.errors_name(path):
+        with naming(path):
             known = dataclasses.replace(known, tokens=tokens).within(pieces)
         plain = byte_level_json(pieces, merges, known, prefix)
         return (
@@ -264,6 +245,15 @@ class ByteLevelBPETokenizer(TextTokenizer):
 
     def _join(self, ids: list[int]) -> str:
         return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
+
+
+def convention_of(pieces: Iterable[str]) -> str:
+    """The convention of a vocabulary whose folder does not say it.
+
+    Args:
+        pieces: The vocabulary.
+    """
+    return "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
 
 
 class StreamDecoder:

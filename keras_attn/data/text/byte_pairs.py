@@ -23,7 +23,7 @@ CLIP_WORD = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 _BYTE_OF_LETTER = {letter: byte for byte, letter in LETTER_OF_BYTE.items()}
 
 
-def bytes_of(piece: str) -> bytes:
+def get_bytes(piece: str) -> bytes:
     """The bytes that a piece stands for.
 
     A piece with other characters was added to the vocabulary as plain text.
@@ -74,6 +74,31 @@ def write_byte_pairs(
     files.write_json(Path(folder) / "vocab.json", ids, indent=None)
     lines = "".join(f"{first} {second}\n" for first, second in merges)
     write_atomically(Path(folder) / "merges.txt", f"#version: 0.2\n{lines}".encode())
+
+
+def read_byte_pairs(
+    folder: str | os.PathLike,
+) -> tuple[Path, list[str], list[tuple[str, str]], bool]:
+    """The file, pieces, merges and `add_prefix_space` of a folder.
+
+    Args:
+        folder: A folder with `vocab.json` and `merges.txt`, or a `tokenizer.json`.
+
+    Raises:
+        ValueError: If it has neither, or they hold no pairs of bytes.
+    """
+    listed, merged, packed = (
+        files.find_file(folder, name)
+        for name in ("vocab.json", "merges.txt", "tokenizer.json")
+    )
+    if listed is not None and merged is not None:
+        pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
+        return listed, pieces, read_merges(merged), False
+    if packed is None:
+        raise files.missing_files(
+            folder, "vocab.json with merges.txt", "tokenizer.json"
+        )
+    return packed, *read_packed(packed)
 
 
 def read_merges(path: Path) -> list[tuple[str, str]]:

@@ -118,7 +118,7 @@ def causal_lm_dataset(
         # A token without a label is padding too: nothing depends on it.
         return tokens[:, :-1], real[:, 1:].astype(np.int32), tokens[:, 1:], weights
 
-    def batch_of(blocks):
+    def make_batch(blocks):
         types = (tf.int32, tf.int32, tf.int32, tf.float32)
         parts = tf.numpy_function(read, [blocks], types, stateful=False)
         parts = [tf.ensure_shape(part, [None, block_length]) for part in parts]
@@ -127,7 +127,7 @@ def causal_lm_dataset(
 
     return batches_of_rows(
         num_blocks,
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,

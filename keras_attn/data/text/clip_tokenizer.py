@@ -15,16 +15,15 @@ from keras_attn.data.text.byte_pair_merges import BytePairMerges
 from keras_attn.data.text.byte_pairs import (
     CLIP_WORD,
     LETTER_OF_BYTE,
-    bytes_of,
     check_byte_pairs,
-    read_merges,
-    read_packed,
+    get_bytes,
+    read_byte_pairs,
     write_byte_pairs,
 )
 from keras_attn.data.text.character_map import CharacterMap, clip_changes
 from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
-from keras_attn.data.text.plain_folder import check_plain
+from keras_attn.data.text.plain_folder import load_plain
 from keras_attn.data.text.text_tokenizer import (
     TextTokenizer,
     check_trained_size,
@@ -34,7 +33,7 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import clip_json
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.files.reading import read_vocabulary_json
+from keras_attn.files.reading import naming
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 TOKENS = {"pad": END, "unknown": END, "start": START, "end": END}
@@ -165,34 +164,16 @@ class CLIPTokenizer(GraphTokenizer):
                 says which token pads (without it, "<|endoftext|>") and how many tokens
                 a row has at most.
         """
-        settings = files.read_settings(folder)
-        path, plain, arguments = cls._read(folder, settings)
-        settings = check_plain(folder, path, plain, settings, "clip")
-        with files.errors_name(path):
-            return cls(**arguments)._with_settings(settings)
+        return load_plain(cls, folder, files.read_settings(folder), "clip")
 
     @classmethod
     def _read(
         cls, folder: str | os.PathLike, settings: Mapping[str, Any]
     ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
         """The file, what it says as a `tokenizer.json`, and our arguments."""
-        listed, merged, packed = (
-            files.find_file(folder, name)
-            for name in ("vocab.json", "merges.txt", "tokenizer.json")
-        )
-        if listed is not None and merged is not None:
-            path = listed
-            pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
-            merges = read_merges(merged)
-        elif packed is not None:
-            path = packed
-            pieces, merges, _ = read_packed(packed)
-        else:
-            raise files.missing_files(
-                folder, "vocab.json with merges.txt", "tokenizer.json"
-            )
+        path, pieces, merges, _ = read_byte_pairs(folder)
         tokens = files.named_tokens(settings, TOKENS)
-        with files.errors_name(path):
+        with naming(path):
             convention = clip_convention(tokens).within(pieces)
         plain = clip_json(pieces, merges, convention)
         return path, plain, {"pieces": pieces, "merges": merges, "tokens": tokens}
@@ -240,7 +221,7 @@ class CLIPTokenizer(GraphTokenizer):
 
     def _join(self, ids: list[int]) -> str:
         parts = [
-            bytes_of(piece.removesuffix(WORD_END)) + b" " * piece.endswith(WORD_END)
+            get_bytes(piece.removesuffix(WORD_END)) + b" " * piece.endswith(WORD_END)
             for piece in (self.pieces[index] for index in ids)
         ]
         return b"".join(parts).decode(errors="replace").strip()
@@ -254,7 +235,7 @@ def clip_convention(tokens: Mapping[str, str]) -> Convention:
 
 @functools.cache
 def _preparation() -> tuple[CharacterMap, CharacterMap, str]:
-    """What changes before and after normal form C; and the pattern of a word then."""
+    """The changes before and after normal form C, and the pattern of a word."""
     pattern = CLIP_WORD.replace(r"\s", " ")
     for known, newer in (
         (r"\p{L}", unicode_ranges.NEWER_LETTERS),

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from keras_attn.checks.arguments import check_positive
+
 
 class Row(NamedTuple):
     """A prompt and its completion.
 
     Attributes:
         tokens: Both, one after another.
-        is_label: Whether a token is learned: those of the completion, except the first
+        is_label: Whether a token is learned: tokens of the completion, except the first
             of the row, which nothing precedes.
         document_ids: Which pair a token is of, from 1.
     """
@@ -180,3 +182,18 @@ class FlatRows:
         parts = tf.numpy_function(read, [indices], types, stateful=False)
         width = None if self._multiple is not None else self._max_length + extra
         return [tf.ensure_shape(part, [None, width]) for part in parts]
+
+
+def check_lengths(max_length: int, pad_to_multiple_of: int | None) -> int:
+    """Checks the lengths that a data set is given, and returns the first.
+
+    Args:
+        max_length: T.
+        pad_to_multiple_of: What the longest row of a batch is rounded up to, or None.
+
+    Raises:
+        ValueError: If one is not a positive integer.
+    """
+    if pad_to_multiple_of is not None:
+        check_positive("pad_to_multiple_of", pad_to_multiple_of)
+    return check_positive("max_length", max_length)

@@ -1,4 +1,4 @@
-"""Prompts and completions, for a language model that learns the completions alone.
+"""Prompts and completions, for a language model that learns only the completions.
 
 Legend: B batch, T tokens of a row.
 """
@@ -10,7 +10,12 @@ import tensorflow as tf
 from keras_attn.checks.arguments import check_positive, check_same_length
 from keras_attn.data.pipelines.batching import batches_of_rows
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.text.completion_rows import FlatRows, make_row, pack_rows
+from keras_attn.data.text.completion_rows import (
+    FlatRows,
+    check_lengths,
+    make_row,
+    pack_rows,
+)
 
 
 def completion_dataset(
@@ -29,8 +34,8 @@ def completion_dataset(
 ) -> tf.data.Dataset:
     """Batches for supervised fine-tuning with `model.fit`: the loss of completions.
 
-    A row is a prompt, its completion and the end token. Labels are the next tokens, and
-    those of prompts and padding have weight 0. Compile with `SmoothedCrossEntropy()`,
+    A row is a prompt, its completion and the end token. Labels are the next tokens;
+    tokens of prompts and padding have weight 0. Compile with `SmoothedCrossEntropy()`,
     whose mean is over the tokens that count.
 
     Args:
@@ -62,7 +67,7 @@ def completion_dataset(
         completions and end tokens.
 
     Raises:
-        ValueError: If there are no pairs, or the numbers of prompts and completions
+        ValueError: If pairs are missing, or the numbers of prompts and completions
             differ; if a row, which is named, is a text instead of ids, has an empty
             completion, or a prompt of more than `max_length` tokens.
 
@@ -86,10 +91,8 @@ def completion_dataset(
         Ouyang et al. 2022, section 3.5 (arXiv:2203.02155); packing: Krell et al. 2021
         (arXiv:2107.02027).
     """
-    max_length = check_positive("max_length", max_length)
+    max_length = check_lengths(max_length, pad_to_multiple_of)
     batch_size = check_positive("batch_size", batch_size)
-    if pad_to_multiple_of is not None:
-        check_positive("pad_to_multiple_of", pad_to_multiple_of)
     if not check_same_length(prompts=prompts, completions=completions):
         raise ValueError(
             "`prompts` and `completions` must not be empty. "

@@ -42,7 +42,7 @@ def unless_blank(row: list[str]) -> list[str]:
 
 
 def find_delimiter(text: str, usual: str) -> tuple[str, int]:
-    """What is between the fields of a text, and where its first line begins.
+    """The delimiter of a text's fields, and where its first line begins.
 
     Args:
         text: Of the file.

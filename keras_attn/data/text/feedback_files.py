@@ -66,7 +66,7 @@ def read_completions(
         prompt or to the completion decides how it is encoded.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If the file is of another kind, not UTF-8, lacks a column, or has no
             rows; if a completion is empty. File and line are named.
     """
@@ -100,7 +100,7 @@ def read_preferences(
         The texts, in the order of the file, unchanged.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: As `read_completions`; and if the two completions of a prompt are
             equal. File and line are named.
     """
@@ -143,7 +143,7 @@ def read_rankings(
         The texts and ratings, in the order of the file.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If the file is of another kind, not UTF-8, lacks a key, or has no
             rows; if a ranking has one answer, an empty one, another number of ratings,
             one that is not a finite number, or nothing but ties. File and line are
@@ -159,7 +159,8 @@ def read_rankings(
         ):
             raise ValueError(
                 f"`{answers_column}` must be a list of texts, and `{ratings_column}` a "
-                f"list of numbers. Received: others in {label}"
+                f"list of numbers. Received: {answers_column}={answers!r}, "
+                f"{ratings_column}={ratings!r} in {label}"
             )
         for answer in answers:
             check_text(answer, answers_column, label)

@@ -1,4 +1,4 @@
-"""What the settings of a folder change in its `tokenizer.json`, and what that adds.
+"""Differences between a folder's settings and its `tokenizer.json`.
 
 transformers applies some fields of `tokenizer_config.json` to the components of
 `tokenizer.json`: so do we.
@@ -56,7 +56,7 @@ def with_settings(
         settings: Of `tokenizer_config.json`, and `lower_case_first`: whether text is
             lower-cased before anything else, as a sentence folder may say.
         kind: Of the tokenizer, as `load_text_tokenizer` names it; None for another.
-        is_packed: Whether the content is that of a file, not what plain files say.
+        is_packed: Whether the content comes from a file, not from plain files.
 
     Raises:
         ValueError: If a token to add to each row is not in the vocabulary.
@@ -64,14 +64,14 @@ def with_settings(
     content = copy.deepcopy(dict(content))
     name = class_name(settings) or kind
     as_it_is = is_packed and name in _GENERIC
-    for step in steps_of(content.get("normalizer")):
+    for step in iterate_steps(content.get("normalizer")):
         if step.get("type") == "BertNormalizer" and not as_it_is:
             for key, field in _BERT_FLAGS.items():
                 if key in settings:
                     step[field] = settings[key]
     prefix = settings.get("add_prefix_space")
     if prefix is not None:
-        for step in steps_of(content.get("pre_tokenizer")):
+        for step in iterate_steps(content.get("pre_tokenizer")):
             if step.get("type") == "ByteLevel" and not as_it_is and name != "clip":
                 step["add_prefix_space"] = prefix
             elif step.get("type") == "Metaspace" and name in _WITHOUT_PREFIX:
@@ -85,7 +85,7 @@ def with_settings(
     normalizer = content.get("normalizer")
     if settings.get("lower_case_first") and not any(
         step.get("type") == "Lowercase" or step.get("lowercase") is True
-        for step in steps_of(normalizer)
+        for step in iterate_steps(normalizer)
     ):
         before = [{"type": "Lowercase"}, *([normalizer] if normalizer else [])]
         content["normalizer"] = {"type": "Sequence", "normalizers": before}
@@ -97,14 +97,14 @@ def with_settings(
 
 
 def class_name(settings: Mapping[str, Any]) -> str:
-    """What a class of transformers is for, such as "bert" for `BertTokenizerFast`."""
+    """The kind of a class of transformers, such as "bert" for `BertTokenizerFast`."""
     name = (settings.get("tokenizer_class") or "").removesuffix("Fast")
     return name.removesuffix("Tokenizer").lower()
 
 
 def _rows_with(content, settings) -> dict[str, Any]:
     """Rows with the start and the end token, where the settings want them."""
-    ids = vocabulary_of(content)
+    ids = get_vocabulary(content)
     single: list[tuple[str, int]] = [("A", 0)]
     pair: list[tuple[str, int]] = [("A", 0), ("B", 1)]
     for key, role, is_first in (
@@ -129,7 +129,7 @@ def _rows_with(content, settings) -> dict[str, Any]:
     return template_json(single, pair, ids)
 
 
-def vocabulary_of(content: Mapping[str, Any]) -> dict[str, int]:
+def get_vocabulary(content: Mapping[str, Any]) -> dict[str, int]:
     """The id of each piece and added token of a `tokenizer.json`."""
     vocabulary = (content.get("model") or {}).get("vocab")
     if isinstance(vocabulary, list):
@@ -142,7 +142,7 @@ def vocabulary_of(content: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def steps_of(component: Any) -> Iterator[dict[str, Any]]:
+def iterate_steps(component: Any) -> Iterator[dict[str, Any]]:
     """The steps of a component, of which a sequence has several."""
     if not isinstance(component, dict):
         return
@@ -151,7 +151,7 @@ def steps_of(component: Any) -> Iterator[dict[str, Any]]:
         yield component
         return
     for each in nested:
-        yield from steps_of(each)
+        yield from iterate_steps(each)
 
 
 def check_says_no_more(
@@ -160,7 +160,7 @@ def check_says_no_more(
     plain: Mapping[str, Any],
     added: Iterable[AddedToken],
 ) -> None:
-    """Raises if a folder says more than, or something else than, plain files say.
+    """Raises if a folder has settings that its plain files do not have.
 
     Args:
         path: The `tokenizer.json`, or the plain file, for the message.
@@ -183,7 +183,7 @@ def check_says_no_more(
             raise _says_more(path, "an added token", token.content)
     for name in ("normalizer", "pre_tokenizer"):
         ours, theirs = (
-            [_significant(step) for step in steps_of(each.get(name))]
+            [_significant(step) for step in iterate_steps(each.get(name))]
             for each in (plain, content)
         )
         if theirs != ours and not (
@@ -210,7 +210,7 @@ def check_says_no_more(
         raise _says_more(path, "model.merges", "other merges")
 
 
-def templates_of(
+def get_templates(
     post_processor: Any,
 ) -> tuple[list[tuple[int | str, int]], list[tuple[int | str, int]]]:
     """The rows of one text, and of two: "A", "B" or a special id, and its segment.
@@ -260,7 +260,7 @@ def read_by_library(library: Any, content: Mapping[str, Any]) -> Any:
         return library.Tokenizer.from_str(json.dumps(content))
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # The library's panics are no `Exception`.
+    except BaseException as error:  # The library's panics are not `Exception`s.
         raise ValueError(
             "tokenizer.json must be one that the library `tokenizers` reads. "
             f"Received: {shortened(error, 300)}"
@@ -269,8 +269,8 @@ def read_by_library(library: Any, content: Mapping[str, Any]) -> Any:
 
 def _rows(content, plain):
     """The templates of a content, with segments where the plain ones have them."""
-    templates = templates_of(content.get("post_processor"))
-    used = templates_of(plain["post_processor"])
+    templates = get_templates(content.get("post_processor"))
+    used = get_templates(plain["post_processor"])
     has_segments = any(segment for template in used for _, segment in template)
     return [
         [(part, segment * has_segments) for part, segment in template]
@@ -280,9 +280,9 @@ def _rows(content, plain):
 
 def _says_more(path: Path, name: str, value: Any) -> FurtherSettingsError:
     return FurtherSettingsError(
-        "This folder must say no more than the files of this kind of tokenizer; "
-        "`load_text_tokenizer` reads all that it says. "
-        f"Received: {str(path)!r}, {name}={shown(value)}"
+        "This folder must have only the settings of this kind of tokenizer; "
+        f"`load_text_tokenizer` reads all that it says. Received: {str(path)!r}, "
+        f"{name}={shown(value)}"
     )
 
 
@@ -349,7 +349,7 @@ def _options(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same_pieces(content: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether the vocabulary, with its added tokens, is that of the plain files."""
+    """Whether the vocabulary, with its added tokens, equals the plain files'."""
     theirs = (content.get("model") or {}).get("vocab")
     if isinstance(ours["vocab"], list):
         # The converter of transformers makes some of XLNet's pieces less probable,
@@ -369,7 +369,7 @@ def _same_pieces(content: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
                 for one, other in zip(theirs, ours["vocab"], strict=True)
             )
         )
-    return vocabulary_of(content) == ours["vocab"]
+    return get_vocabulary(content) == ours["vocab"]
 
 
 def _pairs(merges: Any) -> list[list[str]]:

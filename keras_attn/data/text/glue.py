@@ -33,7 +33,7 @@ _MARK = b"\xef\xbb\xbf"  # Byte-order mark, which MRPC's files may begin with.
 
 @dataclass(frozen=True)
 class GlueTask:
-    """How a task is published.
+    """Files and columns of a task, as published.
 
     Attributes:
         texts: Columns of the texts.
@@ -147,7 +147,7 @@ def read_glue(
         questions of QQP are.
 
     Raises:
-        FileNotFoundError: If there is no such file. The message says which names were
+        FileNotFoundError: If the file does not exist. The message says which names were
             looked for, and which splits there are.
         ValueError: If the task is unknown; the file is not complete, is too large, is
             empty or lacks a column; or if a row is not UTF-8, has another number of
@@ -181,7 +181,7 @@ def read_glue(
     labels: list[float] = []
     for number, line in enumerate(lines[has_header:], start=1 + has_header):
         label = f"{name}, line {number}"
-        try:
+        with skipped.collecting(label):
             fields = _fields(line, label)
             if len(fields) != len(header):
                 raise ValueError(
@@ -191,17 +191,11 @@ def read_glue(
                 )
             if label_place is not None:
                 labels.append(_label(fields[label_place], layout, label))
-        except ValueError as error:
-            skipped.add(label, error)
-        else:
             rows.append([fields[place].strip() for place in places])
     if not rows:
-        reason = (
-            f", the first because: {next(iter(skipped.values()))}" if skipped else ""
-        )
         raise ValueError(
             f"{name} must have a row that can be read. Received: {str(path)!r} with "
-            f"{len(lines) - has_header} rows{reason}"
+            f"{len(lines) - has_header} rows{skipped.first}"
         )
     skipped.report(name)
     columns = [list(column) for column in zip(*rows, strict=True)]
@@ -239,7 +233,7 @@ def _find(folder: Path, task: str, split: str) -> Path:
 
 
 def _read_lines(path: Path) -> list[bytes]:
-    """The lines of a file, split at newlines alone.
+    """The lines of a file, split only at newlines.
 
     `str.splitlines` would also split at U+2028 and the like, which occur in texts.
     """
@@ -262,7 +256,7 @@ def _fields(line: bytes, label: str) -> list[str]:
 def _columns(
     header: Sequence[str], layout: GlueTask, split: str, path: Path
 ) -> tuple[list[int], int | None]:
-    """Where a header has the texts, and the label unless a test split lacks it."""
+    """The columns of the texts, and of the label unless a test split lacks it."""
     given = [name for name in layout.label if name in header]
     missing = [name for name in layout.texts if name not in header]
     if not given and not split.startswith("test"):
@@ -309,7 +303,7 @@ def read_sst2(folder: str | os.PathLike, split: str) -> tuple[list[str], list[in
         The texts, and their labels: 1 = positive.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If a line does not begin with 0 or 1 and a blank.
 
     Reference:

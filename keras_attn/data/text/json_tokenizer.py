@@ -1,4 +1,4 @@
-"""A `tokenizer.json`, run by the library `tokenizers`, whatever it holds."""
+"""A `tokenizer.json` of any kind, run by the library `tokenizers`."""
 
 import contextlib
 import functools
@@ -12,9 +12,9 @@ from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.added_tokens import AddedToken
 from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.folder_settings import (
+    get_templates,
+    get_vocabulary,
     read_by_library,
-    templates_of,
-    vocabulary_of,
 )
 from keras_attn.data.text.text_tokenizer import (
     TextTokenizer,
@@ -46,7 +46,7 @@ class JSONTokenizer(TextTokenizer):
     template of a row are ordinary text, unless `parse_special_tokens` is set.
 
     It does not work inside a TensorFlow graph: encode texts by `encode_batch` before
-    the graph, and export the model alone.
+    the graph, and export the model without it.
 
     Needs the extra `text`.
 
@@ -55,7 +55,7 @@ class JSONTokenizer(TextTokenizer):
         tokens: The special token of each role: "pad", "unknown", "start", "end",
             "classify", "separate" and "mask". Roles that are absent get the common
             names that the content has as special tokens.
-        added: Tokens to add, besides those of the content.
+        added: Tokens to add to the content's.
         plain_tokens: Special tokens that are ordinary text in texts, besides those with
             a role or in the template of a row.
         parse_all: Whether other special tokens are found in texts. False reads them as
@@ -90,7 +90,7 @@ class JSONTokenizer(TextTokenizer):
                 "`model.dropout` in tokenizer.json must be null: it would make ids "
                 f"random. Received: dropout={fields['model']['dropout']}"
             )
-        ids = vocabulary_of(fields)
+        ids = get_vocabulary(fields)
         convention = _convention(fields, content.get("padding"), ids, tokens or {})
         super().__init__(Vocabulary.of(_in_order(ids), convention))
         flagged = {
@@ -107,7 +107,7 @@ class JSONTokenizer(TextTokenizer):
         self._ordinary = roles & set(self._special) if parse_all else set(self._special)
         self._controls = {ids[token] for token in self._ordinary}
         self._controls -= {self.unknown_token_id, _unknown_id(fields["model"])}
-        # Whatever is flagged as special is ordinary text to this model.
+        # What is flagged as special is ordinary text to this model.
         for each in fields["added_tokens"]:
             each["special"] = each["content"] in self._ordinary
         self._model = read_by_library(library, fields)
@@ -159,7 +159,7 @@ class JSONTokenizer(TextTokenizer):
     def _without_controls(self, ids: list[int]) -> list[int]:
         """The ids, where a text spells no special token that the model has as a piece.
 
-        SentencePiece models, and splitting at blanks alone, would give its id.
+        SentencePiece models, and splitting only at blanks, would give its id.
         """
         if self._controls.isdisjoint(ids):
             return ids
@@ -193,7 +193,7 @@ def _encoded(model: Any, texts: list[str]) -> list[list[int]]:
 
 @contextlib.contextmanager
 def _panics_raise(expected: str) -> Iterator[None]:
-    """Turns an error of the library, whose panics are no `Exception`, into ours."""
+    """Turns an error of the library, whose panics are not `Exception`s, into ours."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -275,7 +275,7 @@ def _convention(
     for role, token in tokens.items():
         roles.setdefault(token, role)
     rows = []
-    for template in templates_of(content["post_processor"]):
+    for template in get_templates(content["post_processor"]):
         row = []
         for part, segment in template:
             if isinstance(part, int):

@@ -14,7 +14,7 @@ from keras_attn.files.reading import shown
 
 # 3,5 and 1.250,75; and 1,250, which is 1250 or 1.25.
 _DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
-# What libraries of tables write where there is no number.
+# What libraries of tables write for a missing number.
 _MISSING = ("nan", "na", "n/a", "<na>", "null", "none", "inf", "-inf", "infinity")
 _MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
@@ -163,7 +163,7 @@ def read_labeled_texts(
         around them.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If the file is of another kind, not UTF-8, lacks a column, or has no
             rows; if a text or a label is missing. File and line are named.
 
@@ -195,7 +195,7 @@ def read_labeled_texts(
 
 
 def _check_missing(labels: list[str], rows: list[str], column: str) -> None:
-    """Raises if all labels are numbers, but for some that say that there is none."""
+    """Raises if all labels are numbers except some that stand for a missing one."""
     others = [place for place, label in enumerate(labels) if _number(label) is None]
     is_missing = all(labels[place].lower() in _MISSING for place in others)
     if others and len(others) < len(labels) and is_missing:
@@ -207,7 +207,7 @@ def _check_missing(labels: list[str], rows: list[str], column: str) -> None:
 
 
 def _key(label: str) -> Hashable:
-    """What labels of one class have in common."""
+    """A form in which the labels of one class are equal."""
     number = _number(label)
     return same_but_for_case(label) if number is None else number
 

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from keras_attn.data.text.byte_level_bpe import CONVENTIONS as BPE_CONVENTIONS
-from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer
+from keras_attn.data.text.byte_level_bpe import ByteLevelBPETokenizer, convention_of
 from keras_attn.data.text.clip_tokenizer import (
     START,
     WORD_END,
@@ -15,17 +15,17 @@ from keras_attn.data.text.clip_tokenizer import TOKENS as CLIP_TOKENS
 from keras_attn.data.text.conventions import Convention
 from keras_attn.data.text.folder_settings import class_name, with_settings
 from keras_attn.data.text.json_tokenizer import JSONTokenizer
-from keras_attn.data.text.plain_folder import added_tokens_of, read_packed_file
+from keras_attn.data.text.plain_folder import find_added_tokens, read_packed_file
 from keras_attn.data.text.sentencepiece import (
     CONVENTIONS,
     MODEL_FILES,
     SentencePieceTokenizer,
 )
+from keras_attn.data.text.sentencepiece import convention_of as model_convention_of
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 from keras_attn.data.text.tokenizer_files import (
     SETTING_OF_ROLE,
     FurtherSettingsError,
-    errors_name,
     find_file,
     missing_files,
     read_settings,
@@ -41,6 +41,7 @@ from keras_attn.files.reading import (
     MAX_VOCABULARY_BYTES,
     get_object,
     get_text,
+    naming,
     read_bytes,
     read_json,
     read_vocabulary_json,
@@ -89,7 +90,7 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
             unsupported kind (the message lists the supported ones), or has a setting
             that is not supported.
     """
-    kind, options = _BY_NAME.get(_kind_of(folder) or "", (None, {}))
+    kind, options = _BY_NAME.get(_find_kind(folder) or "", (None, {}))
     if kind is None:
         return load_json_tokenizer(folder)
     try:
@@ -110,13 +111,13 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
     Raises:
         ValueError: As in `load_text_tokenizer`.
     """
-    name = _kind_of(folder)
+    name = _find_kind(folder)
     settings = read_settings(folder)
     path, packed = read_packed_file(folder)
     plain, roles, others = None, {}, ()
     if name in _BY_NAME:
         kind, options = _BY_NAME[name]
-        known = _convention_of(kind, options.get("convention"))
+        known = _get_convention(kind, options.get("convention"))
         roles, others = known.tokens, known.other_tokens
         # A class of transformers pads as its models do, if the settings are silent.
         sides = {True: "left", False: "right"}
@@ -140,8 +141,8 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
             "`folder` must have a tokenizer.json if it adds tokens to a SentencePiece "
             f"model of byte pairs. Received: folder={str(folder)!r}"
         )
-    with errors_name(path):
-        added = added_tokens_of(folder, packed, plain, settings, name)
+    with naming(path):
+        added = find_added_tokens(folder, packed, plain, settings, name)
         content = with_settings(content, settings, name, packed is not None)
         named = {
             role: settings[key]
@@ -156,16 +157,7 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
     return tokenizer._with_settings(settings)
 
 
-def _model_kind(path) -> str:
-    """The kind of a SentencePiece model whose folder does not say it."""
-    if "bpe" in path.name:
-        return "xlmroberta"
-    # The file contains its pieces as plain bytes.
-    model = read_bytes(path, MAX_VOCABULARY_BYTES)
-    return "xlnet" if b"<sep>" in model and b"<cls>" in model else "t5"
-
-
-def _convention_of(kind, name) -> Convention:
+def _get_convention(kind, name) -> Convention:
     """The convention of a kind."""
     if kind is WordPieceTokenizer:
         return bert_convention(BERT_TOKENS)
@@ -174,11 +166,11 @@ def _convention_of(kind, name) -> Convention:
     return {**CONVENTIONS, **BPE_CONVENTIONS}[name]
 
 
-def _kind_of(folder: str | os.PathLike) -> str | None:
+def _find_kind(folder: str | os.PathLike) -> str | None:
     """The name of the kind of a folder's tokenizer; None for another `tokenizer.json`.
 
     Raises:
-        ValueError: If there is no tokenizer.
+        ValueError: If the folder has no tokenizer.
     """
     name = _configured_kind(folder)
     packed = find_file(folder, "tokenizer.json")
@@ -188,13 +180,14 @@ def _kind_of(folder: str | os.PathLike) -> str | None:
     if find_file(folder, "vocab.txt"):
         return "bert"
     if models:
-        return _model_kind(models)
+        model = read_bytes(models, MAX_VOCABULARY_BYTES)
+        return model_convention_of(models, model).replace("_", "")
     listed = find_file(folder, "vocab.json")
     if listed and find_file(folder, "merges.txt"):
         pieces = read_vocabulary_json(listed)
         if START in pieces:
             return "clip"
-        return "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
+        return convention_of(pieces)
     if packed is None:
         raise missing_files(
             folder,
@@ -211,7 +204,7 @@ def _kind_of(folder: str | os.PathLike) -> str | None:
     if model.get("end_of_word_suffix") == WORD_END:
         return "clip"
     pieces = get_object(model, "vocab", packed)
-    return "roberta" if {"<s>", "</s>"} <= set(pieces) else "gpt2"
+    return convention_of(pieces)
 
 
 def _configured_kind(folder: str | os.PathLike) -> str | None:

@@ -139,7 +139,7 @@ def next_sentence_dataset(
     firsts, seconds, labels = zip(*pairs, strict=True)
     firsts, seconds, labels = to_ragged(firsts), to_ragged(seconds), tf.constant(labels)
 
-    def batch_of(rows):
+    def make_batch(rows):
         first, second = tf.gather(firsts, rows), tf.gather(seconds, rows)
         end = constant_column(separator_token_id, first)
         start = constant_column(cls_token_id, first)
@@ -160,7 +160,7 @@ def next_sentence_dataset(
 
     return batches_of_rows(
         int(firsts.nrows()),
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=seed if shuffle else None,
         epoch=epoch,

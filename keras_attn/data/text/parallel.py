@@ -177,7 +177,7 @@ def parallel_dataset(
     lengths = np.maximum(_lengths(source_rows), _lengths(target_rows) - 1)
     source_ragged, target_ragged = to_ragged(source_rows), to_ragged(target_rows)
 
-    def batch_of(indices):
+    def make_batch(indices):
         token_ids = _pad(tf.gather(source_ragged, indices), max_length, multiple)
         rows = tf.gather(target_ragged, indices)
         labels = _pad(rows[:, 1:], max_length, multiple)
@@ -198,7 +198,7 @@ def parallel_dataset(
         bucket_batch_sizes=[batch_size] * (len(boundaries) + 1),
         drop_remainder=drop_remainder,
     )
-    dataset = dataset.map(batch_of, num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
     # With a known cardinality, `fit` shows the progress of the first epoch.
     sizes = Counter(np.searchsorted(boundaries, lengths, side="right").tolist())
     spare = 0 if drop_remainder else batch_size - 1
@@ -208,7 +208,7 @@ def parallel_dataset(
 
 
 def _read_lines(name: str, path: Path) -> list[str]:
-    """The lines of a text file, split at newlines alone.
+    """The lines of a text file, split only at newlines.
 
     `str.splitlines` would also split at U+2028 and the like, which occur within
     sentences, and so misalign the two files.

@@ -1,4 +1,4 @@
-"""Whether a folder says no more than what one of our own tokenizers computes."""
+"""Whether one of our own tokenizers computes all that a folder asks for."""
 
 import dataclasses
 import os
@@ -9,38 +9,43 @@ from typing import Any
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.added_tokens import AddedToken, read_added_tokens
 from keras_attn.data.text.folder_settings import check_says_no_more, with_settings
-from keras_attn.files.reading import read_vocabulary_json
+from keras_attn.files.reading import naming, read_vocabulary_json
 
 
-def check_plain(
+def load_plain(
+    cls: Any,
     folder: str | os.PathLike,
-    path: Path,
-    plain: Mapping[str, Any],
     settings: Mapping[str, Any],
-    kind: str,
-) -> dict[str, Any]:
-    """The settings with `left_strip`, the tokens that take the blanks before them.
+    kind: str | None = None,
+    **options,
+) -> Any:
+    """A tokenizer of one of our own classes.
 
     Args:
+        cls: The class.
         folder: A folder in the Hugging Face layout.
-        path: The file that was read.
-        plain: What that file says, as a `tokenizer.json`.
         settings: Of the folder.
-        kind: Of the tokenizer, as `load_text_tokenizer` names it.
+        kind: Of the tokenizer, as `load_text_tokenizer` names it; None for that of the
+            convention.
+        **options: How to read the folder.
 
     Raises:
         FurtherSettingsError: If the folder says more than, or something else than, the
             plain files say. The message names the first difference.
     """
+    path, plain, arguments = cls._read(folder, settings, **options)
+    kind = kind or arguments["convention"].replace("_", "")
     packed_path, packed = read_packed_file(folder)
     if kind == "siglip":
-        packed = None  # The reference reads the model alone.
-    added = added_tokens_of(folder, packed, plain, settings, kind)
+        packed = None  # The reference reads only the model.
+    added = find_added_tokens(folder, packed, plain, settings, kind)
     content = with_settings(packed or plain, settings, kind, packed is not None)
     check_says_no_more(packed_path or path, content, plain, added)
     files.warn_of_unknown(folder)
+    # The tokens that take the blanks before them.
     left = {token.content: token.lstrip for token in added}
-    return {**settings, "left_strip": left}
+    with naming(path):
+        return cls(**arguments)._with_settings({**settings, "left_strip": left})
 
 
 def read_packed_file(
@@ -51,7 +56,7 @@ def read_packed_file(
     return path, None if path is None else read_vocabulary_json(path)
 
 
-def added_tokens_of(
+def find_added_tokens(
     folder: str | os.PathLike,
     packed: Mapping[str, Any] | None,
     plain: Mapping[str, Any] | None,

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_attn.checks.arguments import check_positive, check_same_length
 from keras_attn.data.pipelines.batching import batches_of_rows
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.text.completion_rows import FlatRows, Row, make_row
+from keras_attn.data.text.completion_rows import FlatRows, Row, check_lengths, make_row
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -50,13 +50,13 @@ def preference_dataset(
         T), as of `completion_dataset`.
 
     Raises:
-        ValueError: If there are no pairs, or different numbers of prompts and
+        ValueError: If pairs are missing, or different numbers of prompts and
             completions; if a row, which is named, is a text instead of ids, has an
             empty completion, a prompt of more than `max_length` tokens, or two
             completions that are equal as far as they are read.
     """
     batch_size = check_positive("batch_size", batch_size)
-    max_tokens = _check_lengths(max_length, pad_to_multiple_of) + 1
+    max_tokens = check_lengths(max_length, pad_to_multiple_of) + 1
     if not check_same_length(prompts=prompts, chosen=chosen, rejected=rejected):
         raise ValueError(
             "`prompts`, `chosen` and `rejected` must not be empty. Received: 0 prompts"
@@ -85,13 +85,13 @@ def preference_dataset(
         rows += [better, worse]
     flat = FlatRows(rows, max_length, pad_to_multiple_of, pad_token_id)
 
-    def batch_of(pairs):
+    def make_batch(pairs):
         both = tf.stack([2 * pairs, 2 * pairs + 1], axis=1)
         return flat.next_tokens(tf.reshape(both, [-1]))
 
     return batches_of_rows(
         len(prompts),
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,
@@ -141,14 +141,14 @@ def ranking_dataset(
         sample weights are float32 (G·K,).
 
     Raises:
-        ValueError: If there are no rankings, or different numbers of prompts, answers
+        ValueError: If rankings are missing, or different numbers of prompts, answers
             and ratings; if a ranking, which is named, has one answer, more than K,
             another number of ratings, a rating that is not finite, or nothing but ties;
             if an answer is empty, a text instead of ids, or its prompt leaves no room
             for it.
     """
     batch_size = check_positive("batch_size", batch_size)
-    max_tokens = _check_lengths(max_length, pad_to_multiple_of)
+    max_tokens = check_lengths(max_length, pad_to_multiple_of)
     if not check_same_length(prompts=prompts, answers=answers, ratings=ratings):
         raise ValueError(
             "`prompts`, `answers` and `ratings` must not be empty. Received: 0 prompts"
@@ -184,7 +184,7 @@ def ranking_dataset(
     flat = FlatRows(rows, max_length, pad_to_multiple_of, pad_token_id)
     all_values, all_weights = tf.constant(values), tf.constant(weights)
 
-    def batch_of(rankings):
+    def make_batch(rankings):
         of_answers = rankings[:, None] * num_answers + tf.range(
             num_answers, dtype=tf.int64
         )
@@ -196,7 +196,7 @@ def ranking_dataset(
 
     return batches_of_rows(
         len(prompts),
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,
@@ -205,7 +205,7 @@ def ranking_dataset(
 
 
 def check_ranking(ratings: Iterable[float], num_answers: int, label: str) -> None:
-    """Raises unless a ranking says something.
+    """Raises if a ranking is not valid, or has only ties.
 
     Args:
         ratings: One number per answer.
@@ -231,9 +231,3 @@ def check_ranking(ratings: Iterable[float], num_answers: int, label: str) -> Non
             "`ratings` must not all be equal, or the ranking says nothing. "
             f"Received: {ratings} in {label}"
         )
-
-
-def _check_lengths(max_length, pad_to_multiple_of) -> int:
-    if pad_to_multiple_of is not None:
-        check_positive("pad_to_multiple_of", pad_to_multiple_of)
-    return check_positive("max_length", max_length)

@@ -5,7 +5,7 @@ Legend: B batch, P tokens of the longest prompt.
 
 from collections.abc import Sequence
 
-import numpy as np
+import keras
 import tensorflow as tf
 
 from keras_attn.checks.arguments import check_positive
@@ -43,7 +43,7 @@ def prompt_dataset(
         `padding_mask`, int32 (B, P), 1 = real token.
 
     Raises:
-        ValueError: If there are no prompts; if a row, which is named, is empty, a text
+        ValueError: If prompts are missing; if a row, which is named, is empty, a text
             instead of ids, or longer than `max_length`.
 
     Example:
@@ -75,15 +75,11 @@ def prompt_dataset(
                 f"`prompts` must have at most {max_length} tokens each, this "
                 f"`max_length`. Received: {len(prompt)} tokens in row {number}"
             )
-    width = max(map(len, prompts))
-    token_ids = np.full((len(prompts), width), pad_token_id, np.int32)
-    padding_mask = np.zeros((len(prompts), width), np.int32)
-    for number, prompt in enumerate(prompts):
-        token_ids[number, width - len(prompt) :] = prompt
-        padding_mask[number, width - len(prompt) :] = 1
-    all_ids, all_masks = tf.constant(token_ids), tf.constant(padding_mask)
+    pad = keras.utils.pad_sequences  # At the left.
+    all_ids = tf.constant(pad(prompts, value=pad_token_id))
+    all_masks = tf.constant(pad([[1] * len(prompt) for prompt in prompts]))
 
-    def batch_of(rows):
+    def make_batch(rows):
         return {
             "token_ids": tf.gather(all_ids, rows),
             "padding_mask": tf.gather(all_masks, rows),
@@ -91,7 +87,7 @@ def prompt_dataset(
 
     return batches_of_rows(
         len(prompts),
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,

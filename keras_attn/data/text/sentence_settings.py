@@ -1,4 +1,4 @@
-"""What a folder of sentence-transformers says about its texts.
+"""The settings for texts in a folder of sentence-transformers.
 
 `sentence_bert_config.json` has the longest row, `config_sentence_transformers.json` the
 prompts. `models.load_checkpoint` reads what it says about vectors.

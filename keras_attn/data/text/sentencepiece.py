@@ -14,7 +14,7 @@ from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
-from keras_attn.data.text.plain_folder import check_plain
+from keras_attn.data.text.plain_folder import load_plain
 from keras_attn.data.text.sentencepiece_model import parse_model
 from keras_attn.data.text.text_tokenizer import (
     text_library,
@@ -22,7 +22,7 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import sentencepiece_json
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.files.reading import MAX_VOCABULARY_BYTES, read_bytes
+from keras_attn.files.reading import MAX_VOCABULARY_BYTES, naming, read_bytes
 from keras_attn.files.writing import write_atomically
 
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -246,11 +246,8 @@ class SentencePieceTokenizer(GraphTokenizer):
             lower_case: None takes it from `tokenizer_config.json`.
         """
         settings = files.read_settings(folder)
-        path, plain, arguments = cls._read(folder, settings, convention, lower_case)
-        kind = arguments["convention"].replace("_", "")
-        settings = check_plain(folder, path, plain, settings, kind)
-        with files.errors_name(path):
-            return cls(**arguments)._with_settings(settings)
+        options = {"convention": convention, "lower_case": lower_case}
+        return load_plain(cls, folder, settings, **options)
 
     @classmethod
     def _read(
@@ -260,7 +257,7 @@ class SentencePieceTokenizer(GraphTokenizer):
         convention: str | None = None,
         lower_case: bool | None = None,
     ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-        """The file, what it says as a `tokenizer.json`, and our arguments."""
+        """The file, its content as a `tokenizer.json`, and our arguments."""
         path = files.find_file(folder, *MODEL_FILES)
         if path is None:
             raise files.missing_files(folder, *MODEL_FILES)
@@ -269,12 +266,8 @@ class SentencePieceTokenizer(GraphTokenizer):
             of_class = {known: name for name, (known, _) in _HUGGING_FACE.items()}
             convention = of_class.get(kind)
         model = read_bytes(path, MAX_VOCABULARY_BYTES)
-        if convention is None and "bpe" in path.name:
-            convention = "xlm_roberta"
-        elif convention is None:
-            # The file contains its pieces as plain bytes.
-            is_xlnet = b"<sep>" in model and b"<cls>" in model
-            convention = "xlnet" if is_xlnet else "t5"
+        if convention is None:
+            convention = convention_of(path, model)
         if lower_case is None and convention in _LOWER_CASE:
             lower_case = settings.get("do_lower_case")
         arguments = {
@@ -285,7 +278,7 @@ class SentencePieceTokenizer(GraphTokenizer):
         check_choice("convention", convention, CONVENTIONS)
         if lower_case is None:
             lower_case = _LOWER_CASE.get(convention, False)
-        with files.errors_name(path):
+        with naming(path):
             pieces = [piece for piece, _, _ in parse_model(model).pieces]
             if convention == "xlm_roberta":
                 pieces = _fairseq_pieces(pieces)
@@ -401,6 +394,18 @@ def _fairseq_pieces(model_pieces: list[str]) -> list[str]:
             f'convention "xlm_roberta". Received: {model_pieces[:3]}'
         )
     return ["<s>", "<pad>", "</s>", "<unk>", *model_pieces[3:], "<mask>"]
+
+
+def convention_of(path: Path, model: bytes) -> str:
+    """The convention of a model whose folder does not say it.
+
+    Args:
+        path: The file.
+        model: Its content, which contains its pieces as plain bytes.
+    """
+    if "bpe" in path.name:
+        return "xlm_roberta"
+    return "xlnet" if b"<sep>" in model and b"<cls>" in model else "t5"
 
 
 def _control_tokens(convention: str) -> dict:

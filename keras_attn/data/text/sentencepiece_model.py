@@ -1,4 +1,4 @@
-"""What a SentencePiece model file holds, read from its protocol buffer.
+"""The content of a SentencePiece model file, read from its protocol buffer.
 
 Only the fields that `tokenizer.json` has, too: `sentencepiece_model.proto` of the
 library numbers them.

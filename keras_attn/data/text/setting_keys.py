@@ -1,4 +1,4 @@
-"""What becomes of every key of a tokenizer's files.
+"""How every key of a tokenizer's files is used.
 
 A setting that changes ids is applied, or refused by name; a key that is not here gives
 a warning. `tests/data` checks that the keys that transformers writes are all here. The
@@ -16,28 +16,36 @@ from keras_attn.files.reading import check_values
 CLEAN_UP_BYTE_PAIRS = (
     "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
 )
-ROLES = (
-    "bos_token",
-    "cls_token",
-    "eos_token",
-    "mask_token",
-    "pad_token",
-    "sep_token",
-    "unk_token",
+# Hugging Face's names for the roles of `Convention.tokens`.
+SETTING_OF_ROLE = {
+    "pad": "pad_token",
+    "unknown": "unk_token",
+    "start": "bos_token",
+    "end": "eos_token",
+    "classify": "cls_token",
+    "separate": "sep_token",
+    "mask": "mask_token",
+}
+# True or false; of `APPLIED`.
+FLAGS = (
+    CLEAN_UP_BYTE_PAIRS,
+    "add_bos_token",
+    "add_eos_token",
+    "add_prefix_space",
+    "clean_up_tokenization_spaces",
+    "do_lower_case",
+    "split_special_tokens",
+    "strip_accents",
+    "tokenize_chinese_chars",
 )
 # Of `tokenizer_config.json` and `special_tokens_map.json`. `add_bos_token` and
 # `add_eos_token` count without a `tokenizer.json`, which has its own rows.
 APPLIED = frozenset(
     {
-        *ROLES,
-        CLEAN_UP_BYTE_PAIRS,
-        "add_bos_token",
-        "add_eos_token",
-        "add_prefix_space",
+        *SETTING_OF_ROLE.values(),
+        *FLAGS,
         "added_tokens_decoder",
         "additional_special_tokens",
-        "clean_up_tokenization_spaces",
-        "do_lower_case",
         "extra_ids",
         "extra_special_tokens",
         "max_len",
@@ -45,9 +53,6 @@ APPLIED = frozenset(
         "model_specific_special_tokens",
         "pad_token_type_id",
         "padding_side",
-        "split_special_tokens",
-        "strip_accents",
-        "tokenize_chinese_chars",
         "tokenizer_class",
         "truncation_side",
     }
@@ -97,7 +102,7 @@ WITHOUT_EFFECT = {
     "chat_template": "makes a text, before it is encoded",
     "device_map": "where a model is",
     "entity_vocab": "of entities, another input",
-    "errors": "decoding: bytes that are no UTF-8 become U+FFFD",
+    "errors": "decoding: bytes that are not UTF-8 become U+FFFD",
     "files_loaded": "a note of the writer",
     "from_slow": "how the writer read it",
     "init_inputs": "a note of the writer",
@@ -139,7 +144,7 @@ OF_TOKENIZER_JSON = {
     "decoder": "applied by the library",
     "model": "applied by the library",
     "normalizer": "applied by the library",
-    "padding": "applied: side, segment and token; the length is that of the batch",
+    "padding": "applied: side, segment and token; the length is the batch's",
     "post_processor": "applied by the library",
     "pre_tokenizer": "applied by the library",
     "truncation": "applied where the folder has no model_max_length",
@@ -154,7 +159,7 @@ def is_special_token(key: str, value: Any) -> bool:
         key: The key.
         value: Its value.
     """
-    is_named = key.endswith("_token") and key not in ROLES
+    is_named = key.endswith("_token") and key not in SETTING_OF_ROLE.values()
     return is_named and isinstance(value, str | dict)
 
 

@@ -38,7 +38,7 @@ _QUOTED_FIELD = re.compile(r'(?:(?<=[\t\n])|\A)"[^"]*(?:""[^"]*)*"(?=[\t\r\n]|\Z
 
 
 def is_table(path: str | os.PathLike) -> bool:
-    """Whether the name of a file ends as that of a table, `.gz` after it or not."""
+    """Whether a file has the suffix of a table, with `.gz` after it or not."""
     return _suffix(Path(path)) in TABLE_SUFFIXES
 
 
@@ -68,7 +68,7 @@ def read_columns(
         file, any value of JSON otherwise.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If its name ends otherwise, it is not UTF-8, a column is missing, or
             a line is not as described.
     """
@@ -87,7 +87,7 @@ def column_names(path: str | os.PathLike, *, header: bool = True) -> list[str]:
         header: As of `read_columns`.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: As `read_columns`; or if the file is empty.
     """
     path = Path(path)
@@ -114,7 +114,7 @@ def read_all_columns(
         columns; none for an empty row. A name that is there twice gets a number.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: As `read_columns`.
     """
     path = Path(path)
@@ -145,8 +145,8 @@ def empty_rows(path: str | os.PathLike, *, header: bool = True) -> list[str]:
     return [label for label, row in _lines_with_names(Path(path), header) if not row]
 
 
-def delimiter_of(path: str | os.PathLike) -> str | None:
-    """What is between the fields of a table; None for lines of JSON.
+def get_delimiter(path: str | os.PathLike) -> str | None:
+    """The delimiter of a table; None for lines of JSON.
 
     Args:
         path: As of `read_columns`.
@@ -163,7 +163,7 @@ def check_text(value: Any, name: str, label: str, *, may_be_empty=False) -> str:
         value: What was read.
         name: Its column, for the message.
         label: Its file and line.
-        may_be_empty: Whether white space alone is allowed.
+        may_be_empty: Whether only white space is allowed.
 
     Raises:
         ValueError: If it is not a text, or empty.
@@ -177,13 +177,13 @@ def check_text(value: Any, name: str, label: str, *, may_be_empty=False) -> str:
 
 
 def _suffix(path: Path) -> str:
-    """What the name ends in, without `.gz`."""
+    """The suffix of the name, without `.gz`."""
     suffix = path.suffix.lower()
     return Path(path.stem).suffix.lower() if suffix == _GZIP else suffix
 
 
 def _delimiter(path: Path, header: bool) -> str | None:
-    """What separates the fields of a line; None for lines of JSON."""
+    """The delimiter of a line; None for lines of JSON."""
     check_file(path)
     suffix = _suffix(path)
     if suffix not in TABLE_SUFFIXES:
@@ -327,7 +327,7 @@ def _is_unquoted(text: str) -> bool:
 
 
 def _uneven(text: str) -> str:
-    """Why the lines are no rows without quoting."""
+    """Why the lines are not rows without quoting."""
     counts = [(number, line.count("\t") + 1) for number, line in _lines(text)]
     (_, first), *_ = counts
     for number, count in counts:

@@ -62,7 +62,7 @@ class TextTokenizer(TokenDecoder):
 
     def _with_settings(self, settings: Mapping[str, Any]) -> Self:
         """Adopts the remaining settings of a folder, for `encode_batch` and `save`."""
-        self.max_length = files.max_length_of(settings)
+        self.max_length = files.get_max_length(settings)
         self.truncation_side = settings.get("truncation_side") or "right"
         self._settings = json.dumps(files.kept_settings(settings))
         self._cleans_up = bool(settings.get("clean_up_tokenization_spaces"))
@@ -210,8 +210,8 @@ class TextTokenizer(TokenDecoder):
     def encode_prompt(self, text: str) -> list[int]:
         """Returns the ids of a text that a language model continues.
 
-        They are those of `encode`, after the tokens that begin a row, such as the start
-        token of a GPT-2 with `add_bos_token`.
+        The ids are as from `encode`, after the tokens that begin a row, such as the
+        start token of a GPT-2 with `add_bos_token`.
 
         Args:
             text: The text.
@@ -411,7 +411,7 @@ class TextTokenizer(TokenDecoder):
 def truncated_lengths(
     lengths: Mapping[str, Any], room: int, minimum=min, maximum=max
 ) -> dict:
-    """How many tokens of each text to keep; the longer text is truncated first.
+    """The number of tokens of each text to keep; the longer is truncated first.
 
     If both are too long, the longer one keeps the odd token, and the second one if they
     are equally long, as in the `tokenizers` library.
@@ -439,7 +439,7 @@ def training_corpus(texts: Iterable[str]) -> list[str]:
     """The texts that are not blank.
 
     Raises:
-        TypeError: If one is no text.
+        TypeError: If one is not a text.
         ValueError: If there are none.
     """
     check_texts(texts)

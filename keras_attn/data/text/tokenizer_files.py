@@ -4,17 +4,18 @@ Every file is text, JSON or a SentencePiece model; nothing is unpickled. Values 
 checked when a file is read, so that an error can name the file.
 """
 
-import contextlib
 import json
 import os
 import warnings
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_attn.data.text.sentence_settings import PROMPTS, sentence_settings
 from keras_attn.data.text.setting_keys import (
     CLEAN_UP_BYTE_PAIRS,
+    FLAGS,
+    SETTING_OF_ROLE,
     check_refused,
     unknown_keys,
 )
@@ -33,16 +34,6 @@ from keras_attn.files.reading import (
 from keras_attn.files.writing import write_atomically
 
 SETTINGS = "tokenizer_config.json"
-# Hugging Face's names for the roles of `Convention.tokens`.
-SETTING_OF_ROLE = {
-    "pad": "pad_token",
-    "unknown": "unk_token",
-    "start": "bos_token",
-    "end": "eos_token",
-    "classify": "cls_token",
-    "separate": "sep_token",
-    "mask": "mask_token",
-}
 # Settings that another library's pipeline needs; `write_settings` keeps them.
 _KEPT = (
     CLEAN_UP_BYTE_PAIRS,
@@ -62,25 +53,14 @@ _KEPT = (
     "trim_offsets",
     "truncation_side",
 )
-# Hugging Face writes 10^30 where there is no maximum.
+# Hugging Face writes 10^30 for no maximum.
 _LONGEST = 10**9
-_FLAGS = (
-    CLEAN_UP_BYTE_PAIRS,
-    "add_bos_token",
-    "add_eos_token",
-    "add_prefix_space",
-    "clean_up_tokenization_spaces",
-    "do_lower_case",
-    "split_special_tokens",
-    "strip_accents",
-    "tokenize_chinese_chars",
-)
 # `added_tokens_decoder` may list a whole vocabulary.
 _MAX_SETTINGS = MAX_VOCABULARY_ENTRIES
 
 
 class FurtherSettingsError(ValueError):
-    """A folder says more than the class that reads it applies."""
+    """A folder has settings that the class that reads it does not apply."""
 
 
 def find_file(folder: str | os.PathLike, *names: str) -> Path | None:
@@ -130,7 +110,7 @@ def read_settings(folder: str | os.PathLike) -> dict[str, Any]:
     if "max_len" in settings:  # Of older folders.
         settings.setdefault("model_max_length", settings["max_len"])
     if packed is not None:
-        settings = _lengths_of(packed, settings) | settings
+        settings = _read_lengths(packed, settings) | settings
     return settings | sentence_settings(folder, settings)
 
 
@@ -140,7 +120,7 @@ def _checked_settings(settings, path):
             settings[name] = settings[name].get("content")
         get_text(settings, name, path)
     get_text(settings, "tokenizer_class", path)
-    for name in _FLAGS:
+    for name in FLAGS:
         get_flag(settings, name, None, path, allow_none=True)
     for name in ("truncation_side", "padding_side"):
         if settings.get(name) not in (None, "left", "right"):
@@ -194,8 +174,8 @@ def check_length(fields: Mapping[str, Any], name: str, path: Path) -> None:
         )
 
 
-def _lengths_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a `tokenizer.json` says of longer and shorter texts."""
+def _read_lengths(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings for truncation and padding in a `tokenizer.json`."""
     content = read_vocabulary_json(path)
     found: dict[str, Any] = {}
     padding = get_object(content, "padding", path)
@@ -223,7 +203,7 @@ def _lengths_of(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "model_max_length": truncation.get("max_length")}
 
 
-def max_length_of(settings: Mapping[str, Any]) -> int | None:
+def get_max_length(settings: Mapping[str, Any]) -> int | None:
     """The maximum number of tokens of a row; None if there is none."""
     longest = settings.get("model_max_length")
     return None if longest is None or longest > _LONGEST else int(longest)
@@ -316,15 +296,6 @@ def read_lines(path: Path) -> list[str]:
     text = read_text(path)
     check_num_pieces(text.count("\n"), path)
     return [line.removesuffix("\r") for line in text.split("\n")]
-
-
-@contextlib.contextmanager
-def errors_name(path: Path) -> Iterator[None]:
-    """Puts the path of a file before the message of every `ValueError`."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def check_num_pieces(number: int, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The `tokenizer.json` that says what the files of a kind of tokenizer say.
+"""Makes the `tokenizer.json` that equals the plain files of a tokenizer.
 
 It is the format of the library `tokenizers`. With it a folder of `vocab.txt`,
 `vocab.json` or `spiece.model` and further tokens can be run by that library; and a

@@ -26,6 +26,7 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.reading import (
     MAX_PIECES,
     MAX_VOCABULARY_BYTES,
+    naming,
     read_json,
     shortened,
     shown,
@@ -164,7 +165,7 @@ class SubwordTokenizer(Tokenizer):
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocabulary_size,
             special_tokens=list(SPECIAL_PIECES),
-            # Otherwise the alphabet alone could exceed the vocabulary.
+            # Otherwise the alphabet could exceed the vocabulary.
             limit_alphabet=vocabulary_size - len(SPECIAL_PIECES),
             show_progress=False,
         )
@@ -212,7 +213,5 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
             f"Received: path={str(path)!r}; {type(error).__name__}: "
             f"{shortened(error, 300)}"
         ) from error
-    try:
+    with naming(path):
         return kind(state)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error

@@ -88,7 +88,7 @@ def translation_lm_dataset(
     source_rows = to_ragged([source for source, _ in kept])
     target_rows = to_ragged([target for _, target in kept])
 
-    def batch_of(rows):
+    def make_batch(rows):
         source, target = tf.gather(source_rows, rows), tf.gather(target_rows, rows)
         end = constant_column(end_token_id, source)
         source = tf.concat([end, source, end], axis=1)
@@ -112,7 +112,7 @@ def translation_lm_dataset(
 
     return batches_of_rows(
         len(kept),
-        batch_of,
+        make_batch,
         batch_size=batch_size,
         shuffle_seed=shuffle_seed,
         epoch=epoch,

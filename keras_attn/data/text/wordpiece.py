@@ -13,7 +13,7 @@ from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.character_map import CharacterMap, bert_changes
 from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
-from keras_attn.data.text.plain_folder import check_plain
+from keras_attn.data.text.plain_folder import load_plain
 from keras_attn.data.text.text_tokenizer import (
     check_trained_size,
     text_library,
@@ -22,7 +22,13 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import wordpiece_json
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.files.reading import get_flag, get_object, read_vocabulary_json, shown
+from keras_attn.files.reading import (
+    get_flag,
+    get_object,
+    naming,
+    read_vocabulary_json,
+    shown,
+)
 from keras_attn.files.writing import write_atomically
 
 BERT_TOKENS = {
@@ -191,16 +197,13 @@ class WordPieceTokenizer(GraphTokenizer):
         settings = files.read_settings(folder)
         if lower_case is not None:
             settings["do_lower_case"] = lower_case
-        path, plain, arguments = cls._read(folder, settings)
-        settings = check_plain(folder, path, plain, settings, "bert")
-        with files.errors_name(path):
-            return cls(**arguments)._with_settings(settings)
+        return load_plain(cls, folder, settings, "bert")
 
     @classmethod
     def _read(
         cls, folder: str | os.PathLike, settings: Mapping[str, Any]
     ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-        """The file, what it says as a `tokenizer.json`, and our arguments."""
+        """The file, its content as a `tokenizer.json`, and our arguments."""
         listed, packed = (
             files.find_file(folder, name) for name in ("vocab.txt", "tokenizer.json")
         )
@@ -226,7 +229,7 @@ class WordPieceTokenizer(GraphTokenizer):
             "lower_case": True if lower_case is None else lower_case,
             "strip_accents": flags.get("strip_accents"),
         }
-        with files.errors_name(path):
+        with naming(path):
             convention = bert_convention(tokens).within(pieces)
         plain = wordpiece_json(convention=convention, **arguments)
         return path, plain, {**arguments, "tokens": tokens}

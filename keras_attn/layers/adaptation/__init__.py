@@ -1,1 +1,1 @@
-"""Kernels with low-rank updates, kernels of integers, and the layers that have them."""
+"""LoRA weights, quantized weights, and the layers that have them."""

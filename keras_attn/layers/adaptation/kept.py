@@ -1,4 +1,4 @@
-"""Weights that an adapter has as a whole, such as a head, beside those of the base."""
+"""Weights that an adapter has as a whole, such as a head, beside the base's."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ _PARTS = (LowRankKernel, LowRankUpdate, QuantizedKernel)
 
 
 class KeptWeights(keras.layers.Layer):
-    """For each adapter, the values of weights of a layer that are not in use.
+    """The values of a layer's weights, for each adapter, that are not in use.
 
     An adapter may have weights as a whole, as PEFT's `modules_to_save`. The layer
     computes with its own variables: with the adapter's values while the adapter is on,
@@ -50,7 +50,7 @@ class KeptWeights(keras.layers.Layer):
         """Whether the layer's own variables have an adapter's values now."""
         is_on = self.is_on[adapter]
         # In the graph of a plan a variable that is made there has no value but its
-        # first one; TensorFlow's error would be that of any graph.
+        # first one; TensorFlow's own error would not say so.
         if getattr(is_on._value, "_in_graph_mode", False):
             return False
         return bool(ops.convert_to_numpy(is_on))
@@ -120,7 +120,7 @@ class Kept(NamedTuple):
 
 
 def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """The weights of a layer itself that are not integers; no parts of a kernel."""
+    """The weights of a layer itself that are not quantized; no parts of a kernel."""
     if isinstance(layer, (KeptWeights, *_PARTS)):
         return []
     own = (*layer._trainable_variables, *layer._non_trainable_variables)
@@ -128,7 +128,7 @@ def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
 
 
 def kept_in(layer: keras.layers.Layer) -> list[Kept]:
-    """What adapters have as a whole of a layer or model, and of layers inside it."""
+    """The weights that adapters have as a whole, in a layer or model and inside it."""
     return [
         Kept(each, each.__dict__["kept_weights"])
         for each in layer._flatten_layers()
@@ -172,7 +172,7 @@ def forget_kept(layer: keras.layers.Layer) -> None:
 
 
 def describe_kept(layer: keras.layers.Layer) -> dict[str, list[list[str]]]:
-    """What `restore_kept` needs, for JSON: number of a layer to adapters and names."""
+    """The description for `restore_kept`: number of a layer to adapters and names."""
     found = {}
     for index, each in enumerate(_owners(layer)):
         kept = each.__dict__.get("kept_weights")

@@ -1,4 +1,4 @@
-"""Keras' layers with kernels that take low-rank updates and integers."""
+"""Keras' layers with kernels that may have LoRA weights or be quantized."""
 
 import keras
 from keras import ops
@@ -19,7 +19,7 @@ _register = keras.saving.register_keras_serializable("keras_attn")
 class SavedByNumber(KernelLayer, Quantizable):
     """Saves the weights by number, as Keras does for layers of its users.
 
-    Keras' own layers would write the value of the kernel, whatever it consists of.
+    Keras' own layers would write the value of the kernel, also with LoRA weights.
     """
 
     def save_own_variables(self, store):

@@ -1,4 +1,4 @@
-"""Layers with one kernel, which takes low-rank updates and integers."""
+"""Layers with one kernel, which may have LoRA weights or be quantized."""
 
 import math
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class RestoresAdapters(keras.layers.Layer):
     """A layer that is loaded with what adapters had of it, and of layers inside it."""
 
     def get_build_config(self):
-        """The shapes of the inputs, and which weights are no plain variables."""
+        """The shapes of the inputs, and which weights are not plain variables."""
         config = super().get_build_config()
         kernels = _describe_kernels(self) if self.built else None
         return {**(config or {}), _KEY: kernels} if kernels else config
@@ -45,7 +45,7 @@ class RestoresAdapters(keras.layers.Layer):
 
 
 class KernelLayer(RestoresAdapters):
-    """A layer with one kernel, which may have low-rank updates or be integers.
+    """A layer with one kernel, which may have LoRA weights or be quantized.
 
     The kernel is one of three objects, and the functions of `ops.kernels` compute with
     each: a variable, a `QuantizedKernel`, or a `LowRankKernel`, which holds one of the
@@ -80,9 +80,9 @@ class KernelLayer(RestoresAdapters):
         a_initializer=None,
         b_initializer="zeros",
     ) -> None:
-        """Gives the kernel a low-rank update, as `enable_lora` of Keras' layers does.
+        """Gives the kernel LoRA weights, as `enable_lora` of Keras' layers does.
 
-        Then the kernel is fixed, the update and the bias train. For a whole model
+        Then the kernel is fixed, the LoRA weights and the bias train. For a whole model
         use `training.enable_lora`.
 
         Args:
@@ -93,7 +93,7 @@ class KernelLayer(RestoresAdapters):
             b_initializer: Initializer of B.
 
         Raises:
-            ValueError: If the layer is not built or has an update already, or `rank`
+            ValueError: If the layer is not built or has LoRA weights already, or `rank`
                 is not a positive integer or is above a side of the kernel.
         """
         check_positive("rank", rank)
@@ -111,16 +111,16 @@ class KernelLayer(RestoresAdapters):
         self.add_update(update)
 
     def check_update(self, name: str, rank: int | None = None) -> None:
-        """Raises unless the kernel can have a new update.
+        """Raises if the kernel can't have new LoRA weights.
 
         Args:
-            name: Name of the update.
+            name: Name of the adapter.
             rank: Its rank. None = any: one from a file may be above a side of the
                 kernel.
 
         Raises:
-            ValueError: If the kernel has an update of this name, or the rank is above a
-                side of the kernel.
+            ValueError: If the kernel has LoRA weights of this name, or the rank is
+                above a side of the kernel.
         """
         kernel = self.adapted_kernel
         where = f"{tuple(kernel.shape)} in {self.path or self.name!r}"
@@ -133,19 +133,19 @@ class KernelLayer(RestoresAdapters):
             )
         if isinstance(kernel, LowRankKernel) and name in kernel.updates:
             raise ValueError(
-                "`name` must be new: use another, or merge the updates first. "
+                "`name` must be new: use another, or merge the adapters first. "
                 f"Received: name={name!r}, which the kernel of shape {where} has "
                 "already"
             )
 
     def add_update(self, update: LowRankUpdate) -> None:
-        """Adds a low-rank update to the kernel, which is fixed from now on.
+        """Adds LoRA weights to the kernel, which is fixed from now on.
 
         Args:
-            update: The update.
+            update: The LoRA weights.
 
         Raises:
-            ValueError: If the kernel has an update of this name.
+            ValueError: If the kernel has LoRA weights of this name.
         """
         self.check_update(update.name)
         kernel = self.adapted_kernel
@@ -161,7 +161,7 @@ class KernelLayer(RestoresAdapters):
     def quantize_kernel(
         self, mode: str, block_size: int | None = None, *, with_value: bool = True
     ) -> bool:
-        """Replaces the kernel by integers; its low-rank updates stay.
+        """Quantizes the kernel; its LoRA weights stay.
 
         Args:
             mode: "int8" or "int4".
@@ -170,7 +170,7 @@ class KernelLayer(RestoresAdapters):
                 are zeros, which a file replaces.
 
         Returns:
-            Whether the kernel was a variable, and not integers already.
+            Whether the kernel was a variable, and not quantized already.
         """
         kernel = self.base_kernel
         if isinstance(kernel, QuantizedKernel):
@@ -195,13 +195,13 @@ class KernelLayer(RestoresAdapters):
         return True
 
     def dequantize_kernel(self, dtype: str | None = None) -> QuantizedKernel | None:
-        """Replaces integers by a variable with their numbers; low-rank updates stay.
+        """Replaces a quantized kernel by a variable with its values; LoRA weights stay.
 
         Args:
-            dtype: Of the variable. None = that of the layer's other weights.
+            dtype: Of the variable. None = as the layer's other weights.
 
         Returns:
-            The integers; None if the kernel has none.
+            The quantized kernel; None if there was none.
         """
         quantized = self.base_kernel
         if not isinstance(quantized, QuantizedKernel):
@@ -224,16 +224,16 @@ class KernelLayer(RestoresAdapters):
         return quantized
 
     def use_integers(self, quantized: QuantizedKernel) -> None:
-        """Replaces the variable of the kernel by integers; low-rank updates stay.
+        """Replaces the variable of the kernel by a quantized one; LoRA weights stay.
 
         Args:
-            quantized: The integers.
+            quantized: The quantized kernel.
         """
         self._untrack_variable(self.base_kernel)
         self._replace_base(quantized)
 
     def merge_kernel(self) -> None:
-        """Replaces whatever the kernel consists of by one variable, with its value."""
+        """Replaces the kernel by one variable with its value."""
         kernel = self.adapted_kernel
         if isinstance(kernel, keras.Variable):
             return
@@ -247,7 +247,7 @@ class KernelLayer(RestoresAdapters):
 
     @property
     def base_kernel(self) -> Any:
-        """The kernel without its low-rank updates."""
+        """The kernel without its LoRA weights."""
         kernel = self.adapted_kernel
         return kernel.base if isinstance(kernel, LowRankKernel) else kernel
 
@@ -267,7 +267,7 @@ class KernelLayer(RestoresAdapters):
                 self._tracker.untrack(before)
             self.__dict__.pop(self.kernel_name, None)
             setattr(self, self.kernel_name, kernel)
-        # In one order, whatever was replaced first: files number the weights.
+        # Always in the same order: files number the weights.
         self._layers.sort(key=lambda layer: isinstance(layer, KeptWeights))
 
     def _kernel_has_changed(self):
@@ -307,7 +307,7 @@ def kernels_version(model: keras.layers.Layer) -> int:
 
 
 def copy_kernels(layer: keras.layers.Layer, other: keras.layers.Layer) -> None:
-    """Gives a copied layer the same low-rank updates and integers.
+    """Gives a copied layer the same LoRA weights and quantization.
 
     Values are not copied.
 
@@ -327,7 +327,7 @@ def last_change() -> int:
 
 
 def _describe_kernels(layer) -> dict[str, Any] | None:
-    """What `_restore_kernels` needs, for JSON; None if all kernels are variables."""
+    """The description for `_restore_kernels`; None if all kernels are variables."""
     layers = {}
     for index, each in enumerate(kernel_layers(layer)):
         if not isinstance(each.adapted_kernel, keras.Variable):

@@ -1,4 +1,4 @@
-"""LoRA on whole models: low-rank updates of chosen kernels, everything else fixed."""
+"""LoRA on whole models: chosen kernels get LoRA weights, everything else is fixed."""
 
 import math
 import re
@@ -24,25 +24,25 @@ from keras_attn.layers.adaptation.kernel_layer import (
 from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.paths import (
     check_adapter_name,
+    get_path,
     grouped,
-    lines_of,
     not_adaptable,
-    path_of,
+    report_lines,
 )
 from keras_attn.layers.adaptation.quantization import dequantize
 from keras_attn.layers.adaptation.switching import as_tuple, switch, updates_in
 
 
 class LoRAReport(NamedTuple):
-    """What `enable_lora` reached.
+    """The result of `enable_lora`.
 
     Attributes:
-        adapted: Path of each part that has an update now.
+        adapted: Path of each part that has LoRA weights now.
         also_trained: Path of each layer that trains as a whole.
-        passed_over: Path of each layer with a kernel that can't have an update, and
+        passed_over: Path of each layer with a kernel that can't have LoRA weights, and
             why.
-        num_trained: How many numbers train.
-        num_fixed: How many don't.
+        num_trained: Number of trainable parameters.
+        num_fixed: Number of all other parameters.
     """
 
     adapted: tuple[str, ...]
@@ -53,14 +53,14 @@ class LoRAReport(NamedTuple):
 
     def __str__(self) -> str:
         total = self.num_trained + self.num_fixed
-        share = self.num_trained / max(1, total)
+        share = f"{100 * self.num_trained / max(1, total):.1f} %"
         lines = [
-            f"{self.num_trained:,} of {total:,} numbers train ({share:.2%}): updates "
-            f"of {grouped(self.adapted)}"
+            f"trainable parameters: {self.num_trained:,} of {total:,} ({share})",
+            f"LoRA weights: {grouped(self.adapted)}",
         ]
         if self.also_trained:
             lines.append(f"trained as a whole: {grouped(self.also_trained)}")
-        return "\n".join(lines + lines_of(self.passed_over))
+        return "\n".join(lines + report_lines(self.passed_over))
 
 
 class KernelPart(NamedTuple):
@@ -91,15 +91,15 @@ def enable_lora(
     name: str = "default",
     seed: int | None = None,
 ) -> LoRAReport:
-    """Gives kernels of a model low-rank updates; only these train from now on.
+    """Gives kernels of a model LoRA weights; only these train from now on.
 
     A kernel W becomes `W + s A B`, with A of `rank` columns and B, which starts at
-    zero, of `rank` rows. `x W + s (x A) B` is computed without the sum, so that there
-    is no gradient of W. Then compile the model, and `fit`. The updates are saved with
-    the model apart from W, in a `.keras` file and in the files of weights.
+    zero, of `rank` rows. `x W + s (x A) B` is computed without the sum, so that no
+    gradient of W is needed. Then compile the model, and `fit`. The LoRA weights are
+    saved with the model apart from W, in a `.keras` file and in the files of weights.
 
-    A second call with another `name` adds further updates on the same kernels or on
-    others, which train instead of the first; `set_adapters` switches.
+    A second call with another `name` adds a second adapter, on the same or on other
+    kernels. Then that one trains; `set_adapters` switches.
 
     Args:
         model: The model, which is built. It must be compiled afterwards.
@@ -108,24 +108,26 @@ def enable_lora(
         dropout: Probability in [0, 1) of dropping an input of A in training.
         targets: Which kernels: names or ends of paths, such as "query", "value",
             "output", "feed_forward/expand" or "block_0/attention/query", and regular
-            expressions for a whole path; "query_key_value" is one update for all three
-            parts, as in PEFT's for GPT-2. "all" is every part of every kernel.
+            expressions for a whole path; "query_key_value" is one pair A, B for all
+            three parts, as in PEFT's for GPT-2. "all" is every part of every kernel.
         also_train: Names of layers that train as a whole, such as "classifier", a head
             that is new; `set_adapters` and `adapters_off` bring the base's back (of
-            Keras' own layers, not after a file was loaded). Their kernels of integers
-            become variables again. The scale of a norm, or a kernel, that is
-            0 everywhere trains, too, as the last norm of a new ResNet's blocks: fixed,
-            it would stop all gradients.
+            Keras' own layers, not after a file was loaded). Their quantized weights
+            become floats again. The scale of a norm, or a kernel, that is 0 everywhere
+            trains, too, as the last norm of a new ResNet's blocks: fixed, it would stop
+            all gradients.
         rslora: Whether s is α/√r.
-        name: Name of the updates.
+        name: Name of the adapter.
         seed: Seed of A and of the dropout. None = from `keras.utils.set_random_seed`.
 
     Returns:
-        What was reached, what not, and how many numbers train; `print` it.
+        The kernels with LoRA weights, those without, and the number of trainable
+        parameters; `print` it.
 
     Raises:
         ValueError: If an argument is out of range, a target matches nothing or a layer
-            that can't have an update, or a kernel has an update of this name already.
+            that can't have LoRA weights, or a kernel has an adapter of this name
+            already.
 
     Example:
         ```python
@@ -158,8 +160,8 @@ def enable_lora(
             found.remove(part)
     if not found:
         raise ValueError(
-            "The model has no kernel that can have an update of this rank. Received: "
-            f"rank={rank}, and a model with {grouped(passed_over)}"
+            "The model has no kernel that can have LoRA weights of this rank. "
+            f"Received: rank={rank}, and a model with {grouped(passed_over)}"
         )
     for part in found:
         part.layer.check_update(name, rank)
@@ -183,19 +185,19 @@ def enable_lora(
     return report._replace(
         # In the order of the targets.
         adapted=tuple(part.path for part in found),
-        also_trained=tuple(map(path_of, whole))
-        + tuple(f"{path_of(layer)}/{x.name}" for layer, own in stuck for x in own),
+        also_trained=tuple(map(get_path, whole))
+        + tuple(f"{get_path(layer)}/{x.name}" for layer, own in stuck for x in own),
         passed_over=passed_over if targets == "all" else {},
     )
 
 
 def _zero_factors(model, inside):
-    """Layers, and their norms' scales and kernels that are 0 and have no update.
+    """Layers, and their norms' scales and kernels that are 0 and have no LoRA weights.
 
-    Fixed, they would let no gradient through to the updates before them.
+    Fixed, they would let no gradient through to the LoRA weights before them.
 
     Args:
-        model: The model, with its updates, which are off.
+        model: The model, with its LoRA weights, which are off.
         inside: `id` of each layer that trains anyway.
     """
     found = []
@@ -233,7 +235,7 @@ def train_only_updates(
 
     Args:
         model: The model.
-        name: Name of the adapter, whose low-rank updates the model has.
+        name: Name of the adapter, whose LoRA weights the model has.
         whole: Layers, and weights of their own that the adapter has as a whole.
 
     Returns:
@@ -254,7 +256,7 @@ def train_only_updates(
     )
     return LoRAReport(
         tuple(adapted),
-        tuple(path_of(layer) for layer, weights in whole if weights),
+        tuple(get_path(layer) for layer, weights in whole if weights),
         {},
         trained,
         sum(math.prod(x.shape) for x in model.weights) - copies - trained,
@@ -269,11 +271,11 @@ def _has_update(part, name):
 
 
 def merge_lora(model: keras.Model) -> None:
-    """Adds the low-rank updates that are on to their kernels, and removes all.
+    """Adds the LoRA weights that are on to their kernels, and removes all.
 
     Layers that train as a whole keep the values that are in use. The model then is as
-    before `enable_lora`: same layers, files and speed, and all of it trains. Kernels of
-    integers with updates become float kernels.
+    before `enable_lora`: same layers, files and speed, and all of it trains. Quantized
+    kernels with LoRA weights become float kernels.
 
     Args:
         model: A model after `enable_lora`. Compile it before the next `fit`.
@@ -283,7 +285,8 @@ def merge_lora(model: keras.Model) -> None:
         if isinstance(layer.adapted_kernel, LowRankKernel):
             layer.merge_kernel()
     for layer in model._flatten_layers():
-        # Keras ignores a value that the layer has already, whatever those inside have.
+        # Keras ignores a value that the layer has already, even if layers inside
+        # differ.
         layer.trainable = False
         layer.trainable = True
     kernels_changed(model)
@@ -300,7 +303,7 @@ def find_parts(
         passed_over: From `without_updates`.
 
     Raises:
-        ValueError: If a target names nothing, or a layer that can't have an update.
+        ValueError: If a target names nothing, or a layer that can't have LoRA weights.
     """
     parts = [part for part in kernel_parts(model) if part.path not in passed_over]
     if targets == "all":
@@ -344,12 +347,12 @@ def kernel_parts(model: keras.Model) -> list[KernelPart]:
 def add_updates(
     parts: Sequence[KernelPart], name: str, *, seed: int | None = None, **options
 ) -> None:
-    """Gives each kernel one update, with an A and a B for each of the parts.
+    """Gives each kernel LoRA weights, with an A and a B for each of the parts.
 
     Args:
         parts: The parts.
-        name: Name of the updates.
-        seed: Each update gets a seed of its own, from this one and its path.
+        name: Name of the adapter.
+        seed: Each kernel gets a seed of its own, from this one and its path.
         **options: `rank`, `scale` and `dropout`, as for `LowRankUpdate`.
     """
     kernels: dict[int, list[KernelPart]] = {}
@@ -359,7 +362,7 @@ def add_updates(
         layer = together[0].layer
         update = LowRankUpdate(
             columns=tuple(part.columns for part in together),
-            seed=None if seed is None else _seed_of(seed, layer),
+            seed=None if seed is None else _make_seed(seed, layer),
             dtype=layer.dtype_policy,
             name=name,
             **options,
@@ -368,20 +371,20 @@ def add_updates(
 
 
 def without_updates(model: keras.Model) -> dict[str, str]:
-    """Path of each layer with a kernel that can't have an update, and why."""
+    """Path of each layer with a kernel that can't have LoRA weights, and why."""
     reasons = not_adaptable(model)
     for layer in kernel_layers(model):
         if getattr(layer, "groups", 1) > 1:
             reason = "groups of channels have kernels of their own"
         elif getattr(layer, "data_format", None) == "channels_first":
-            reason = "an update needs channels in the last axis"
+            reason = "LoRA weights need channels in the last axis"
         else:
             continue
-        reasons[path_of(layer)] = reason
+        reasons[get_path(layer)] = reason
     return reasons
 
 
-def _seed_of(seed, layer):
+def _make_seed(seed, layer):
     return (seed + zlib.crc32(layer.path.encode())) % 2**31
 
 
@@ -420,7 +423,7 @@ def _layers_named(model, names):
 
 
 def _fix_all_but_updates(model):
-    """Fixes all weights but low-rank updates; what adapters keep trains if it is on."""
+    """Fixes all but LoRA weights and the whole layers of adapters that are on."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             _fix_all_but_updates(layer)
@@ -431,7 +434,7 @@ def _fix_all_but_updates(model):
 
 
 def _fix_base(layer):
-    """Fixes all of a layer but the updates inside it."""
+    """Fixes all of a layer but the LoRA weights inside it."""
     mine = {id(weight) for update in updates_in(layer) for weight in update.weights}
     for each in layer._flatten_layers():
         # Its moving statistics would change in training.

@@ -1,4 +1,4 @@
-"""A kernel with low-rank updates: LoRA.
+"""A kernel with LoRA weights.
 
 Legend: D width of the inputs, E width of the outputs, r rank, N rows.
 """
@@ -37,7 +37,7 @@ class LowRankKernel(keras.layers.Layer):
 
     Attributes:
         base: W.
-        updates: The updates by name.
+        updates: The LoRA weights by name of their adapter.
 
     Reference:
         Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section
@@ -55,27 +55,27 @@ class LowRankKernel(keras.layers.Layer):
         self.built = True
 
     def add(self, update: "LowRankUpdate") -> None:
-        """Adds an update."""
+        """Adds LoRA weights."""
         update.build(self.shape)
         with unlocked(self):
             self.updates[update.name] = update
 
     def replace_base(self, base) -> None:
-        """Replaces W by a variable or by integers; the updates stay."""
+        """Replaces W by a variable or a `QuantizedKernel`; the LoRA weights stay."""
         with unlocked(self):
             if isinstance(self.base, keras.layers.Layer):
                 self._tracker.untrack(self.base)
             self.__dict__.pop("base")
             if isinstance(base, keras.layers.Layer):
                 self.base = base
-                # In one order, whatever came first: files number the weights.
+                # Always in the same order: files number the weights.
                 self._layers.sort(key=lambda layer: layer is not base)
             else:
                 set_untracked(self, "base", base)
 
     @property
     def all_weights(self):
-        """The weights of the updates, and W."""
+        """The LoRA weights, and W."""
         if isinstance(self.base, keras.Variable):
             return [*self.weights, self.base]
         return self.weights
@@ -123,8 +123,8 @@ class LowRankKernel(keras.layers.Layer):
 class LowRankUpdate(keras.layers.Layer):
     """`s (x A) B` for columns of the outputs of one kernel.
 
-    A fused kernel may have an update for several parts of its columns, each with an A
-    and a B of its own: `x [A₁ A₂]` is one product, and so is what follows, with a
+    A fused kernel may have LoRA weights for several parts of its columns, each with an
+    A and a B of its own: `x [A₁ A₂]` is one product, and so is what follows, with a
     matrix whose blocks are B₁ and B₂.
 
     Args:
@@ -184,7 +184,7 @@ class LowRankUpdate(keras.layers.Layer):
             down, up = (*inner, rank), (rank, stop - start)
             self.a_kernels.append(add(f"a_{index}", down, self.a_initializer))
             self.b_kernels.append(add(f"b_{index}", up, self.b_initializer))
-        # 0 switches the update off, also in functions that are compiled already.
+        # 0 switches the adapter off, also in functions that are compiled already.
         self.scale = self.add_weight(
             name="scale",
             shape=() if len({*self.scales}) == 1 else (sum(self.ranks),),
@@ -194,7 +194,7 @@ class LowRankUpdate(keras.layers.Layer):
         )
 
     def switch(self, is_on: bool) -> None:
-        """Switches the update on or off."""
+        """Switches the LoRA weights on or off."""
         value = self._scale_when_on()
         self.scale.assign(value if is_on else np.zeros_like(value))
 

@@ -10,7 +10,7 @@ from keras_attn.layers.adaptation.low_rank import LowRankKernel, LowRankUpdate
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 
 
-def path_of(layer: keras.layers.Layer) -> str:
+def get_path(layer: keras.layers.Layer) -> str:
     """The path of a layer, or the name of a model."""
     return layer.path or layer.name
 
@@ -46,11 +46,11 @@ def not_adaptable(model: keras.layers.Layer) -> dict[str, str]:
             reason = f"it is a layer of Keras; use keras_attn.layers.{kind}"
         else:
             reason = f"the weights of {kind} are not kernels of products"
-        reasons[path_of(layer)] = reason
+        reasons[get_path(layer)] = reason
     return reasons
 
 
-def lines_of(passed_over: dict[str, str]) -> list[str]:
+def report_lines(passed_over: dict[str, str]) -> list[str]:
     """Lines of a report: the paths of each reason."""
     reasons = {}
     for path, reason in passed_over.items():

@@ -1,4 +1,4 @@
-"""Kernels of integers in whole models."""
+"""Quantized weights in whole models."""
 
 import contextlib
 import math
@@ -12,8 +12,13 @@ from keras_attn.checks.arguments import check_choice
 from keras_attn.layers.adaptation.kept import is_kept
 from keras_attn.layers.adaptation.kernel_layer import kernel_layers, kernels_changed
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
-from keras_attn.layers.adaptation.paths import grouped, lines_of, not_adaptable, path_of
-from keras_attn.layers.adaptation.quantized import MODES, QuantizedKernel, bytes_of
+from keras_attn.layers.adaptation.paths import (
+    get_path,
+    grouped,
+    not_adaptable,
+    report_lines,
+)
+from keras_attn.layers.adaptation.quantized import MODES, QuantizedKernel, count_bytes
 
 Filters = str | Sequence[str] | Callable[[keras.layers.Layer], bool] | None
 
@@ -22,14 +27,14 @@ _BLOCK_SIZE = 128
 
 
 class QuantizationReport(NamedTuple):
-    """What `quantize` reached.
+    """The result of `quantize`.
 
     Attributes:
         mode: "int8" or "int4".
         block_size: Rows with one scale in int4; None = all rows of a column.
-        quantized: Path of each kernel that consists of integers now.
+        quantized: Path of each kernel that is quantized now.
         passed_over: Path of each other kernel, or of a layer that has no kernel which
-            may be integers, and why.
+            may be quantized, and why.
         bytes_before: Bytes of all weights before.
         bytes_after: Bytes of all weights now.
     """
@@ -50,11 +55,11 @@ class QuantizationReport(NamedTuple):
             f"{self.bytes_after:,} bytes of weights, {share:.1%} of "
             f"{self.bytes_before:,}: {kind}: {grouped(self.quantized)}"
         ]
-        return "\n".join(lines + lines_of(self.passed_over))
+        return "\n".join(lines + report_lines(self.passed_over))
 
 
 class Quantizable(keras.layers.Layer):
-    """A layer whose `quantize` replaces its kernels, and those inside, by integers."""
+    """A layer whose `quantize` quantizes its kernels and those of layers inside it."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -70,7 +75,7 @@ class Quantizable(keras.layers.Layer):
         block_size: int | None = None,
         type_check: bool = True,
     ) -> QuantizationReport:
-        """Replaces the kernels of this layer, and of layers inside it, by integers.
+        """Quantizes the kernels of this layer, and of layers inside it.
 
         Args:
             mode: As for `training.quantize`.
@@ -96,15 +101,15 @@ def quantize(
     *,
     block_size: int | None = None,
 ) -> QuantizationReport:
-    """Replaces the kernels of a model by integers of 8 or 4 bits and their scales.
+    """Quantizes the kernels of a model to integers of 8 or 4 bits with scales.
 
     `model.quantize` of the models of this library and `layer.quantize` of its layers
     call it; for a plain `keras.Model` with such layers inside call it yourself, since
-    Keras' own `quantize` passes over them. It reaches the kernels of attention, dense
-    and convolutional layers and embeddings. Kernels are rounded to the nearest of 255
+    Keras' own `quantize` skips them. It reaches the kernels of attention, dense and
+    convolutional layers and embeddings. Kernels are rounded to the nearest of 255
     (int8) or 15 (int4) multiples of a scale, symmetrical about zero; activations are
     not quantized. Biases, norms and what the report names stay as they are and may
-    train; the integers don't. Low-rank updates stay, and may be added afterwards
+    train; quantized weights don't. LoRA weights stay, and may be added afterwards
     (QLoRA).
 
     Files of a model keep integers and scales, and nothing is quantized again when it is
@@ -119,15 +124,15 @@ def quantize(
         filters: Which layers: a regular expression or several, of which one is found in
             the path or the name of a layer, or a function of the layer. None = all.
         block_size: Rows of a block in int4, an even number, such as 32 or 128. Default:
-            that of `config`, or 128.
+            as in `config`, or 128.
 
     Returns:
-        What was reached, what not and why, and the bytes of the weights before and now;
-        `print` it.
+        The kernels that are quantized, those that are not and why, and the bytes of the
+        weights before and now; `print` it.
 
     Raises:
         ValueError: If an argument is wrong or contradicts another, the model is not
-            built, or there is no kernel to quantize.
+            built, or it has no kernel to quantize.
 
     Example:
         ```python
@@ -136,8 +141,8 @@ def quantize(
 
     Reference:
         Dettmers et al. 2023, "QLoRA: Efficient Finetuning of Quantized LLMs", section 2
-        (arXiv:2305.14314), for blocks with a scale each and low-rank updates of a
-        quantized base; its 4-bit numbers are not integers.
+        (arXiv:2305.14314), for blocks with a scale each and LoRA weights of a quantized
+        base; its 4-bit numbers are not integers.
     """
     mode, block_size = _resolved(mode, config, block_size)
     selects = _selector(filters)
@@ -148,7 +153,7 @@ def quantize(
     has_updates = any(isinstance(x, LowRankUpdate) for x in model._flatten_layers())
     quantized, passed_over = [], {}
     for layer in kernel_layers(model):
-        path = path_of(layer)
+        path = get_path(layer)
         reason = None if selects(layer) else "`filters` leave it out"
         reason = reason or _obstacle(layer, mode, block_size, has_updates)
         if reason:
@@ -160,7 +165,7 @@ def quantize(
     if not quantized:
         raise ValueError(
             f"{model.name!r} has no kernel to quantize. "
-            + ("; ".join(lines_of(passed_over)) or "It has no kernel at all")
+            + ("; ".join(report_lines(passed_over)) or "It has no kernel at all")
         )
     if isinstance(model, keras.Model):
         kernels_changed(model)
@@ -170,19 +175,19 @@ def quantize(
 
 
 def dequantize(model: keras.layers.Layer) -> tuple[str, ...]:
-    """Replaces kernels of integers by variables with their numbers.
+    """Replaces quantized weights by variables with their values.
 
-    What rounding has lost does not return. Low-rank updates stay; without one, a kernel
-    may train again.
+    What rounding has lost does not return. LoRA weights stay; a kernel without them may
+    train again.
 
     Args:
         model: The model or layer. Compile it before the next `fit`.
 
     Returns:
-        Path of each kernel that consisted of integers.
+        Path of each kernel that was quantized.
     """
     paths = [
-        path_of(layer)
+        get_path(layer)
         for layer in kernel_layers(model)
         if layer.dequantize_kernel() is not None
     ]
@@ -195,13 +200,13 @@ def dequantize(model: keras.layers.Layer) -> tuple[str, ...]:
 def as_variables(
     models: Iterable[keras.layers.Layer],
 ) -> Iterator[list[tuple[keras.Variable, QuantizedKernel]]]:
-    """Within this block kernels of integers are float32 variables of their numbers.
+    """Within this block quantized weights are float32 variables with their values.
 
     Args:
         models: Models, which may share layers.
 
     Yields:
-        Each of these variables, and its integers.
+        Each of these variables, and its quantized kernel.
     """
     layers = {id(x): x for model in models for x in kernel_layers(model)}
     replaced = []
@@ -225,8 +230,8 @@ def _resolved(mode: Any, config: Any, block_size) -> tuple[str, int | None]:
         check_choice("config.mode", getattr(config, "mode", config), MODES)
         if mode not in (None, config.mode):
             raise ValueError(
-                "`mode` must be that of `config`. Received: "
-                f"mode={mode!r}, config.mode={config.mode!r}"
+                f"`mode` must be as in `config`. Received: mode={mode!r}, "
+                f"config.mode={config.mode!r}"
             )
         if config.weight_quantizer is not None:
             raise ValueError(
@@ -259,19 +264,19 @@ def _selector(filters) -> Callable[[keras.layers.Layer], bool]:
     return lambda layer: any(
         pattern.search(name)
         for pattern in compiled
-        for name in (path_of(layer), layer.name)
+        for name in (get_path(layer), layer.name)
     )
 
 
 def _obstacle(layer, mode, block_size, has_updates) -> str | None:
-    """Why a kernel can't be integers."""
+    """Why a kernel can't be quantized."""
     kernel = layer.base_kernel
     if isinstance(kernel, QuantizedKernel):
         return f"it is {kernel.mode} already"
-    if bytes_of(kernel.shape, mode, block_size) >= _size(kernel):
+    if count_bytes(kernel.shape, mode, block_size) >= _size(kernel):
         return f"{mode} would take no fewer bytes"
     if has_updates and kernel.trainable:
-        return "it trains beside the low-rank updates"
+        return "it trains beside the LoRA weights"
     if is_kept(layer, kernel):
         return "an adapter has it as a whole"
     return None

@@ -1,4 +1,4 @@
-"""A kernel of integers.
+"""A quantized kernel.
 
 Legend: D width of the inputs, E width of the outputs, G rows of a block.
 """
@@ -16,7 +16,7 @@ _LARGEST = {"int8": 127, "int4": 7}
 
 
 class QuantizedKernel(keras.layers.Layer):
-    """`W ≈ scale · codes`, which are integers of 8 or 4 bits.
+    """`W ≈ scale · codes`, where codes are integers of 8 or 4 bits.
 
     int8 has a scale for each column of W, int4 for each block of rows of each column.
     Codes are rounded by the largest absolute value: no number is cut off. Products are
@@ -182,7 +182,9 @@ class QuantizedKernel(keras.layers.Layer):
         ]
 
 
-def bytes_of(shape: tuple[int, ...], mode: str, block_size: int | None = None) -> int:
+def count_bytes(
+    shape: tuple[int, ...], mode: str, block_size: int | None = None
+) -> int:
     """Bytes of the codes and scales of a `QuantizedKernel`."""
     _, blocks, stored = _sizes(shape, mode, block_size)
     return shape[-1] * (stored + 4 * blocks)

@@ -1,4 +1,4 @@
-"""Which of a model's adapters are on: low-rank updates, and layers as a whole."""
+"""Which of a model's adapters are on: LoRA weights, and layers as a whole."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -7,23 +7,23 @@ import keras
 
 from keras_attn.layers.adaptation.kept import kept_in
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
-from keras_attn.layers.adaptation.paths import path_of
+from keras_attn.layers.adaptation.paths import get_path
 
 
 def set_adapters(model: keras.Model, names: str | Sequence[str] | None) -> None:
-    """Switches the low-rank updates of these names on, and all others off.
+    """Switches the adapters of these names on, and all others off.
 
-    Those that are on train, and their sum is added to each kernel. A layer that trains
-    as a whole beside them, such as a head, is theirs: with another name, or None, it
-    has the values of the base again. Functions that are compiled already follow;
-    compile the model again before `fit`.
+    The LoRA weights of adapters that are on train, and their sum is added to each
+    kernel. A layer that trains as a whole, such as a head, belongs to its adapter: with
+    another name, or None, it has the values of the base again. Functions that are
+    compiled already follow; compile the model again before `fit`.
 
     Args:
         model: A model after `enable_lora`.
         names: One name or several. None = none: the model is its base.
 
     Raises:
-        ValueError: If the model has no update of a name, or several of the names have
+        ValueError: If the model has no adapter of a name, or several of the names have
             the same layer as a whole.
     """
     chosen = as_tuple(names or ())
@@ -31,8 +31,8 @@ def set_adapters(model: keras.Model, names: str | Sequence[str] | None) -> None:
     for name in chosen:
         if name not in known:
             raise ValueError(
-                f"`names` must be names of low-rank updates of this model, {known}. "
-                f"Received: names={names!r}"
+                f"`names` must be names of adapters of this model, {known}. Received: "
+                f"names={names!r}"
             )
     for kept in kept_in(model):
         owners = [name for name in dict.fromkeys(chosen) if kept.own(name)]
@@ -42,13 +42,13 @@ def set_adapters(model: keras.Model, names: str | Sequence[str] | None) -> None:
         if both:
             raise ValueError(
                 "Only one of `names` may have a layer as a whole. Received: "
-                f"names={names!r}, of which {owners} have {path_of(kept.layer)!r}"
+                f"names={names!r}, of which {owners} have {get_path(kept.layer)!r}"
             )
     switch(model, chosen)
 
 
 def adapter_names(model: keras.Model) -> list[str]:
-    """The names of a model's low-rank updates, and of layers as a whole, sorted."""
+    """The names of a model's adapters, sorted."""
     whole = {name for kept in kept_in(model) for name in kept.weights.values}
     return sorted(whole.union(update.name for update in updates_in(model)))
 
@@ -58,7 +58,7 @@ def only_adapter(model: keras.Model, name: str) -> Iterator[None]:
     """Within this block an adapter is on, and all others off; afterwards as before.
 
     Args:
-        model: A model with low-rank updates of this name.
+        model: A model with an adapter of this name.
         name: Its name.
     """
     scales = [(x.scale, keras.ops.copy(x.scale)) for x in updates_in(model)]
@@ -126,7 +126,7 @@ def adapters_off(model: keras.Model) -> Iterator[None]:
 
 
 def updates_in(layer: keras.layers.Layer) -> list[LowRankUpdate]:
-    """The low-rank updates of a layer or model, and of layers inside it."""
+    """The LoRA weights of a layer or model, and of layers inside it."""
     return [x for x in layer._flatten_layers() if isinstance(x, LowRankUpdate)]
 
 

@@ -36,7 +36,7 @@ def set_untracked(layer: keras.layers.Layer, name: str, value) -> None:
 
 @contextlib.contextmanager
 def named(layer: keras.layers.Layer, name: str) -> Iterator[None]:
-    """Within this block paths of weights begin with that of a layer, and a name."""
+    """Within this block paths of weights begin with a layer's path and a name."""
     with contextlib.ExitStack() as scopes:
         for each in (*(layer.path or layer.name).split("/"), name):
             scopes.enter_context(keras.name_scope(each, deduplicate=False))

@@ -27,7 +27,7 @@ def from_keras(
     Args:
         cls: The class of the new layer.
         layer: The layer of Keras, which is built.
-        self_attention: Whether the new layer is called with a query alone, where Keras'
+        self_attention: Whether the new layer is called with only a query, where Keras'
             is called with the same tensor twice. Its three kernels are then one.
         **kwargs: Arguments that are to differ, such as `name`.
 

@@ -56,7 +56,7 @@ class Attended(NamedTuple):
     cache: Any = None
 
     def as_outputs(self, *, scores: bool, cache: bool):
-        """What a call returns: the output, in a tuple with whatever was requested."""
+        """The output of a call, in a tuple with what else was requested."""
         results = [self.output]
         if scores:
             results.append(self.scores)
@@ -232,7 +232,7 @@ class MultiHeadAttention(BaseLayer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        # Not Keras' `activity_regularizer`, which is of the output alone.
+        # Not Keras' `activity_regularizer`, which is only of the output.
         self._activity_regularizer = keras.regularizers.get(activity_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)

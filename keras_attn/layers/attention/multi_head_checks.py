@@ -57,12 +57,12 @@ def check_output_shape(
 
 
 def check_no_flash_attention(flash_attention: Any) -> Any:
-    """Returns None or False; raises if flash attention is asked for."""
+    """Returns None or False; raises if flash attention, Keras' option, is given."""
     if flash_attention:
         raise ValueError(
-            "`flash_attention` must be None: this layer itself picks attention that "
-            "needs little memory, by the lengths and the device, also with dropout. "
-            "Call it without `return_attention_scores`. "
+            "`flash_attention` must be None: in calls without "
+            "`return_attention_scores` this layer itself chooses attention that needs "
+            "little memory, by the lengths and the device, also with dropout. "
             f"Received: flash_attention={flash_attention!r}"
         )
     return flash_attention

@@ -116,7 +116,7 @@ class WindowAttention(BaseLayer):
         )
 
     def grid(self, size):
-        """How windows partition a feature map.
+        """The partition of a feature map into windows.
 
         Args:
             size: (R, S).

@@ -404,8 +404,8 @@ class TransformerDecoderBlock(_Block):
         self._check_source(encoder_outputs, cross_cache)
         if self.window is not None:
             band = self._window_mask(inputs, padding_mask, cache, cache_index)
-            # `causal` takes any mask of queries and keys. The band alone is not causal:
-            # `use_causal_mask` below masks later keys.
+            # `causal` takes any mask of queries and keys. The band itself is not
+            # causal: `use_causal_mask` below masks later keys.
             attention_mask = merge_masks(attention_mask=attention_mask, causal=band)
         return_cache = return_cache or cache is not None
         options = {

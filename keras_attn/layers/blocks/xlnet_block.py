@@ -11,7 +11,9 @@ from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.gelu import get_activation
+from keras_attn.layers.attention.attention_checks import check_attention_mask
 from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
+from keras_attn.layers.attention.relative_checks import sum_of_lengths
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
     build_now,
@@ -21,6 +23,7 @@ from keras_attn.layers.blocks.block_parts import (
 )
 from keras_attn.layers.dropout import make_dropout
 from keras_attn.layers.initializers import independent_copy
+from keras_attn.ops import merge_masks
 
 
 def permutation_mask(order):
@@ -152,6 +155,9 @@ class XLNetBlock(BaseLayer):
         inputs: The content stream, (B, T, D).
         targets: The query stream, (B, P, D). If given, the call computes the query
             stream, otherwise the content stream.
+        permutation_mask: (B, T, T), True where token t comes after token s in the
+            factorization order and therefore attends to it. In the content stream a
+            token also attends to itself. All tokens attend to the memory.
         return_attention_scores: Whether to also return the attention probabilities.
 
     Returns:
@@ -230,6 +236,19 @@ class XLNetBlock(BaseLayer):
         return_attention_scores=False,
         training=None,
     ):
+        _check_permutation(inputs, permutation_mask)
+        if permutation_mask is not None:
+            shape = (inputs.shape[0], self.num_heads, inputs.shape[1])
+            shape = (*shape, sum_of_lengths(inputs, memory))
+            check_attention_mask("attention_mask", attention_mask, shape)
+            visible = ops.cast(permutation_mask, "bool")
+            if targets is None:
+                visible = _with_diagonal(visible)
+            attention_mask = merge_masks(
+                attention_mask=attention_mask,
+                causal=_with_memory(visible, memory),
+                per_head=attention_mask is not None and len(attention_mask.shape) == 4,
+            )
         results = self.attention(
             inputs,
             targets,
@@ -237,7 +256,6 @@ class XLNetBlock(BaseLayer):
             positions=positions,
             memory=memory,
             same_segment=same_segment,
-            permutation_mask=permutation_mask,
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
@@ -253,5 +271,29 @@ class XLNetBlock(BaseLayer):
         x = self.feed_forward_norm(x + dropped)
         return (x, scores) if return_attention_scores else x
 
-    def compute_output_spec(self, inputs, targets=None, **attending):
+    def compute_output_spec(
+        self, inputs, targets=None, *, permutation_mask=None, **attending
+    ):
+        _check_permutation(inputs, permutation_mask)
         return self.attention.compute_output_spec(inputs, targets, **attending)
+
+
+def _check_permutation(inputs, permutation_mask):
+    shape = (*inputs.shape[:2], inputs.shape[1])
+    check_attention_mask("permutation_mask", permutation_mask, shape, ranks=(3,))
+
+
+def _with_diagonal(visible):
+    """The mask of the content stream, in which a token also attends to itself."""
+    index = ops.arange(ops.shape(visible)[1], dtype="int32")
+    diagonal = ops.equal(ops.expand_dims(index, 1), ops.expand_dims(index, 0))
+    return ops.logical_or(visible, diagonal)
+
+
+def _with_memory(visible, memory):
+    """(B, T, T) -> (B, T, S): every token attends to the memory."""
+    if memory is None:
+        return visible
+    row = ops.expand_dims(ops.ones_like(memory[:, :, 0], dtype="bool"), 1)
+    shape = (*ops.shape(visible)[:2], ops.shape(memory)[1])
+    return ops.concatenate([ops.broadcast_to(row, shape), visible], axis=2)

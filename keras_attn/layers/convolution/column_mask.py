@@ -1,4 +1,4 @@
-"""Which columns of images of different widths are real.
+"""Masks of the real columns of images of different widths.
 
 Legend: B batch, H rows and W columns of the padded images, C channels.
 """

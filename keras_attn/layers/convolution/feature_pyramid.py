@@ -19,8 +19,8 @@ class FeaturePyramid(BaseLayer):
     """`P_l = conv(Q_l)`, `Q_l = W_l C_l + enlarge(Q_{l+1})`: maps of one width.
 
     W_l is a 1 × 1 convolution, conv a 3 × 3 convolution. A map is enlarged to the rows
-    and columns of the next finer map by nearest-neighbor interpolation, whatever the
-    ratio of their sizes.
+    and columns of the next finer map by nearest-neighbor interpolation, for any ratio
+    of their sizes.
 
     Args:
         units: D, channels of all outputs.

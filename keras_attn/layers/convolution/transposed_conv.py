@@ -9,11 +9,11 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import (
+    as_pair,
     check_pair,
     check_positive,
     check_rank,
     is_whole,
-    pair_of,
 )
 from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.base import BaseLayer
@@ -178,7 +178,7 @@ class TransposedConv2D(BaseLayer):
 
 def _below(name, value, limit_name, limits):
     """Returns a pair, for rows and columns; raises unless 0 <= each < `limits`."""
-    pair = pair_of(value)
+    pair = as_pair(value)
     if pair is None or not all(
         is_whole(n) and 0 <= n < limit for n, limit in zip(pair, limits, strict=True)
     ):

@@ -72,8 +72,7 @@ class CaptionEmbedding(KernelLayer, BaseLayer):
             "padding_embeddings": self.max_length,
             "position_embeddings": self.max_length,
         }
-        for name, rows in tables.items():
-            setattr(self, name, _add_table(self, name, rows))
+        _add_tables(self, tables)
 
     @property
     def index_ranges(self):
@@ -163,8 +162,7 @@ class ImageCodeEmbedding(KernelLayer, BaseLayer):
             "row_embeddings": rows,
             "column_embeddings": columns,
         }
-        for name, count in tables.items():
-            setattr(self, name, _add_table(self, name, count))
+        _add_tables(self, tables)
 
     @property
     def max_length(self):
@@ -206,9 +204,12 @@ class ImageCodeEmbedding(KernelLayer, BaseLayer):
         return keras.KerasTensor((*codes.shape, self.output_dim), self.compute_dtype)
 
 
-def _add_table(layer, name, rows):
-    return layer.add_weight(
-        name=name,
-        shape=(rows, layer.output_dim),
-        initializer=independent_copy(layer.embeddings_initializer, name),
-    )
+def _add_tables(layer, tables):
+    """Adds weights with these numbers of rows, by name."""
+    for name, rows in tables.items():
+        table = layer.add_weight(
+            name=name,
+            shape=(rows, layer.output_dim),
+            initializer=independent_copy(layer.embeddings_initializer, name),
+        )
+        setattr(layer, name, table)

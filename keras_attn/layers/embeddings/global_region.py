@@ -34,7 +34,7 @@ class GlobalRegion(BaseLayer):
         in which the first region is real even if no other is: then its features are
         zeros. So an example that only fills up a batch in training does no harm; to
         predict, a model of `build_vilbert` refuses an image without regions, because
-        its answer would follow from the words alone.
+        its answer would follow only from the words.
 
     Raises:
         ValueError: If `features` or `boxes` does not have 3 axes.

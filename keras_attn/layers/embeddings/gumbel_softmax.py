@@ -3,12 +3,14 @@
 Legend: B batch, h and w codes, V vocabulary.
 """
 
-import math
-
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import (
+    check_above_zero,
+    check_at_least_zero,
+    check_positive,
+)
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import cosine_annealing, gumbel_softmax, most_probable_codes
 
@@ -22,7 +24,7 @@ class GumbelSoftmax(BaseLayer):
     The layer counts the updates of training, `advance`, from which two numbers follow:
     the temperature τ, and the weight β of the divergence from the uniform prior in the
     loss of a discrete VAE. Both move along half a cosine. The count is a weight, so a
-    run that is saved and resumed goes on where it stopped.
+    run that is saved and resumed continues where it stopped.
 
     Args:
         temperature: τ before the first update.
@@ -62,12 +64,12 @@ class GumbelSoftmax(BaseLayer):
     ):
         # Exponentials of logits: a code is chosen by small differences.
         super().__init__(**{"dtype": "float32", **kwargs})
-        self.temperature = _check_number("temperature", temperature, above=True)
-        self.final_temperature = _check_number(
-            "final_temperature", final_temperature, above=True
+        self.temperature = check_above_zero("temperature", temperature)
+        self.final_temperature = check_above_zero(
+            "final_temperature", final_temperature
         )
         self.temperature_steps = check_positive("temperature_steps", temperature_steps)
-        self.kl_weight = _check_number("kl_weight", kl_weight)
+        self.kl_weight = check_at_least_zero("kl_weight", kl_weight)
         self.kl_steps = check_positive("kl_steps", kl_steps)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
@@ -109,14 +111,3 @@ class GumbelSoftmax(BaseLayer):
 
     def compute_output_spec(self, inputs, training=None):
         return keras.KerasTensor(inputs.shape, "float32")
-
-
-def _check_number(name, value, above=False):
-    """Returns `value`; raises a `ValueError` unless it is a number of at least 0."""
-    is_number = isinstance(value, int | float) and 0 <= value < math.inf
-    if not is_number or (above and value == 0):
-        least = "above 0" if above else "of at least 0"
-        raise ValueError(
-            f"`{name}` must be a number {least}. Received: {name}={value!r}"
-        )
-    return value

@@ -1,6 +1,7 @@
 """From images of any size to the inputs of a model, as Pillow computes them.
 
-Legend: B batch, h and w rows and columns of the images, H and W those of the result.
+Legend: B batch, h and w rows and columns of the images, H and W rows and columns of the
+result.
 """
 
 from collections.abc import Sequence
@@ -40,8 +41,8 @@ class ImagePreprocessing(BaseLayer):
 
     Args:
         size: One number: the length of the shorter edge after resizing; the other
-            becomes `size * longer // shorter`. Two numbers: height and width, whatever
-            the shape of the image. None = no resizing.
+            becomes `size * longer // shorter`. Two numbers: height and width, for an
+            image of any shape. None = no resizing.
         covers: Whether an image keeps its shape and becomes just as large as to cover a
             `size` of two numbers, as timm and open_clip do before they crop to a size
             that is not square. Otherwise it is squeezed to `size`.

@@ -11,7 +11,12 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
-from keras_attn.checks.arguments import check_choice, check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_above_zero,
+    check_choice,
+    check_positive,
+    check_rank,
+)
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import (
@@ -102,9 +107,9 @@ class LogMelSpectrogram(BaseLayer):
         super().__init__(**kwargs, autocast=False)
         self.sampling_rate = check_positive("sampling_rate", sampling_rate)
         self.num_mels = check_positive("num_mels", num_mels)
-        self.window_seconds = _check_above_zero("window_seconds", window_seconds)
-        self.hop_seconds = _check_above_zero("hop_seconds", hop_seconds)
-        self.floor = _check_above_zero("floor", floor)
+        self.window_seconds = check_above_zero("window_seconds", window_seconds)
+        self.hop_seconds = check_above_zero("hop_seconds", hop_seconds)
+        self.floor = check_above_zero("floor", floor)
         self.window_length = self._samples("window_seconds", window_seconds)
         self.hop_length = self._samples("hop_seconds", hop_seconds)
         self.fft_length = fft_length
@@ -231,9 +236,3 @@ class LogMelSpectrogram(BaseLayer):
                 f"filters. Received: num_mels={self.num_mels}"
             )
         return filters
-
-
-def _check_above_zero(name, value):
-    if not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"`{name}` must be above zero. Received: {name}={value!r}")
-    return value

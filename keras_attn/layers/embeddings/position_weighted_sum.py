@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_positive, check_rank
-from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
+from keras_attn.layers.embeddings.token_pooling import mask_of_tokens
 from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops import row_positions
 
@@ -80,12 +80,7 @@ class PositionWeightedSum(BaseLayer):
                 "build with more positions. Received: "
                 f"length={length}, max_sequence_length={self.max_sequence_length}"
             )
-        if padding_mask is None:
-            padding_mask = mask
-        if padding_mask is None:
-            padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
-        check_rank("padding_mask", padding_mask, 2, "(batch, length)")
-        check_is_mask("padding_mask", padding_mask)
+        padding_mask = mask_of_tokens(inputs, padding_mask, mask)
         # In a graph of unknown length, padding may extend beyond the table.
         positions = ops.minimum(
             row_positions(padding_mask), self.max_sequence_length - 1

@@ -9,11 +9,12 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_rank
+from keras_attn.configuration import Configured
 from keras_attn.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable("keras_attn")
-class ValueRange(keras.constraints.Constraint):
+class ValueRange(Configured, keras.constraints.Constraint):
     """Clips a weight to [minimum, maximum] after each update.
 
     Args:
@@ -28,23 +29,20 @@ class ValueRange(keras.constraints.Constraint):
     def __call__(self, w):
         return ops.clip(w, self.minimum, self.maximum)
 
-    def get_config(self):
-        return {"minimum": self.minimum, "maximum": self.maximum}
-
 
 @keras.saving.register_keras_serializable("keras_attn")
 class SimilarityLogits(BaseLayer):
     """`exp(s) · x yᵀ + b` of each embedding x with each y; s, and possibly b, learned.
 
-    Called with x alone, it returns x unchanged: so it is part of the graph of a model
-    of embeddings, which is saved with `logit_scale`, s, and `logit_bias`, b, and whose
+    Called with only x, it returns x unchanged: so it is part of the graph of a model of
+    embeddings, which is saved with `logit_scale`, s, and `logit_bias`, b, and whose
     loss calls it with both.
 
     Args:
         initial_scale: exp(s) at the start, the reciprocal of the temperature.
         max_scale: The optimizer clips s to [0, ln `max_scale`] after each update. None
             = s is not clipped.
-        initial_bias: b at the start. None = there is no b.
+        initial_bias: b at the start. None = without b.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_choice, check_rank, is_whole
+from keras_attn.checks.arguments import check_choice, check_rank, check_token_id
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 
@@ -47,12 +47,7 @@ class TokenPooling(BaseLayer):
 
     def call(self, inputs, padding_mask=None, mask=None):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
-        if padding_mask is None:
-            padding_mask = mask
-        if padding_mask is None:
-            padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
-        check_rank("padding_mask", padding_mask, 2, "(batch, length)")
-        check_is_mask("padding_mask", padding_mask)
+        padding_mask = mask_of_tokens(inputs, padding_mask, mask)
         if self.pooling not in ("first", "last"):
             real = ops.cast(padding_mask, "float32")
             # In float32: a long sum in half precision loses small terms.
@@ -116,14 +111,7 @@ class EndTokenPooling(BaseLayer):
 
     def __init__(self, end_token_id: int | None = None, **kwargs):
         super().__init__(**kwargs)
-        if end_token_id is not None and (
-            not is_whole(end_token_id) or end_token_id < 0
-        ):
-            raise ValueError(
-                "`end_token_id` must be an integer of at least 0, or None. "
-                f"Received: end_token_id={end_token_id!r}"
-            )
-        self.end_token_id = end_token_id
+        self.end_token_id = check_token_id("end_token_id", end_token_id)
 
     def call(self, inputs, token_ids):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
@@ -138,3 +126,23 @@ class EndTokenPooling(BaseLayer):
 
     def compute_output_shape(self, inputs_shape, token_ids_shape):
         return inputs_shape[0], inputs_shape[2]
+
+
+def mask_of_tokens(inputs, padding_mask, mask):
+    """Which tokens are real; all, where nothing says it.
+
+    Args:
+        inputs: (B, T, D).
+        padding_mask: (B, T), an argument; or None.
+        mask: Keras' mask of the inputs, or None.
+
+    Raises:
+        ValueError: If the mask does not have 2 axes, or is none.
+    """
+    if padding_mask is None:
+        padding_mask = mask
+    if padding_mask is None:
+        padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
+    check_rank("padding_mask", padding_mask, 2, "(batch, length)")
+    check_is_mask("padding_mask", padding_mask)
+    return padding_mask

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_attn.checks.arguments import check_fraction
 from keras_attn.layers.base import BaseLayer
-from keras_attn.ops import coverage_penalty, entropy_of, log_probability_of
+from keras_attn.ops import attention_entropy, coverage_penalty, places_log_probability
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -16,8 +16,8 @@ class AttentionObjective(BaseLayer):
     """The penalty of doubly stochastic attention, and REINFORCE for hard attention.
 
     Returns its input unchanged. It is a layer so that the numbers below and the
-    baseline are saved with a model, whose `compute_loss` calls `losses_of`. For each
-    text, with the words y and the sampled locations s:
+    baseline are saved with a model. The model's `compute_loss` calls `compute_losses`.
+    For each text, with the words y and the sampled locations s:
 
         coverage   λ_c Σ_i (1 - Σ_t α_ti)²
         reinforce  -λ_r (log p(y|s) - b) log p(s)     (its gradient, λ_r (…) a constant)
@@ -80,7 +80,7 @@ class AttentionObjective(BaseLayer):
     def call(self, inputs):
         return inputs
 
-    def losses_of(self, scores, is_real, places=None, log_likelihood=None):
+    def compute_losses(self, scores, is_real, places=None, log_likelihood=None):
         """The three losses of every text; see the class.
 
         Args:
@@ -105,12 +105,12 @@ class AttentionObjective(BaseLayer):
             return {"coverage": coverage, "total": total}
         places = ops.stop_gradient(places)
         reward = ops.stop_gradient(log_likelihood)
-        log_probability = log_probability_of(places, scores, is_real)
+        log_probability = places_log_probability(places, scores, is_real)
         estimate = -self.reinforce_weight * (reward - self.baseline) * log_probability
         # Only its gradient is meaningful.
         total = total + estimate - ops.stop_gradient(estimate)
         if self.entropy_weight:
-            total = total - self.entropy_weight * entropy_of(scores, is_real)
+            total = total - self.entropy_weight * attention_entropy(scores, is_real)
         decay, count = self.baseline_decay, ops.sum(is_text)
         mean = ops.sum(reward * is_text) / ops.maximum(count, 1.0)
         baseline = ops.convert_to_tensor(self.baseline)

@@ -232,7 +232,7 @@ class AttentionSpeller(BaseLayer):
             keras.random.uniform(ops.shape(inputs), seed=self.seed_generator),
             self.sampling_probability,
         )
-        # There is no prediction before the first step.
+        # The first step has no prediction before it.
         number = ops.cumsum(ops.ones_like(inputs), axis=1)
         chosen = ops.logical_and(chosen, ops.greater(number, 1))
         random = keras.random.randint(

@@ -1,8 +1,8 @@
-"""From scores to rewards of tokens, and from rewards to advantages.
+"""Rewards of tokens from scores, and advantages from rewards.
 
 A mask (B, T) says which tokens count, on either side of a row's padding: True or 1 for
-the tokens of the completion. Results are 0 elsewhere, whatever the numbers there are,
-NaN included, and have no gradient: they are targets.
+the tokens of the completion. Results are 0 elsewhere, also where the inputs are NaN,
+and have no gradient: they are targets.
 
 Legend: B sequences, T tokens, G answers to one prompt.
 """
@@ -160,8 +160,8 @@ def grpo_advantages(
 ) -> Any:
     """`(r - mean of the group) / (standard deviation of the group + ε)`.
 
-    The deviation is that of a sample, with G - 1, as in TRL. A group of equal rewards
-    has advantages of exactly 0; in a graph, one with a reward that is not finite has
+    The deviation is a sample's, with G - 1, as in TRL. A group of equal rewards has
+    advantages of exactly 0; in a graph, one with a reward that is not finite has
     advantages of NaN.
 
     Args:

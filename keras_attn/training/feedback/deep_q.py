@@ -122,7 +122,7 @@ class DeepQ(keras.Model):
         self.built = True  # Both networks are built.
 
     def call(self, inputs, training=None):
-        """What the network returns."""
+        """The outputs of the network."""
         return self.network(inputs, training=training)
 
     def compute_loss(

@@ -27,7 +27,7 @@ _REPORTED = ("accuracy", "margin", "chosen_reward", "rejected_reward")
 class DPO(keras.Model):
     """Trains a language model by `dpo_loss` on the batches of `preference_dataset`.
 
-    Compile it with an optimizer alone. `fit` and `evaluate` log the loss; `accuracy`,
+    Compile it with only an optimizer. `fit` and `evaluate` log the loss; `accuracy`,
     the share of pairs whose better completion has the larger implicit reward,
     `β (log π - log π_ref)`; `margin`, the mean difference of these rewards; and
     `chosen_reward` and `rejected_reward`, their means.
@@ -37,20 +37,20 @@ class DPO(keras.Model):
     Args:
         network: A language model from inputs to logits (B, T, V).
         reference: The reference model; or a function of the inputs that returns its
-            logits; or `"adapters_off"`, the network without its low-rank updates.
-            Default: a copy of the network as it is now.
+            logits; or `"adapters_off"`, the network without its LoRA weights. Default:
+            a copy of the network as it is now.
         beta: β, above 0.
         kind: See `dpo_loss`.
         label_smoothing: See `dpo_loss`.
-        reference_free: See `dpo_loss`; there is no reference model then.
+        reference_free: See `dpo_loss`; then no reference model is needed.
         **kwargs: `name`, … of a Keras model.
 
     Raises:
         TypeError: If `network` is not a Keras model, or `reference` cannot be called.
         ValueError: If there is a `reference` despite `reference_free`, or `beta`,
-            `kind` or `label_smoothing` is not as in `dpo_loss`; if the network has
-            low-rank updates and there is no `reference`, or none and it is
-            `"adapters_off"`; in `fit`, if a batch has an odd number of rows.
+            `kind` or `label_smoothing` is not as in `dpo_loss`; if `reference` is
+            missing and the network has LoRA weights, or is `"adapters_off"` and it has
+            none; in `fit`, if a batch has an odd number of rows.
 
     Example:
         ```python
@@ -199,8 +199,8 @@ def _sums(logits, token_ids, weights):
     rows = logits.shape[0]
     if rows is not None and rows % 2:
         raise ValueError(
-            "A batch must have an even number of rows, two for each pair, as those of "
-            f"`preference_dataset`. Received: {rows} rows"
+            "A batch must have an even number of rows, two for each pair, as "
+            f"`preference_dataset` makes them. Received: {rows} rows"
         )
     found = token_log_probabilities(logits, token_ids)
     found, mask = masked("log_probabilities", found, weights)

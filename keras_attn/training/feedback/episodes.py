@@ -7,7 +7,7 @@ An environment plays B episodes at once:
     reset(episodes)              numbers (B,) -> observations (B, …) by name
     step(actions)                (B,) -> observations, rewards (B,), is_last (B,)
 
-An episode must depend on its number and the actions alone. After its last step it may
+An episode must depend only on its number and the actions. After its last step it may
 return any observation until all have ended. `data.SocialScene` is one.
 
 Legend: B episodes, T steps, N actions.

@@ -5,22 +5,18 @@ Legend: N completions, C sampled tokens.
 
 from typing import Any, Literal
 
-import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_at_least_zero, check_boolean, check_choice
-from keras_attn.losses.policies import (
-    ClipRange,
-    check_clip_range,
-    grpo_loss,
-    rloo_loss,
-)
+from keras_attn.docstrings.descriptions import described_as
+from keras_attn.losses.policies import ClipRange, grpo_loss, rloo_loss
 from keras_attn.ops.token_probabilities import token_kl
 from keras_attn.training.feedback.advantages import (
     grpo_advantages,
     rloo_advantages,
     sequence_rewards,
 )
+from keras_attn.training.feedback.completions import CompletionSampling
 from keras_attn.training.feedback.policies import score_tokens
 from keras_attn.training.feedback.policy_trainer import (
     KLWeight,
@@ -29,24 +25,20 @@ from keras_attn.training.feedback.policy_trainer import (
     Rollout,
 )
 from keras_attn.training.feedback.rewards import Reward
-from keras_attn.training.feedback.sampling import CompletionSampling
-
-_REPORTED = ("clip_share", "ratio", "approximate_kl")
 
 
 class _GroupTrainer(PolicyTrainer):
     """A trainer whose policy has no values."""
 
-    def __init__(self, *args, group_size, clip_range, **kwargs):
+    reported = ("clip_share", "ratio", "approximate_kl")
+
+    def __init__(self, *args, group_size, **kwargs):
         super().__init__(*args, group_size=group_size, **kwargs)
         if group_size < 2:
             raise ValueError(
                 "`group_size` must be at least 2: the completions of a prompt are "
                 f"compared. Received: group_size={group_size}"
             )
-        check_clip_range("clip_range", clip_range)
-        self.clip_range = clip_range
-        self._means = {name: keras.metrics.Mean(name=name) for name in _REPORTED}
         self.built = True  # The network is.
 
     def call(self, inputs, training=None):
@@ -58,58 +50,32 @@ class _GroupTrainer(PolicyTrainer):
             logits, read["token_ids"], sampling.max_new_tokens, sampling.temperature
         )
 
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
-        """The loss of the policy; see the class.
-
-        Args:
-            x: The rows of a rollout with their targets.
-            y: Nothing.
-            y_pred: What `call` returned.
-            sample_weight: Nothing.
-            training: Whether the network is trained.
-
-        Returns:
-            A scalar.
-        """
-        x, y_pred = x or {}, y_pred or {}
+    def _update_losses(self, rows, predicted):
         found = self._policy_loss(
-            x,
-            y_pred["log_probabilities"],
-            x["old_log_probabilities"],
-            x["advantages"],
-            x["is_learned"],
+            rows,
+            predicted["log_probabilities"],
+            rows["old_log_probabilities"],
+            rows["advantages"],
+            rows["is_learned"],
         )
-        self._report(**{name: getattr(found, name) for name in _REPORTED})
-        return ops.sum(ops.stack([found.loss, *self.losses]))
+        self._report(**{name: getattr(found, name) for name in self.reported})
+        return [found.loss]
 
-    def _policy_loss(self, x, *numbers):
+    def _policy_loss(self, rows, *numbers):
         raise NotImplementedError
 
 
+@described_as(PolicyTrainer)
 class RLOO(_GroupTrainer):
     """Trains a language model to earn rewards, by REINFORCE leave-one-out.
 
     The reward of a completion is its score less `β Σ_t (log π - log π_ref)`; its
     advantage is the difference from the mean reward of the other completions of its
-    prompt. `fit`, `evaluate`, the callbacks and the logs are those of `PPO`, without
+    prompt. `fit`, `evaluate`, the callbacks and the logs are as for `PPO`, without
     values.
 
     Args:
-        network: See `PPO`.
-        reward: See `PPO`.
-        sampling: See `PPO`.
-        reference: See `PPO`.
-        tokenizer: See `PPO`.
-        kl_weight: β; see `PPO`.
-        group_size: Completions of each prompt, at least 2.
-        missing_end_penalty: See `PPO`.
-        missing_end: See `PPO`.
         clip_range: ε of `rloo_loss`, for the ratio of a whole completion.
-        num_passes: See `PPO`.
-        num_minibatches: See `PPO`.
-        seed: See `PPO`.
         **kwargs: `name`, … of a Keras model.
 
     Raises:
@@ -163,40 +129,30 @@ class RLOO(_GroupTrainer):
         advantages = rloo_advantages(rewards, self.group_size)
         return {"advantages": ops.convert_to_numpy(advantages)}
 
-    def _policy_loss(self, x, *numbers):
+    def _policy_loss(self, rows, *numbers):
         return rloo_loss(*numbers, clip_range=self.clip_range)
 
 
+@described_as(PolicyTrainer)
 class GRPO(_GroupTrainer):
     """Trains a language model to earn rewards, by group relative policy optimization.
 
     The advantage of a completion is its score less the mean of its group, the
     completions of its prompt, divided by the group's deviation. The KL is part of the
-    loss, as k3. `fit`, `evaluate`, the callbacks and the logs are those of `PPO`,
-    without values.
+    loss, as k3. `fit`, `evaluate`, the callbacks and the logs are as for `PPO`, without
+    values.
 
-    The gradient of k3 over sampled tokens is that of KL(π_ref ‖ π), not of the KL
-    that is logged, so the optimum is not that of PPO and RLOO, `π_ref exp(r / β)`: of
-    single tokens and without the division it is `π = β π_ref / (λ - r)`,
-    with λ such that the sum is 1.
+    The gradient of k3 over sampled tokens is the gradient of KL(π_ref ‖ π), not of the
+    KL that is logged, so the optimum differs from PPO's and RLOO's, `π_ref exp(r / β)`:
+    of single tokens and without the division it is `π = β π_ref / (λ - r)`, with λ such
+    that the sum is 1.
 
     Args:
-        network: See `PPO`.
-        reward: See `PPO`.
-        sampling: See `PPO`.
-        reference: See `PPO`.
-        tokenizer: See `PPO`.
         kl_weight: β, a number.
-        group_size: Completions of each prompt, at least 2.
-        missing_end_penalty: See `PPO`.
-        missing_end: See `PPO`.
         scale: Whether advantages are divided by the group's deviation; see
             `grpo_advantages`.
         average: `"sequence"` or `"token"`; see `grpo_loss`.
         clip_range: ε of `grpo_loss`.
-        num_passes: See `PPO`.
-        num_minibatches: See `PPO`.
-        seed: See `PPO`.
         **kwargs: `name`, … of a Keras model.
 
     Raises:
@@ -256,10 +212,10 @@ class GRPO(_GroupTrainer):
             "reference": rollout.reference,
         }
 
-    def _policy_loss(self, x, *numbers):
+    def _policy_loss(self, rows, *numbers):
         return grpo_loss(
             *numbers,
-            reference=x["reference"],
+            reference=rows["reference"],
             kl_weight=self.kl_weight.value if self._has_penalty else 0.0,
             clip_range=self.clip_range,
             average=self.average,

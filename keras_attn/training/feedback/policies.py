@@ -7,6 +7,7 @@ D width.
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attn.layers import Dense
@@ -19,7 +20,7 @@ from keras_attn.ops.token_probabilities import (
 
 
 def of_completions(values, num_tokens: int):
-    """What is predicted at the position before each of the last C tokens.
+    """The predictions at the position before each of the last C tokens.
 
     Args:
         values: (B, T, …).
@@ -80,8 +81,34 @@ def score_tokens(logits, token_ids, num_tokens, temperature) -> dict[str, Any]:
     }
 
 
-def adapters_of(network: keras.Model) -> list[LowRankUpdate]:
-    """The low-rank updates of a network; none before `enable_lora`."""
+def check_finite_scores(policy, reference, is_learned, label: str) -> None:
+    """Raises unless the numbers of all tokens that are learned are finite.
+
+    Args:
+        policy: `log_probabilities` and perhaps `values`, arrays (B, C).
+        reference: `log_probabilities` of the reference.
+        is_learned: The tokens that are learned, (B, C).
+        label: What the batch is called in the message.
+    """
+    for who, what, found in (
+        ("policy", "log-probabilities", policy["log_probabilities"]),
+        ("reference", "log-probabilities", reference["log_probabilities"]),
+        ("policy", "values", policy.get("values")),
+    ):
+        if found is None:
+            continue
+        finite = np.isfinite(found) | ~is_learned
+        if not finite.all():
+            row = int(np.argmin(finite.all(axis=1)))
+            raise ValueError(
+                f"The {what} of the {who} must be finite; the batch was not "
+                "learned, and the learning rate may be too high. Received: NaN or "
+                f"infinity in row {row} of {label}"
+            )
+
+
+def get_adapters(network: keras.Model) -> list[LowRankUpdate]:
+    """The LoRA weights of a network; none before `enable_lora`."""
     return [x for x in network._flatten_layers() if isinstance(x, LowRankUpdate)]
 
 
@@ -93,24 +120,58 @@ def check_reference(network: keras.Model, reference) -> None:
         reference: A model or a function, `"adapters_off"`, or None for a copy.
 
     Raises:
-        ValueError: If the network has low-rank updates and there is no reference, or
-            none and it is `"adapters_off"`.
+        ValueError: If `reference` is missing and the network has LoRA weights, or is
+            `"adapters_off"` and it has none.
     """
-    has_adapters = bool(adapters_of(network))
+    has_adapters = bool(get_adapters(network))
     if isinstance(reference, str) and reference == "adapters_off" and not has_adapters:
         raise ValueError(
-            '`reference` may be "adapters_off" after `enable_lora` alone. '
-            f"Received: network={network!r}, which has no low-rank updates"
+            '`reference` may be "adapters_off" only after `enable_lora`. '
+            f"Received: network={network!r}, which has no LoRA weights"
         )
     if reference is None and has_adapters:
         raise ValueError(
-            "`reference` must be given for a network with low-rank updates: "
+            "`reference` must be given for a network with LoRA weights: "
             '"adapters_off" for its base, or a model. Received: reference=None'
         )
 
 
+def reference_scorer(
+    network: keras.Model, reference, num_tokens: int, temperature: float
+) -> TokenScorer:
+    """The frozen model whose log-probabilities those of the policy are compared with.
+
+    Args:
+        network: The policy.
+        reference: A model; `"adapters_off"`, the network itself; or None for a copy.
+        num_tokens: C.
+        temperature: Divides the logits.
+
+    Raises:
+        TypeError: If `reference` is none of these.
+        ValueError: As `check_reference`.
+    """
+    check_reference(network, reference)
+    if reference == "adapters_off":
+        reference = network
+    elif reference is None:
+        reference = keras.models.clone_model(network)
+        reference.set_weights(network.get_weights())
+    elif not isinstance(reference, keras.Model) or reference is network:
+        raise TypeError(
+            '`reference` must be another Keras model, "adapters_off" or None. '
+            f"Received: reference={reference!r}"
+        )
+    if reference is not network:
+        # A frozen model that was loaded has sublayers that are not, and assigning the
+        # value that an attribute has does nothing.
+        reference.trainable = True
+        reference.trainable = False
+    return TokenScorer(reference, num_tokens, temperature)
+
+
 def base_logits(network: keras.Model, inputs):
-    """The logits without low-rank updates, also within a compiled function.
+    """The logits without LoRA weights, also within a compiled function.
 
     Args:
         network: A network after `enable_lora`.

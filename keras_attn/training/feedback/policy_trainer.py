@@ -1,34 +1,45 @@
-"""What PPO, RLOO and GRPO share: `fit` samples, scores and learns, batch by batch.
+"""The base of PPO, RLOO and GRPO: `fit` samples, scores and learns by batches.
 
-    sampling.py     completions, by the compiled loop of `generate`
-    rewards.py      their scores
-    policies.py     log-probabilities by the policy and the reference, and values
+    completions.py   completions, by the compiled loop of `generate`
+    rewards.py       their scores
+    policies.py      log-probabilities by the policy and the reference, and values
     ppo.py, group_trainers.py   targets and losses
+
+A step is `_learn`: `rollout`, its `_targets`, and `compute_loss` of each minibatch.
 
 Legend: B prompts, G completions of each, C sampled tokens, T tokens of prompt and
 completion.
 """
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 
-from keras_attn.checks.arguments import check_choice, check_positive
+from keras_attn.checks.arguments import (
+    check_at_least_zero,
+    check_choice,
+    check_positive,
+)
 from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers.adaptation.switching import adapters_off
-from keras_attn.training.feedback.completions import penalize_missing_end
+from keras_attn.losses.policies import ClipRange, check_clip_range
+from keras_attn.training.feedback.completions import (
+    Completions,
+    CompletionSampling,
+    penalize_missing_end,
+)
 from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
-from keras_attn.training.feedback.policies import TokenScorer, check_reference
+from keras_attn.training.feedback.policies import check_finite_scores, reference_scorer
+from keras_attn.training.feedback.pretraining import Pretraining
 from keras_attn.training.feedback.rewards import Reward, reward_function
-from keras_attn.training.feedback.sampling import Completions, CompletionSampling
 
 KLWeight = float | FixedKL | AdaptiveKL
 Reference = keras.Model | Literal["adapters_off"] | None
 
-# Seeds of validation are apart from those of training.
+# Seeds of validation are apart from seeds of training.
 _VALIDATION = 1 << 31
 
 
@@ -53,7 +64,37 @@ class Rollout(NamedTuple):
 
 
 class PolicyTrainer(keras.Model):
-    """Trains a language model on rewards; `PPO`, `RLOO` and `GRPO` describe it."""
+    """Trains a language model on rewards; a subclass has targets and a loss.
+
+    Args:
+        network: The policy: a model that `generate` takes, from `token_ids` and
+            `padding_mask` to logits (B, T, V), such as of `build_gpt`.
+        reward: A model from `token_ids` and `padding_mask` (padding at the right) to
+            scores (B, 1), such as of `as_reward_model`, with the vocabulary of the
+            policy; or a function of a list of prompts and a list of completions, all
+            texts, which returns a number for each completion.
+        sampling: How completions are sampled, and where they end.
+        reference: The reference model; or `"adapters_off"`, the network without its
+            low-rank updates. Default: a copy of the network as it is now.
+        tokenizer: An object with `decode`, from ids to a text; needed if `reward` is a
+            function of texts.
+        kl_weight: β, a number; or a `FixedKL`, or an `AdaptiveKL`.
+        group_size: Completions of each prompt, at least 2 where they are compared.
+        missing_end_penalty: What `penalize_missing_end` takes. None = nothing.
+        missing_end: `"replace"` or `"subtract"`; see `penalize_missing_end`.
+        clip_range: ε of the loss.
+        num_passes: Passes over the completions of a batch.
+        num_minibatches: Updates of each pass.
+        pretraining: Batches of `(inputs, labels, weights)`, such as of
+            `completion_dataset` or `causal_lm_dataset`, whose cross-entropy is added to
+            the loss of each update (PPO-ptx). It is read anew in each epoch.
+        pretraining_weight: Weight of that cross-entropy, a mean over its tokens.
+        seed: Seed of the sampling and of the order of minibatches.
+        **kwargs: `name`, … of a Keras model.
+    """
+
+    # What the loss reports of each update.
+    reported: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -61,16 +102,18 @@ class PolicyTrainer(keras.Model):
         reward: Reward,
         sampling: CompletionSampling,
         *,
-        reference: Reference = None,
-        tokenizer: Any = None,
-        kl_weight: KLWeight = 0.05,
+        reference: Reference,
+        tokenizer: Any,
+        kl_weight: KLWeight,
         group_size: int = 1,
-        missing_end_penalty: float | None = None,
-        missing_end: Literal["replace", "subtract"] = "replace",
-        num_passes: int = 1,
-        num_minibatches: int = 1,
+        missing_end_penalty: float | None,
+        missing_end: Literal["replace", "subtract"],
+        clip_range: ClipRange,
+        num_passes: int,
+        num_minibatches: int,
         pretraining: Iterable | None = None,
-        seed: int = 0,
+        pretraining_weight: float = 1.0,
+        seed: int,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -103,13 +146,11 @@ class PolicyTrainer(keras.Model):
         self.missing_end: Any = missing_end
         self.seed = seed
         # Not an attribute: the weights of a reward model are not part of the trainer.
-        self._score: Callable = reward_function(
-            reward, tokenizer, sampling.pad_token_id
+        self._score = reward_function(reward, tokenizer, sampling.pad_token_id)
+        self._reference = reference_scorer(
+            network, reference, sampling.max_new_tokens, sampling.temperature
         )
-        self._reference = self._reference_scorer(reference)
         self._reads_base = reference == "adapters_off"
-        self._pretraining = pretraining
-        self._pretraining_batches: Any = None
         if not isinstance(kl_weight, FixedKL | AdaptiveKL):
             kl_weight = FixedKL(kl_weight)
         self._kl = kl_weight
@@ -129,7 +170,14 @@ class PolicyTrainer(keras.Model):
             name="iteration",
         )
         self._jit_compile: Any = "auto"
-        self._means: dict[str, Any] = {}
+        check_clip_range("clip_range", clip_range)
+        self.clip_range = clip_range
+        self.pretraining_weight = check_at_least_zero(
+            "pretraining_weight", pretraining_weight
+        )
+        self._pretraining = None if pretraining is None else Pretraining(pretraining)
+        names = (*self.reported, *(["pretraining_loss"] if self._pretraining else []))
+        self._means = {name: keras.metrics.Mean(name=name) for name in names}
 
     @property
     def reference(self) -> Any:
@@ -146,14 +194,9 @@ class PolicyTrainer(keras.Model):
         """
         super().compile(optimizer, **kwargs)
         self._jit_compile = kwargs.get("jit_compile", "auto")
+        shared = {"jit_compile", "run_eagerly"} & set(kwargs)
         for model in self._compiled_models():
-            model.compile(
-                **{
-                    k: v
-                    for k, v in kwargs.items()
-                    if k in ("jit_compile", "run_eagerly")
-                }
-            )
+            model.compile(**{name: kwargs[name] for name in shared})
 
     def fit(
         self,
@@ -201,8 +244,9 @@ class PolicyTrainer(keras.Model):
         logs: dict[str, float] = {}
         for epoch in range(self._initial_epoch or initial_epoch, epochs):
             callbacks.on_epoch_begin(epoch)
-            # A run that resumes reads what an uninterrupted one reads.
-            self._pretraining_batches = _endless(self._pretraining)
+            if self._pretraining is not None:
+                # A run that resumes reads what an uninterrupted one reads.
+                self._pretraining.restart()
             found = []
             for step, prompts in enumerate(x):
                 callbacks.on_train_batch_begin(step)
@@ -284,7 +328,7 @@ class PolicyTrainer(keras.Model):
             prompts: `token_ids` and `padding_mask`, (B, P), with padding on either
                 side.
             seed: Seed of the sampling. None = different completions in every call.
-            group_size: G. Default: that of the trainer.
+            group_size: G. Default: the trainer's.
             label: What the batch is called in a message.
 
         Raises:
@@ -292,7 +336,7 @@ class PolicyTrainer(keras.Model):
         """
         count = self.group_size if group_size is None else group_size
         prompts = {
-            name: np.repeat(keras.ops.convert_to_numpy(x), count, axis=0)
+            name: np.repeat(ops.convert_to_numpy(x), count, axis=0)
             for name, x in prompts.items()
         }
         completions = self.sampling.sample(
@@ -308,22 +352,7 @@ class PolicyTrainer(keras.Model):
                 reference = self._reference.predict_on_batch(inputs)
         else:
             reference = self._reference.predict_on_batch(inputs)
-        learned = completions.is_learned
-        for who, what, found in (
-            ("policy", "log-probabilities", policy["log_probabilities"]),
-            ("reference", "log-probabilities", reference["log_probabilities"]),
-            ("policy", "values", policy.get("values")),
-        ):
-            if found is None:
-                continue
-            finite = np.isfinite(found) | ~learned
-            if not finite.all():
-                row = int(np.argmin(finite.all(axis=1)))
-                raise ValueError(
-                    f"The {what} of the {who} must be finite; the batch was not "
-                    "learned, and the learning rate may be too high. Received: others "
-                    f"in row {row} of {label}"
-                )
+        check_finite_scores(policy, reference, completions.is_learned, label)
         return Rollout(
             completions,
             policy["log_probabilities"],
@@ -349,14 +378,41 @@ class PolicyTrainer(keras.Model):
         lowered = penalize_missing_end(
             scores, completions.has_end, self.missing_end_penalty, how=self.missing_end
         )
-        return keras.ops.convert_to_numpy(lowered)
+        return ops.convert_to_numpy(lowered)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss of an update; see the class.
+
+        Args:
+            x: The rows of a rollout with their targets.
+            y: Nothing.
+            y_pred: What `call` returned.
+            sample_weight: Nothing.
+            training: Whether the network is trained.
+
+        Returns:
+            A scalar.
+        """
+        x, y_pred = x or {}, y_pred or {}
+        losses = [*self._update_losses(x, y_pred), *self.losses]
+        if self._pretraining is not None:
+            loss = self._pretraining.loss(self.network, x)
+            losses.append(self.pretraining_weight * loss)
+            self._report(pretraining_loss=loss)
+        return ops.sum(ops.stack([ops.cast(x, "float32") for x in losses]))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The loss and what `compute_loss` has measured."""
         return self.get_metrics_result()
 
     def _targets(self, rollout: Rollout) -> dict[str, np.ndarray]:
-        """What the loss of each row needs, by name, (N, …)."""
+        """The targets of the loss of each row, by name, (N, …)."""
+        raise NotImplementedError
+
+    def _update_losses(self, rows, predicted) -> list:
+        """The scalars whose sum is the loss, of rows and of what `call` returned."""
         raise NotImplementedError
 
     def _compiled_models(self) -> list:
@@ -385,15 +441,16 @@ class PolicyTrainer(keras.Model):
             for part in np.array_split(order, min(self.num_minibatches, count)):
                 batch = {name: values[part] for name, values in rows.items()}
                 if self._pretraining is not None:
-                    batch |= self._next_pretraining()
+                    batch |= self._pretraining.rows()
                 found.append(self.train_on_batch(batch, return_dict=True))
         described = self._describe(rollout)
-        self.kl_weight.assign(self._adapted(described["kl"], count))
+        self._kl.weight = float(self.kl_weight)
+        self.kl_weight.assign(self._kl.update(described["kl"], count))
         self.iteration.assign(iteration + 1)
         return {**_mean(found), **described}
 
     def _describe(self, rollout) -> dict[str, float]:
-        """What is logged of a rollout: means over its completions or tokens."""
+        """The logs of a rollout: means over its completions or tokens."""
         learned = rollout.completions.is_learned
         lengths = rollout.completions.is_text.sum(axis=1)
         ratios = rollout.log_probabilities - rollout.reference
@@ -409,43 +466,10 @@ class PolicyTrainer(keras.Model):
             "share_without_end": float(1 - rollout.completions.has_end.mean()),
         }
 
-    def _adapted(self, kl: float, episodes: int) -> float:
-        """The weight of the KL for the next batch."""
-        self._kl.weight = float(self.kl_weight)
-        return self._kl.update(kl, episodes)
-
     def _report(self, **values) -> None:
         """Adds means to the logs of an update."""
         for name, value in values.items():
             self._means[name].update_state(value)
-
-    def _next_pretraining(self) -> dict[str, np.ndarray]:
-        """A batch of `pretraining`, among the inputs of an update."""
-        inputs, labels, weights = next(self._pretraining_batches)
-        named = {f"pretraining/{name}": value for name, value in inputs.items()}
-        return {**named, "pretraining_labels": labels, "pretraining_weights": weights}
-
-    def _reference_scorer(self, reference) -> TokenScorer:
-        network = self.network
-        check_reference(network, reference)
-        if reference == "adapters_off":
-            reference = network
-        elif reference is None:
-            reference = keras.models.clone_model(network)
-            reference.set_weights(network.get_weights())
-        elif not isinstance(reference, keras.Model) or reference is network:
-            raise TypeError(
-                '`reference` must be another Keras model, "adapters_off" or None. '
-                f"Received: reference={reference!r}"
-            )
-        if reference is not network:
-            # A frozen model that was loaded has sublayers that are not, and assigning
-            # the value that an attribute has does nothing.
-            reference.trainable = True
-            reference.trainable = False
-        return TokenScorer(
-            reference, self.sampling.max_new_tokens, self.sampling.temperature
-        )
 
     def _callback_list(self, callbacks, x, verbose, epochs, *, history):
         if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -474,13 +498,3 @@ def _seed(seed: int, number: int) -> int:
 def _mean(logs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean of logs with the same names."""
     return {name: float(np.mean([x[name] for x in logs])) for name in logs[0]}
-
-
-def _endless(dataset):
-    """The batches of a dataset as arrays, again and again."""
-    if dataset is None:
-        return None
-    return (
-        keras.tree.map_structure(keras.ops.convert_to_numpy, batch)
-        for batch in itertools.chain.from_iterable(itertools.repeat(dataset))
-    )

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_at_least_zero, check_boolean, check_share
-from keras_attn.losses.cross_entropy import SmoothedCrossEntropy
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.losses.policies import (
     ClipRange,
     check_clip_range,
@@ -24,6 +24,7 @@ from keras_attn.training.feedback.advantages import (
     token_rewards,
     whiten,
 )
+from keras_attn.training.feedback.completions import CompletionSampling
 from keras_attn.training.feedback.policies import (
     of_completions,
     score_tokens,
@@ -37,28 +38,19 @@ from keras_attn.training.feedback.policy_trainer import (
     Rollout,
 )
 from keras_attn.training.feedback.rewards import Reward
-from keras_attn.training.feedback.sampling import CompletionSampling
-
-_REPORTED = (
-    "policy_loss",
-    "clip_share",
-    "ratio",
-    "approximate_kl",
-    "value_loss",
-    "value_clip_share",
-)
 
 
+@described_as(PolicyTrainer)
 class PPO(PolicyTrainer):
     """Trains a language model to earn rewards, by proximal policy optimization.
 
     For each batch of prompts, `fit` samples completions, scores them, and takes
     `num_passes` passes over them. The reward of a token is `-β (log π - log π_ref)`,
-    and that of the last one in addition the score of the completion. Advantages are
-    generalized advantage estimates, and are whitened. Dropout is off.
+    and the last token also gets the score of the completion. Advantages are generalized
+    advantage estimates, and are whitened. Dropout is off.
 
-    Compile it with an optimizer alone. `fit`, `evaluate` and the callbacks are those of
-    a Keras model; a run with `BackupAndResume` that was killed goes on exactly. Save
+    Compile it with only an optimizer. `fit`, `evaluate` and the callbacks work as in
+    any Keras model; a run with `BackupAndResume` that was killed goes on exactly. Save
     the `network`, not the trainer. `fit` logs, as means over the batches of an epoch:
 
         reward               score - β kl
@@ -73,24 +65,10 @@ class PPO(PolicyTrainer):
         value_loss, value_clip_share    see `ppo_value_loss`
 
     Args:
-        network: The policy: a model that `generate` takes, from `token_ids` and
-            `padding_mask` to logits (B, T, V), such as of `build_gpt`.
-        reward: A model from `token_ids` and `padding_mask` (padding at the right) to
-            scores (B, 1), such as of `as_reward_model`, with the vocabulary of the
-            policy; or a function of a list of prompts and a list of completions, all
-            texts, which returns a number for each completion.
-        sampling: How completions are sampled, and where they end.
-        reference: The reference model; or `"adapters_off"`, the network without its
-            low-rank updates. Default: a copy of the network as it is now.
-        tokenizer: An object with `decode`, from ids to a text; needed if `reward` is a
-            function of texts.
         value_model: A model from `token_ids` and `padding_mask` to values (B, T) or (B,
             T, 1), such as of `build_gpt_token_classifier(other_gpt, num_classes=1)`; it
             is trained, too. Default: a head on the last features of the network, whose
             values are 0 at the start.
-        kl_weight: β, a number; or a `FixedKL`, or an `AdaptiveKL`.
-        missing_end_penalty: What `penalize_missing_end` takes. None = nothing.
-        missing_end: `"replace"` or `"subtract"`; see `penalize_missing_end`.
         discount: γ of `generalized_advantages`.
         gae_lambda: λ of `generalized_advantages`.
         clip_range: ε of `ppo_policy_loss`.
@@ -99,13 +77,6 @@ class PPO(PolicyTrainer):
         whiten_rewards: Whether the rewards of tokens are divided by their deviation, as
             in OpenAI's code.
         whiten_advantages: Whether advantages get mean 0 and deviation 1.
-        num_passes: Passes over the completions of a batch.
-        num_minibatches: Updates of each pass.
-        pretraining: Batches of `(inputs, labels, weights)`, such as of
-            `completion_dataset` or `causal_lm_dataset`, whose cross-entropy is added to
-            the loss of each update (PPO-ptx). It is read anew in each epoch.
-        pretraining_weight: Weight of that cross-entropy, a mean over its tokens.
-        seed: Seed of the sampling and of the order of minibatches.
         **kwargs: `name`, … of a Keras model.
 
     Attributes:
@@ -117,8 +88,8 @@ class PPO(PolicyTrainer):
     Raises:
         TypeError: If `network`, `reward`, `sampling`, `reference` or `value_model` is
             not as described.
-        ValueError: If a number is out of range; if the network has low-rank updates and
-            there is no `reference`, or none and it is `"adapters_off"`; or in a
+        ValueError: If a number is out of range; if `reference` is missing and the
+            network has LoRA weights, or is `"adapters_off"` and it has none; or in a
             `tf.distribute` strategy.
 
     Example:
@@ -140,6 +111,15 @@ class PPO(PolicyTrainer):
         2019 (arXiv:1909.08593) and their published code; `pretraining`: Ouyang et al.
         2022, equation 2 (arXiv:2203.02155).
     """
+
+    reported = (
+        "policy_loss",
+        "clip_share",
+        "ratio",
+        "approximate_kl",
+        "value_loss",
+        "value_clip_share",
+    )
 
     def __init__(
         self,
@@ -176,20 +156,17 @@ class PPO(PolicyTrainer):
             kl_weight=kl_weight,
             missing_end_penalty=missing_end_penalty,
             missing_end=missing_end,
+            clip_range=clip_range,
             num_passes=num_passes,
             num_minibatches=num_minibatches,
             pretraining=pretraining,
+            pretraining_weight=pretraining_weight,
             seed=seed,
             **kwargs,
         )
-        check_clip_range("clip_range", clip_range)
         check_clip_range("value_clip_range", value_clip_range)
-        self.clip_range = clip_range
         self.value_clip_range = value_clip_range
         self.value_weight = check_at_least_zero("value_weight", value_weight)
-        self.pretraining_weight = check_at_least_zero(
-            "pretraining_weight", pretraining_weight
-        )
         if value_model is not None and not isinstance(value_model, keras.Model):
             raise TypeError(
                 "`value_model` must be a Keras model, or None. "
@@ -208,9 +185,6 @@ class PPO(PolicyTrainer):
             whiten_rewards=check_boolean("whiten_rewards", whiten_rewards),
             whiten_advantages=check_boolean("whiten_advantages", whiten_advantages),
         )
-        self._means = {name: keras.metrics.Mean(name=name) for name in _REPORTED}
-        if pretraining is not None:
-            self._means["pretraining_loss"] = keras.metrics.Mean("pretraining_loss")
         self.built = True  # All models are.
 
     def call(self, inputs, training=None):
@@ -230,48 +204,22 @@ class PPO(PolicyTrainer):
         )
         return {**scored, "values": of_completions(values, tokens)}
 
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
-        """The loss of policy and values; see the class.
-
-        Args:
-            x: The rows of a rollout with their targets.
-            y: Nothing.
-            y_pred: What `call` returned.
-            sample_weight: Nothing.
-            training: Whether the network is trained.
-
-        Returns:
-            A scalar.
-        """
-        x, y_pred = x or {}, y_pred or {}
-        mask = x["is_learned"]
+    def _update_losses(self, rows, predicted):
+        mask = rows["is_learned"]
         policy = ppo_policy_loss(
-            y_pred["log_probabilities"],
-            x["old_log_probabilities"],
-            x["advantages"],
+            predicted["log_probabilities"],
+            rows["old_log_probabilities"],
+            rows["advantages"],
             mask,
             clip_range=self.clip_range,
         )
         value = ppo_value_loss(
-            y_pred["values"],
-            x["old_values"],
-            x["returns"],
+            predicted["values"],
+            rows["old_values"],
+            rows["returns"],
             mask,
             clip_range=self.value_clip_range,
         )
-        losses = [policy.loss, self.value_weight * value.loss, *self.losses]
-        if self._pretraining is not None:
-            prefix = "pretraining/"
-            read = {k[len(prefix) :]: v for k, v in x.items() if k.startswith(prefix)}
-            loss = SmoothedCrossEntropy()(
-                x["pretraining_labels"],
-                self.network(read, training=False),
-                x["pretraining_weights"],
-            )
-            losses.append(self.pretraining_weight * loss)
-            self._report(pretraining_loss=loss)
         self._report(
             policy_loss=policy.loss,
             clip_share=policy.clip_share,
@@ -280,7 +228,7 @@ class PPO(PolicyTrainer):
             value_loss=value.loss,
             value_clip_share=value.clip_share,
         )
-        return ops.sum(ops.stack([ops.cast(x, "float32") for x in losses]))
+        return [policy.loss, self.value_weight * value.loss]
 
     def _targets(self, rollout: Rollout):
         found = self._targets_of.predict_on_batch(

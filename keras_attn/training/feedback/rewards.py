@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn.training.feedback.sampling import Completions
+from keras_attn.training.feedback.completions import Completions
 
 # From prompts and completions to one number for each completion.
 Reward = keras.Model | Callable[[list[str], list[str]], Sequence[float]]
@@ -20,11 +20,11 @@ _LARGEST = float(np.finfo(np.float32).max)
 def reward_function(
     reward: Reward, tokenizer: Any, pad_token_id: int
 ) -> Callable[[Completions, str], np.ndarray]:
-    """A function that scores completions, whatever the reward is.
+    """A function that scores completions by any kind of reward.
 
     Args:
-        reward: See `PPO`.
-        tokenizer: See `PPO`.
+        reward: The model or the function.
+        tokenizer: An object with `decode`, which a function needs.
         pad_token_id: Padding of a reward model's inputs.
 
     Returns:

@@ -30,8 +30,8 @@ class SampleTexts(keras.callbacks.Callback):
         seed: Seed of the sampling.
 
     Raises:
-        TypeError: When training begins, if the model is no `PPO`, `RLOO` or `GRPO`, or
-            has no tokenizer.
+        TypeError: When training begins, if the model is not a `PPO`, `RLOO` or `GRPO`,
+            or has no tokenizer.
 
     Example:
         ```python

@@ -13,9 +13,10 @@ from typing import Literal
 import tensorflow as tf
 
 from keras_attn.checks.arguments import check_choice, check_fraction, check_share
-from keras_attn.data.pipelines.epochs import Epoch, StatelessRandom, batch_seeds
+from keras_attn.data.pipelines.epochs import Epoch, StatelessRandom
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.training.masking.masked_lm import MaskedLMMasking
+from keras_attn.training.masking.random_masking import map_with_seeds, without_booleans
 
 _TEXT = ("token_ids", "padding_mask", "segment_ids", "word_starts")
 _NEEDED = (
@@ -144,12 +145,7 @@ def mask_pairs(
             "masked_regions": region_weights,
             "alignment": tf.ones(count),
         }
-        # Under `tf.distribute`, Keras 3.15 sums inputs, and booleans cannot be summed.
-        inputs = {
-            name: tf.cast(value, tf.int32) if value.dtype == tf.bool else value
-            for name, value in {**batch, **text, **masked}.items()
-        }
-        return inputs, labels, weights
+        return without_booleans({**batch, **text, **masked}), labels, weights
 
     def _exchange(count, images, random):
         """For each pair the row that its text is from, and whether it is aligned."""
@@ -162,7 +158,4 @@ def mask_pairs(
             return texts, tf.gather(images, texts) == images
         return texts, texts == rows
 
-    seeds = batch_seeds(seed, 0 if same_each_epoch else epoch)
-    dataset = tf.data.Dataset.zip(seeds, dataset)
-    dataset = dataset.map(mask_batch, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return map_with_seeds(dataset, mask_batch, seed, 0 if same_each_epoch else epoch)

@@ -1,4 +1,4 @@
-"""What the masking objectives share: their layer, their datasets, random numbers.
+"""Base of the masking objectives: their layer, datasets and random numbers.
 
 Legend: B batch, T length, P predictions per row.
 """
@@ -8,7 +8,12 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_attn.checks.arguments import check_matches, check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_matches,
+    check_positive,
+    check_rank,
+    is_whole,
+)
 from keras_attn.data.pipelines.epochs import Epoch, StatelessRandom, batch_seeds
 from keras_attn.kernels.runtime import require_tensorflow
 from keras_attn.layers.base import BaseLayer
@@ -123,20 +128,40 @@ def mask_batches(
             labels = {own: labels, other: other_labels}
             ones = tf.ones(tf.shape(other_labels), tf.float32)
             weights = {own: weights, other: ones}
-        # Under `tf.distribute`, Keras 3.15 sums inputs, and booleans cannot be summed.
-        inputs = {
-            name: tf.cast(value, tf.int32) if value.dtype == tf.bool else value
-            for name, value in {**inputs, **masked}.items()
-        }
-        return inputs, labels, weights
+        return without_booleans({**inputs, **masked}), labels, weights
 
     def mask_element(batch_seed, batch):
         parts = batch if isinstance(batch, tuple) else (batch,)
         return mask_batch(batch_seed, *parts)
 
-    seeds = batch_seeds(seed, 0 if same_each_epoch else epoch)
-    dataset = tf.data.Dataset.zip(seeds, dataset)
-    dataset = dataset.map(mask_element, num_parallel_calls=tf.data.AUTOTUNE)
+    return map_with_seeds(dataset, mask_element, seed, 0 if same_each_epoch else epoch)
+
+
+def without_booleans(inputs):
+    """Inputs of a model with masks as int32.
+
+    Under `tf.distribute`, Keras 3.15 sums inputs, and booleans cannot be summed.
+
+    Args:
+        inputs: Tensors by name.
+    """
+    return {
+        name: tf.cast(value, tf.int32) if value.dtype == tf.bool else value
+        for name, value in inputs.items()
+    }
+
+
+def map_with_seeds(dataset, function, seed, epoch: Epoch):
+    """Applies a function of the seed of a batch and the batch.
+
+    Args:
+        dataset: Batches.
+        function: The function.
+        seed: Seed of all random numbers, an integer.
+        epoch: See `epochs.batch_seeds`.
+    """
+    dataset = tf.data.Dataset.zip(batch_seeds(seed, epoch), dataset)
+    dataset = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
@@ -169,8 +194,7 @@ def check_special_token_ids(special_token_ids, vocabulary_size=None):
     """
     ids = tuple(special_token_ids)
     for index in ids:
-        integer = isinstance(index, int | np.integer) and not isinstance(index, bool)
-        if not integer or not 0 <= index < (vocabulary_size or _NO_POSITION):
+        if not is_whole(index) or not 0 <= index < (vocabulary_size or _NO_POSITION):
             raise ValueError(
                 "`special_token_ids` must be non-negative integers, below "
                 f"`vocabulary_size` if it is given. Received: special_token_ids={ids!r}"

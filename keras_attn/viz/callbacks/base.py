@@ -4,7 +4,7 @@ import abc
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -110,7 +110,34 @@ def _compile(layer: str | None) -> re.Pattern | None:
         ) from error
 
 
-def rows_of(values, rows: slice):
+def first_examples(inputs, count: int | None, **others) -> dict[str, np.ndarray]:
+    """The first examples of a model's inputs; None = all of them.
+
+    Args:
+        inputs: A dictionary, the inputs by name.
+        count: How many.
+        others: What is for the same examples, such as their images.
+
+    Raises:
+        TypeError: If `inputs` is no dictionary.
+        ValueError: If any has another number of examples.
+    """
+    if not isinstance(inputs, Mapping):
+        raise TypeError(
+            "`inputs` must be a dictionary, the inputs of the model by name. "
+            f"Received: inputs of type {type(inputs).__name__}"
+        )
+    counts = {name: len(value) for name, value in {**inputs, **others}.items()}
+    if len(set(counts.values())) > 1:
+        *names, last = (f"`{name}`" for name in ("inputs", *others))
+        raise ValueError(
+            f"{', '.join(names)} and {last} must be for the same examples. "
+            f"Received: {counts}"
+        )
+    return take_rows(inputs, slice(count))
+
+
+def take_rows(values, rows: slice) -> Any:
     """Some rows of an array, or of each array of a dictionary."""
     if isinstance(values, Mapping):
         return {name: np.asarray(value)[rows] for name, value in values.items()}

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_attn.checks.arguments import is_whole
-from keras_attn.viz.callbacks.base import AttentionPlots
+from keras_attn.viz.callbacks.base import AttentionPlots, first_examples
 from keras_attn.viz.co_attention import (
     capture_co_attention,
     plot_region_words,
@@ -68,26 +68,13 @@ class CoAttentionMaps(AttentionPlots):
         max_examples: int = 2,
     ):
         super().__init__(log_dir, layer, every, max_examples)
-        if not isinstance(inputs, Mapping):
-            raise TypeError(
-                "`inputs` must be a dictionary, the inputs of the model by name. "
-                f"Received: inputs of type {type(inputs).__name__}"
-            )
-        counts = {name: len(value) for name, value in inputs.items()}
-        counts |= {"images": len(images), "tokens": len(tokens)}
-        counts |= {} if names is None else {"names": len(names)}
-        if len(set(counts.values())) != 1:
-            raise ValueError(
-                "`inputs`, `images`, `tokens` and `names` must be for the same "
-                f"examples. Received: {counts}"
-            )
+        others = {"images": images, "tokens": tokens}
+        others |= {} if names is None else {"names": names}
+        self.inputs = first_examples(inputs, max_examples, **others)
         if head is not None and not (is_whole(head) and head >= 0):
             raise ValueError(
                 f"`head` must be the number of a head, or None. Received: head={head!r}"
             )
-        self.inputs = {
-            name: np.asarray(value[:max_examples]) for name, value in inputs.items()
-        }
         self.images = [np.asarray(image) for image in images[:max_examples]]
         self.tokens = [list(each) for each in tokens[:max_examples]]
         self.names = None if names is None else list(names)[:max_examples]

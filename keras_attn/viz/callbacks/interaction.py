@@ -4,13 +4,13 @@ Legend: B examples, T steps, P = h·w locations of a map.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_attn.checks.arguments import check_pair
-from keras_attn.viz.callbacks.base import Plots
+from keras_attn.viz.callbacks.base import Plots, first_examples
 from keras_attn.viz.interaction import plot_interaction
 
 
@@ -59,16 +59,9 @@ class InteractionMaps(Plots):
         max_examples: int = 2,
     ):
         super().__init__(log_dir, every, max_examples)
-        if not isinstance(inputs, Mapping):
-            raise TypeError(
-                "`inputs` must be a dictionary, episodes by camera. "
-                f"Received: inputs of type {type(inputs).__name__}"
-            )
         self.network = network
-        self.inputs = {
-            name: np.asarray(value[:max_examples], "float32")
-            for name, value in inputs.items()
-        }
+        frames = first_examples(inputs, max_examples)
+        self.inputs = {name: np.asarray(x, "float32") for name, x in frames.items()}
         self.actions = list(actions)
         self.grid_size = check_pair("grid_size", grid_size)
 

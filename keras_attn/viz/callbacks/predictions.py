@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.viz.callbacks.base import Plots, rows_of
+from keras_attn.viz.callbacks.base import Plots, take_rows
 from keras_attn.viz.detections import plot_detections
 from keras_attn.viz.segmentation import plot_segmentation
 
@@ -37,7 +37,7 @@ class _PredictionPlots(Plots):
         for index in range(len(self.images)):
             row = slice(index, index + 1)
             figure = plot(
-                *(rows_of(value, row) for value in (self.images, *values)),
+                *(take_rows(value, row) for value in (self.images, *values)),
                 class_names=self.class_names,
                 **self.options,
             )
@@ -130,7 +130,7 @@ class DetectionBoxes(_PredictionPlots):
         **options,
     ):
         super().__init__(log_dir, images, class_names, every, max_examples, options)
-        self.truth = rows_of(truth, slice(max_examples))
+        self.truth = take_rows(truth, slice(max_examples))
         self.detect = detect
 
     def _figures(self):

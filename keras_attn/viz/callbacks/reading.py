@@ -7,7 +7,7 @@ from typing import cast
 import keras
 import numpy as np
 
-from keras_attn.viz.callbacks.base import Plots, rows_of
+from keras_attn.viz.callbacks.base import Plots, take_rows
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
 
 
@@ -50,7 +50,7 @@ class ReadingAttentionMaps(Plots):
         max_examples: int = 4,
     ):
         super().__init__(log_dir, every, max_examples)
-        self.inputs = dict(rows_of(inputs, slice(max_examples)))
+        self.inputs = dict(take_rows(inputs, slice(max_examples)))
         self.tokenizer = tokenizer
         self.boxes = None if boxes is None else np.asarray(boxes)[:max_examples]
 

@@ -30,7 +30,7 @@ class SpeechAttentionMaps(AttentionPlots):
             `reduction`.
 
     Raises:
-        ValueError: If there are no features, or the numbers of features and token lists
+        ValueError: If features are missing, or the numbers of features and token lists
             differ; at the start of training, if no layer matches, and as for
             `viz.plot_speech_attention`.
 

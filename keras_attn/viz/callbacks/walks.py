@@ -4,10 +4,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from keras_attn.data.navigation.r2r import WalkExample
-from keras_attn.viz.callbacks.base import AttentionPlots
+from keras_attn.viz.callbacks.base import AttentionPlots, first_examples, take_rows
 from keras_attn.viz.walks import plot_walk
 
 
@@ -61,14 +59,7 @@ class WalkAttentionMaps(AttentionPlots):
         max_examples: int = 4,
     ):
         super().__init__(log_dir, layer, every, max_examples)
-        counts = {name: len(value) for name, value in inputs.items()}
-        counts |= {"words": len(words), "examples": len(examples)}
-        if len(set(counts.values())) != 1:
-            raise ValueError(
-                "`inputs`, `words` and `examples` must be for the same instructions. "
-                f"Received: {counts}"
-            )
-        self.inputs = {name: np.asarray(value) for name, value in inputs.items()}
+        self.inputs = first_examples(inputs, None, words=words, examples=examples)
         self.words = list(words)
         self.examples = list(examples)
         self.follow = follow
@@ -81,8 +72,7 @@ class WalkAttentionMaps(AttentionPlots):
                 f"`examples`. Received: {len(walked.walks)} walks"
             )
         seen = {**self.inputs, "world_state": walked.world_states}
-        rows = slice(self.max_examples)
-        shown = {name: value[rows] for name, value in seen.items()}
+        shown = take_rows(seen, slice(self.max_examples))
         for path, scores in self._capture(shown).items():
             for index, attention in enumerate(scores):
                 example = self.examples[index]

@@ -5,14 +5,14 @@ Legend: B examples, N heads, T words, L = h·w locations.
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import keras
 import numpy as np
 
 from keras_attn.checks.arguments import check_pair
-from keras_attn.viz.callbacks.base import AttentionPlots
+from keras_attn.viz.callbacks.base import AttentionPlots, first_examples
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 
 
@@ -23,11 +23,8 @@ class _ImageAndText(AttentionPlots):
         self, log_dir, inputs, images, texts, layer, grid_size, every, max_examples
     ):
         super().__init__(log_dir, layer, every, max_examples)
-        if not isinstance(inputs, Mapping):
-            raise TypeError(
-                "`inputs` must be a dictionary, the inputs of the model by name. "
-                f"Received: inputs of type {type(inputs).__name__}"
-            )
+        others = texts if images is None else {"images": images, **texts}
+        self.inputs = first_examples(inputs, max_examples, **others)
         if images is None:
             images = inputs.get("images")
         if images is None:
@@ -35,16 +32,6 @@ class _ImageAndText(AttentionPlots):
                 "`images` must be given if `inputs` have none, to draw on. "
                 f"Received: inputs of {sorted(inputs)}"
             )
-        counts = {name: len(value) for name, value in inputs.items()}
-        counts |= {"images": len(images), **texts}
-        if len(set(counts.values())) != 1:
-            raise ValueError(
-                "`inputs`, `images` and texts must be for the same examples. "
-                f"Received: {counts}"
-            )
-        self.inputs = {
-            name: np.asarray(value[:max_examples]) for name, value in inputs.items()
-        }
         self.images = np.asarray(images[:max_examples])
         self.grid_size = grid_size
         if grid_size is not None:
@@ -90,7 +77,7 @@ class CaptionAttentionMaps(_ImageAndText):
 
     Raises:
         TypeError: If `inputs` is not a dictionary.
-        ValueError: If the numbers of examples differ, or there are no images; at the
+        ValueError: If the numbers of examples differ, or images are missing; at the
             start of training, if no layer matches, or its locations do not fill the
             grid.
 
@@ -115,7 +102,7 @@ class CaptionAttentionMaps(_ImageAndText):
         every: int = 1,
         max_examples: int = 4,
     ):
-        texts = {"words": len(words)}
+        texts = {"words": words}
         super().__init__(
             log_dir, inputs, images, texts, layer, grid_size, every, max_examples
         )
@@ -143,7 +130,7 @@ class GlimpseMaps(_ImageAndText):
         truths: The true answer of each example.
         images: The images to draw, (B, H, W, 1 or 3). Default: the input of that name.
         predict: Function of the inputs that returns logits (B, A). None calls the
-            model, whose output must be the logits, alone or by the name `logits`.
+            model, whose output must be the logits, or a dictionary with `logits`.
         layer: A regular expression, searched for in the layers' paths. None = all.
         grid_size: h and w, one number or two. None for a square.
         every: Epochs between plots, starting with epoch 0.
@@ -174,9 +161,9 @@ class GlimpseMaps(_ImageAndText):
         every: int = 1,
         max_examples: int = 4,
     ):
-        texts = {"questions": len(questions)}
+        texts = {"questions": questions}
         if truths is not None:
-            texts["truths"] = len(truths)
+            texts["truths"] = truths
         super().__init__(
             log_dir, inputs, images, texts, layer, grid_size, every, max_examples
         )

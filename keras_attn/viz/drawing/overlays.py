@@ -39,7 +39,7 @@ def overlay(
     heat: np.ndarray | None,
     box: Sequence[float] | None = None,
 ) -> None:
-    """Draws a map over an image in gray; None draws the image alone.
+    """Draws a map over an image in gray; None draws only the image.
 
     Args:
         ax: The axes.
@@ -63,7 +63,7 @@ def overlay(
             interpolation="bilinear",
             extent=(left - 0.5, right - 0.5, bottom - 0.5, top - 0.5),
         )
-        # Not those of a map that covers less or, with padding, more.
+        # Not of the map, which may cover less or, with padding, more.
         ax.set_xlim(-0.5, width - 0.5)
         ax.set_ylim(height - 0.5, -0.5)
     ax.set_axis_off()

@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from keras_attn.viz.drawing.labels import drawable, font_families
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
@@ -75,6 +75,19 @@ def class_colors(count: int) -> np.ndarray:
     for index in range(len(colors), count):
         colors.append(colorsys.hsv_to_rgb(index * 0.618 % 1, 0.55, 0.8))
     return np.array(colors[:count], "float32")
+
+
+def text_color_on(color: Sequence[float]) -> str:
+    """The color of letters that can be read on a color."""
+    return "black" if np.dot(color, (0.3, 0.59, 0.11)) > 0.55 else "white"
+
+
+def add_frame(ax: Axes, box: Sequence[float], **style) -> None:
+    """Draws the frame of a box in pixels; `style` goes to `Rectangle`."""
+    left, top, right, bottom = box
+    # A pixel's center has whole coordinates on the axes, its corner in boxes.
+    corner = (left - 0.5, top - 0.5)
+    ax.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, **style))
 
 
 def check_colors(colors, count: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -108,12 +108,22 @@ def new_figure(
     return Figure(figsize=(width, height), dpi=_DOTS_PER_INCH, layout=layout)
 
 
+def text_style(points: float, color: str = TEXT_COLOR) -> dict[str, Any]:
+    """The style of text of a size, for labels that may have any character."""
+    return {
+        "fontsize": points,
+        "color": color,
+        "family": font_families(),
+        # "$" does not start a formula.
+        "parse_math": False,
+    }
+
+
 def add_title(figure: Figure, title: str | None, **options) -> None:
     """Adds a title, if there is one; `options` go to `Figure.suptitle`."""
     if title is None:
         return
-    style = {"fontsize": 10, "color": TEXT_COLOR, "family": font_families()}
-    figure.suptitle(drawable(title), parse_math=False, **(style | options))
+    figure.suptitle(drawable(title), **(text_style(10) | options))
 
 
 def add_color_bar(figure: Figure, image, **options) -> None:
@@ -257,13 +267,7 @@ def draw_panel(ax: Axes, panel: np.ndarray, columns, rows, cell: float):
         interpolation="nearest",
     )
     size = min(_FONT_POINTS[1], max(_FONT_POINTS[0], cell * _POINTS_PER_CELL_INCH))
-    style = {
-        "fontsize": size,
-        "family": font_families(),
-        "color": TEXT_COLOR,
-        # "$" does not start a formula.
-        "parse_math": False,
-    }
+    style = text_style(size)
     rotation = 0 if is_upright(columns) else 90
     ax.set_xticks(range(len(columns)), columns, rotation=rotation, **style)
     ax.set_yticks(range(len(rows)), rows, **style)

@@ -1,6 +1,5 @@
 """Every family of checkpoints: by transformers' `model_type`, or by a library."""
 
-from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.bert import BERT
 from keras_attn.models.checkpoints.families.clip import HF_CLIP, SIGLIP
@@ -19,12 +18,12 @@ from keras_attn.models.checkpoints.families.segmentation_models_pytorch import (
 from keras_attn.models.checkpoints.families.swin import SWIN
 from keras_attn.models.checkpoints.families.timm import (
     TIMM,
+    get_timm_family,
     is_timm,
-    timm_family_of,
 )
 from keras_attn.models.checkpoints.families.torchvision import (
     TORCHVISION,
-    torchvision_family_of,
+    get_torchvision_family,
 )
 from keras_attn.models.checkpoints.families.vilbert import (
     FROM_BERT,
@@ -75,7 +74,7 @@ WRITTEN_BY_DEFAULT = tuple(
 )
 
 
-def family_of(config: Config, task: str | None = None) -> Family:
+def get_family(config: Config, task: str | None = None) -> Family:
     """The family that a `config.json` belongs to.
 
     Args:
@@ -92,16 +91,14 @@ def family_of(config: Config, task: str | None = None) -> Family:
         return SMP_UNET
     library = config.get("library", "timm")
     if library not in ("timm", *LIBRARIES):
-        raise ValueError(
-            f"`library` in config.json must be one of timm, {', '.join(LIBRARIES)}, or "
-            f"missing for transformers. Received: library={shown(library)}"
-        )
+        known = f"one of timm, {', '.join(LIBRARIES)}, or missing for transformers"
+        raise config.error("library", known, library)
     if library == "torchvision":
-        return torchvision_family_of(config)
+        return get_torchvision_family(config)
     if library == "dall_e":
         return DALL_E
     if is_timm(config):
-        return timm_family_of(config)
+        return get_timm_family(config)
     if is_vilbert(config):
         family = VILBERT
     else:

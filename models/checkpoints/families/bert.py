@@ -3,8 +3,8 @@
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models import bert as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import label_fields
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
@@ -21,10 +21,7 @@ def encoder_arguments(config):
     return {
         **tasks.block_arguments(config),
         "vocabulary_size": config.get_size("vocab_size", 30_522),
-        "dropout": config.get_probability("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.get_probability(
-            "attention_probs_dropout_prob", 0.1
-        ),
+        **tasks.dropout_arguments(config, 0.1),
     }
 
 
@@ -47,34 +44,34 @@ def head_arguments(config, task):
     return tasks.label_arguments(config, rate)
 
 
-def make_task_of(input_names):
-    """The `task_of` of a family whose models have these inputs.
+def make_find_task(input_names):
+    """The `find_task` of a family whose models have these inputs.
 
     Args:
         input_names: Names of the inputs; a model may also have `masked_positions`.
     """
 
-    def task_of(model):
-        layers = layers_of(model)
+    def find_task(model):
+        layers = layers_by_name(model)
         embeddings = {"token_embedding", "segment_embedding", "position_embedding"}
         if not embeddings <= set(layers) or not isinstance(model.input, dict):
             return None
         is_encoder = isinstance(layers.get("block_0"), TransformerEncoderBlock)
         if not is_encoder or set(model.input) - {"masked_positions"} != input_names:
             return None
-        return _task_of(model)
+        return _find_task(model)
 
-    return task_of
+    return find_task
 
 
-def _task_of(model) -> str | None:
-    is_pretrainer = {"masked_lm_logits", "next_sentence"} <= set(layers_of(model))
+def _find_task(model) -> str | None:
+    is_pretrainer = {"masked_lm_logits", "next_sentence"} <= set(layers_by_name(model))
     return "pretrainer" if is_pretrainer else tasks.head_task(model)
 
 
 def body_config(model) -> dict:
     """The fields of `config.json` of an encoder."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     return {
         **tasks.block_fields(model),
         "vocab_size": layers["token_embedding"].input_dim,
@@ -84,18 +81,18 @@ def body_config(model) -> dict:
     }
 
 
-def config_of(model) -> dict:
+def make_config(model) -> dict:
     """The fields of `config.json` that BERT and RoBERTa share."""
-    layers, config = layers_of(model), body_config(model)
-    if _task_of(model) in ("classifier", "token_classifier"):
-        config.update(label_fields(layers["classifier"].units))
+    layers = layers_by_name(model)
+    config = {**body_config(model), **tasks.classifier_fields(layers)}
+    if "classifier" in layers:
         config["classifier_dropout"] = layers["classifier_dropout"].rate
     return config
 
 
 def body_weights(model, prefix: str) -> list[Weight]:
     """The weights of the encoder, whose keys begin with `prefix`."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = []
     for name, key in (
         ("token_embedding", "word_embeddings"),
@@ -105,7 +102,7 @@ def body_weights(model, prefix: str) -> list[Weight]:
         table = layers[name].embeddings
         weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
     weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         weights += block_weights(layers[name], f"{prefix}encoder.layer.{index}")
     if "pooler" in layers:
         weights += mapping.dense(f"{prefix}pooler.dense", layers["pooler"])
@@ -136,15 +133,7 @@ def _weights(model):
     return body_weights(model, "bert.") + mapping.head_weights(model, named)
 
 
-_HEADS = {
-    "masked_lm": builders.build_bert_masked_lm,
-    "pretrainer": builders.build_bert_pretrainer,
-    "next_sentence": builders.build_bert_next_sentence,
-    "classifier": builders.build_bert_classifier,
-    "token_classifier": builders.build_bert_token_classifier,
-    "span_qa": builders.build_bert_span_qa,
-    "sentence_encoder": builders.build_bert_sentence_encoder,
-}
+_HEADS = tasks.heads_of(builders, "bert")
 _CLASSES = {
     "BertModel": "encoder",
     "BertForMaskedLM": "masked_lm",
@@ -172,8 +161,8 @@ BERT = tasks.text_family(
     head_arguments,
     prefix="bert.",
     head_keys=("bert.pooler.", "cls.", "classifier.", "qa_outputs."),
-    task_of=make_task_of({"token_ids", "padding_mask", "segment_ids"}),
-    config=config_of,
+    find_task=make_find_task({"token_ids", "padding_mask", "segment_ids"}),
+    config=make_config,
     weights=_weights,
     buffers=(r"bert\.embeddings\.position_ids",),
     tied={"masked_lm": TIES, "pretrainer": TIES},

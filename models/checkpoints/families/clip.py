@@ -13,18 +13,17 @@ from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     MAX_SIZE,
     activation_name,
-    one_or_two,
 )
 from keras_attn.models.checkpoints.families.vit import position_table
 from keras_attn.models.checkpoints.mapping import (
     Family,
     Joined,
     Weight,
-    layers_of,
-    numbered,
+    layers_by_name,
 )
 from keras_attn.models.clip import build_clip
 from keras_attn.models.parts.dual_encoder import DualEncoder
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.siglip import build_siglip
 
 TASK = "similarity"
@@ -44,10 +43,7 @@ def _part(config, name):
     complete = config.get(f"{name}_config_dict")
     fields = fields if complete is None else complete
     if fields is not None and not isinstance(fields, dict):
-        raise ValueError(
-            f"`{name}_config` in config.json must be the configuration of a tower. "
-            f"Received: {name}_config={shown(fields)}"
-        )
+        raise config.error(f"{name}_config", "the configuration of a tower", fields)
     return config.nested(fields or {})
 
 
@@ -76,8 +72,6 @@ def _shared_arguments(text, image, overrides, act, epsilon):
                 f"use as `{argument}`. Received: {shown(ours)} and {shown(other)}"
             )
     return {
-        "image_size": image.get_image_size("image_size", 224),
-        "num_channels": image.get_size("num_channels", 3),
         "num_layers": image.get_num_blocks("num_hidden_layers", 12),
         "hidden_dim": image.get_size("hidden_size", 768),
         "num_heads": image.get_size("num_attention_heads", 12),
@@ -94,7 +88,7 @@ def _build_clip(config, task, overrides):
     end = text.get_size("eos_token_id", 49_407, MAX_SIZE)
     arguments = {
         **_shared_arguments(text, image, overrides, "quick_gelu", 1e-5),
-        "patch_size": image.get_pair("patch_size", 32),
+        **tasks.patch_arguments(image, 32),
         "embedding_dim": config.get_size("projection_dim", 512),
         "vocabulary_size": text.get_size("vocab_size", 49_408),
         "max_sequence_length": text.get_size("max_position_embeddings", 77),
@@ -111,7 +105,7 @@ def _build_siglip(config, task, overrides):
     image.require({"vision_use_head": (True,)})
     arguments = {
         **_shared_arguments(text, image, overrides, "gelu_pytorch_tanh", 1e-6),
-        "patch_size": image.get_pair("patch_size", 16),
+        **tasks.patch_arguments(image, 16),
         "vocabulary_size": text.get_size("vocab_size", 32_000),
         "max_sequence_length": text.get_size("max_position_embeddings", 64),
         "text_hidden_dim": text.get_size("hidden_size", 768),
@@ -134,11 +128,11 @@ def is_clip(model) -> bool:
 
 
 def _tower_fields(layers, start="") -> dict[str, Any]:
-    """What the configurations of both towers have, from the blocks `start + "0"`, …."""
+    """The fields that both towers have, from the blocks `start + "0"`, …."""
     block = layers[f"{start}block_0"]
     return {
         "hidden_size": layers[f"{start}position_embedding"].embeddings.shape[1],
-        "num_hidden_layers": len(numbered(layers, f"{start}block_")),
+        "num_hidden_layers": len(numbered_names(layers, f"{start}block_")),
         "num_attention_heads": block.num_heads,
         "intermediate_size": block.mlp_dim,
         "hidden_act": activation_name(block.activation, _ACTIVATIONS),
@@ -149,9 +143,9 @@ def _tower_fields(layers, start="") -> dict[str, Any]:
 
 def _config(model) -> dict[str, Any]:
     """The fields of both models."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     patches = layers["patch_embedding"]
-    _, height, width, channels = patches.input.shape
+    height, width = patches.input.shape[1:3]
     if height != width or patches.patch_size[0] != patches.patch_size[1]:
         raise ValueError(
             "`image_size` and `patch_size` must be equal in both directions for a "
@@ -171,15 +165,13 @@ def _config(model) -> dict[str, Any]:
         "vision_config": {
             **_tower_fields(layers),
             "model_type": f"{model_type}_vision_model",
-            "image_size": height,
-            "patch_size": one_or_two(patches.patch_size),
-            "num_channels": channels,
+            **tasks.patch_fields(layers),
         },
     }
 
 
 def _clip_config(model) -> dict[str, Any]:
-    layers, config = layers_of(model), _config(model)
+    layers, config = layers_by_name(model), _config(model)
     end = layers["text_pooling"].end_token_id
     config["text_config"]["eos_token_id"] = _LARGEST_ID if end is None else end
     config["projection_dim"] = layers["projection"].units
@@ -197,9 +189,9 @@ def _siglip_config(model) -> dict[str, Any]:
 def _block_weights(layers, start, key) -> list[Weight]:
     """The weights of the blocks `start + "0"`, …, whose keys begin with `key`."""
     weights = []
-    for index, name in enumerate(numbered(layers, start)):
+    for index, name in enumerate(numbered_names(layers, start)):
         block, inner = layers[name], f"{key}.encoder.layers.{index}"
-        attention, norm = attention_of(block)
+        attention, norm = get_attention(block)
         weights += [
             *mapping.query_key_value(
                 f"{inner}.self_attn", attention, ("q_proj", "k_proj", "v_proj")
@@ -213,7 +205,7 @@ def _block_weights(layers, start, key) -> list[Weight]:
     return weights
 
 
-def attention_of(block) -> tuple[Any, Any]:
+def get_attention(block) -> tuple[Any, Any]:
     """The attention of a block and its norm: a causal block is a decoder's."""
     if hasattr(block, "self_attention"):
         return block.self_attention, block.self_attention_norm
@@ -232,7 +224,7 @@ def class_token(key: str, layer) -> Weight:
 
 def _shared_weights(model) -> list[Weight]:
     """The weights of the layers that both models have."""
-    layers, text, image = layers_of(model), "text_model", "vision_model"
+    layers, text, image = layers_by_name(model), "text_model", "vision_model"
     return [
         mapping.same(
             f"{text}.embeddings.token_embedding.weight",
@@ -260,7 +252,7 @@ def _shared_weights(model) -> list[Weight]:
 
 
 def _clip_weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     return [
         scalar("logit_scale", model.similarity.logit_scale),
         *_shared_weights(model),
@@ -273,7 +265,7 @@ def _clip_weights(model) -> list[Weight]:
 
 
 def _siglip_weights(model) -> list[Weight]:
-    layers, head = layers_of(model), "vision_model.head"
+    layers, head = layers_by_name(model), "vision_model.head"
     pooling, similarity = layers["probe_pooling"], model.similarity
     attention = pooling.attention
     inputs = attention.query, attention.key, attention.value
@@ -322,11 +314,9 @@ HF_CLIP = Family(
     model_type="clip",
     architectures={"CLIPModel": TASK},
     tasks=(TASK,),
-    prefix="",
-    heads=(),
     build=_build_clip,
-    task_of=lambda model: (
-        TASK if is_clip(model) and "class_token" in layers_of(model) else None
+    find_task=lambda model: (
+        TASK if is_clip(model) and "class_token" in layers_by_name(model) else None
     ),
     config=_clip_config,
     weights=_clip_weights,
@@ -336,10 +326,8 @@ SIGLIP = Family(
     model_type="siglip",
     architectures={"SiglipModel": TASK},
     tasks=(TASK,),
-    prefix="",
-    heads=(),
     build=_build_siglip,
-    task_of=lambda model: (
+    find_task=lambda model: (
         TASK if isinstance(model, DualEncoder) and not is_clip(model) else None
     ),
     config=_siglip_config,

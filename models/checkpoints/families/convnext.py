@@ -4,19 +4,15 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
-    label_fields,
-    one_or_two,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.convnext import build_convnext
 
 
 def _build(config, task, overrides):
     scale = config.get_number("layer_scale_init_value", 1e-6, most=1e3)
     arguments = {
-        "image_size": config.get_image_size("image_size", 224),
-        "patch_size": config.get_pair("patch_size", 4),
-        "num_channels": config.get_size("num_channels", 3),
+        **tasks.patch_arguments(config, 4),
         "hidden_dims": config.get_sizes("hidden_sizes", [96, 192, 384, 768]),
         "num_blocks": config.get_depths("depths", [3, 3, 9, 3]),
         "activation": config.get_choice("hidden_act", ACTIVATIONS, "gelu"),
@@ -28,27 +24,23 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_convnext, arguments)], overrides)
 
 
-def _task_of(model):
+def _find_task(model):
     needed = {"patch_embedding", "stage_0_block_0_depthwise", "final_norm"}
-    return tasks.image_task(model) if needed <= set(layers_of(model)) else None
+    return tasks.image_task(model) if needed <= set(layers_by_name(model)) else None
 
 
-def stages_of(model) -> list[list[str]]:
+def find_stages(model) -> list[list[str]]:
     """For each stage, the common starts of the names of each block's layers."""
-    layers, stages = layers_of(model), []
-    while blocks := numbered(layers, f"stage_{len(stages)}_block_", "_depthwise"):
-        stages.append(blocks)
-    return stages
+    return mapping.stages_of(layers_by_name(model), "_depthwise")
 
 
 def _config(model) -> dict:
-    layers, stages = layers_of(model), stages_of(model)
-    patches, first, last = layers["patch_embedding"], stages[0][0], stages[-1][-1]
-    _, height, width, channels = patches.input.shape
+    layers, stages = layers_by_name(model), find_stages(model)
+    first, last = stages[0][0], stages[-1][-1]
     scale = layers.get(f"{first}_scale")
-    config = {
-        "patch_size": one_or_two(patches.patch_size),
-        "num_channels": channels,
+    return {
+        **tasks.patch_fields(layers),
+        **tasks.classifier_fields(layers),
         "num_stages": len(stages),
         "depths": [len(blocks) for blocks in stages],
         "hidden_sizes": [
@@ -59,12 +51,6 @@ def _config(model) -> dict:
         "layer_scale_init_value": 0.0 if scale is None else scale.initial_value,
         "drop_path_rate": layers[f"{last}_drop_path"].rate,
     }
-    # The format cannot say "any size"; transformers accepts any size anyway.
-    if None not in (height, width):
-        config["image_size"] = one_or_two((height, width))
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
-    return config
 
 
 def _block_weights(layers, name, key) -> list[Weight]:
@@ -82,11 +68,11 @@ def _block_weights(layers, name, key) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers, start = layers_of(model), "convnext.embeddings"
+    layers, start = layers_by_name(model), "convnext.embeddings"
     weights = mapping.patch_embedding(
         model, f"{start}.patch_embeddings", f"{start}.layernorm"
     )
-    for index, blocks in enumerate(stages_of(model)):
+    for index, blocks in enumerate(find_stages(model)):
         stage = f"convnext.encoder.stages.{index}"
         if index:
             key = f"{stage}.downsampling_layer"
@@ -104,7 +90,7 @@ CONVNEXT = tasks.image_family(
     "ConvNextModel",
     "ConvNextForImageClassification",
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
 )

@@ -1,9 +1,9 @@
 """DALL·E's discrete VAE in the naming of its authors' package, `dall-e`.
 
 The package has two modules, published as two files that hold code. A folder has the
-tensors of both: the keys of `Encoder` after `encoder.`, those of `Decoder` after
-`decoder.`. The package has no configurations, so `config.json` has a `library`,
-`"dall_e"`, and the arguments of its modules, which count widths and blocks as ours:
+tensors of both: the keys of `Encoder` after `encoder.`, of `Decoder` after `decoder.`.
+The package has no configurations, so `config.json` has a `library`, `"dall_e"`, and the
+arguments of its modules, which count widths and blocks as ours:
 
 ```python
 tensors = {f"encoder.{key}": x for key, x in encoder.state_dict().items()}
@@ -16,12 +16,12 @@ from keras_attn.models.checkpoints import tasks
 from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
-    layers_of,
-    numbered,
+    layers_by_name,
     same,
     transposed,
 )
 from keras_attn.models.dvae import build_dvae
+from keras_attn.models.parts.functional import numbered_names
 
 
 def _build(config, task, overrides):
@@ -37,21 +37,22 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_dvae, arguments)], overrides)
 
 
-def _task_of(model):
-    layers = layers_of(model)
+def _find_task(model):
+    layers = layers_by_name(model)
     is_dvae = {"relaxation", "decoder_input", "encoder_output"} <= layers.keys()
     return "autoencoder" if is_dvae else None
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
-    groups = numbered(layers, "encoder_group_", "_block_0_conv_0")
+    layers = layers_by_name(model)
+    groups = numbered_names(layers, "encoder_group_", "_block_0_conv_0")
+    blocks = numbered_names(layers, "encoder_group_0_block_", "_conv_0")
     return {
         "library": "dall_e",
         "image_size": list(model.inputs[0].shape[1:3]),
         "vocab_size": layers["decoder_input"].vocabulary_size,
         "group_count": len(groups),
-        "n_blk_per_group": len(numbered(layers, "encoder_group_0_block_", "_conv_0")),
+        "n_blk_per_group": len(blocks),
         "n_hid": layers["encoder_input"].filters,
         "n_init": layers["decoder_input"].units,
         "input_channels": model.inputs[0].shape[3],
@@ -59,21 +60,21 @@ def _config(model) -> dict:
 
 
 def _weights(model) -> list[Weight]:
-    layers, weights = layers_of(model), []
+    layers, weights = layers_by_name(model), []
     for side in ("encoder", "decoder"):
         blocks = f"{side}.blocks"
         if side == "encoder":
             weights += _convolution(f"{blocks}.input", layers["encoder_input"])
         else:
             weights += _code_projection(f"{blocks}.input", layers["decoder_input"])
-        groups = numbered(layers, f"{side}_group_", "_block_0_conv_0")
+        groups = numbered_names(layers, f"{side}_group_", "_block_0_conv_0")
         for group, name in enumerate(groups, 1):
             for block, place in enumerate(
-                numbered(layers, f"{name}_block_", "_conv_0"), 1
+                numbered_names(layers, f"{name}_block_", "_conv_0"), 1
             ):
                 key = f"{blocks}.group_{group}.block_{block}"
                 for index, convolution in enumerate(
-                    numbered(layers, f"{place}_conv_"), 1
+                    numbered_names(layers, f"{place}_conv_"), 1
                 ):
                     weights += _convolution(
                         f"{key}.res_path.conv_{index}", layers[convolution]
@@ -108,13 +109,10 @@ def _code_projection(name, layer) -> list[Weight]:
 DALL_E = Family(
     model_type="dall_e",
     library="dall_e",
-    architectures={},
     also_saved_as={"autoencoder": "dvae"},
     tasks=("autoencoder",),
-    prefix="",
-    heads=(),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     default_task=lambda config: "autoencoder",

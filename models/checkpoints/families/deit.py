@@ -6,10 +6,10 @@ from keras_attn.models.checkpoints.families.vit import (
     RENAMES,
     body_weights,
     build,
-    config_of,
     is_vit,
+    make_config,
 )
-from keras_attn.models.checkpoints.mapping import Family, layers_of
+from keras_attn.models.checkpoints.mapping import Family, layers_by_name
 
 _WITH_TEACHER = "DeiTForImageClassificationWithTeacher"
 
@@ -21,17 +21,17 @@ def _build(config, task, overrides):
     return build(config, task, overrides, distillation=distillation)
 
 
-def _task_of(model):
+def _find_task(model):
     if not is_vit(model, 2):
         return None
-    if "distillation_classifier" in layers_of(model):
+    if "distillation_classifier" in layers_by_name(model):
         return "distilled_classifier"
     return tasks.image_task(model)
 
 
 def _weights(model):
     named = {"classifier": "classifier"}
-    if "distillation_classifier" in layers_of(model):
+    if "distillation_classifier" in layers_by_name(model):
         named = {
             "classifier": "cls_classifier",
             "distillation_classifier": "distillation_classifier",
@@ -60,8 +60,8 @@ DEIT = Family(
         "decoder.",
     ),
     build=_build,
-    task_of=_task_of,
-    config=config_of,
+    find_task=_find_task,
+    config=make_config,
     weights=_weights,
     # Of masked image modeling, like the decoder.
     buffers=(r"deit\.embeddings\.mask_token",),

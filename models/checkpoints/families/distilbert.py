@@ -1,14 +1,18 @@
 """DistilBERT checkpoints."""
 
 from keras_attn.layers import TransformerEncoderBlock
+from keras_attn.models import bert
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
-    label_fields,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
-from keras_attn.models.parts.backbones import distilbert as builders
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
+from keras_attn.models.parts.backbones.distilbert import (
+    distilbert,
+    distilbert_classifier,
+)
+from keras_attn.models.parts.functional import numbered_names
 
 _EPSILON = 1e-12  # Not a field of the format.
 
@@ -30,17 +34,18 @@ def _arguments(config):
 
 
 def _head_arguments(config, task):
+    arguments = {"name": f"distilbert_{task}"}
     if task == "classifier":
-        return tasks.label_arguments(config, "seq_classif_dropout")
+        return arguments | tasks.label_arguments(config, "seq_classif_dropout")
     if task == "token_classifier":
-        return tasks.label_arguments(config, "dropout")
+        return arguments | tasks.label_arguments(config, "dropout")
     if task == "span_qa":
-        return {"dropout": config.get_probability("qa_dropout", 0.1)}
-    return {}
+        return arguments | {"dropout": config.get_probability("qa_dropout", 0.1)}
+    return arguments
 
 
-def _task_of(model) -> str | None:
-    layers = layers_of(model)
+def _find_task(model) -> str | None:
+    layers = layers_by_name(model)
     block, others = layers.get("block_0"), {"segment_embedding", "language_embedding"}
     if not isinstance(block, TransformerEncoderBlock) or others & set(layers):
         return None
@@ -50,12 +55,13 @@ def _task_of(model) -> str | None:
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block = layers["block_0"]
     config = {
+        **tasks.classifier_fields(layers),
         "vocab_size": layers["token_embedding"].input_dim,
         "max_position_embeddings": layers["position_embedding"].embeddings.shape[0],
-        "n_layers": len(numbered(layers, "block_")),
+        "n_layers": len(numbered_names(layers, "block_")),
         "n_heads": block.num_heads,
         "dim": layers["token_embedding"].output_dim,
         "hidden_dim": block.mlp_dim,
@@ -63,8 +69,6 @@ def _config(model) -> dict:
         "dropout": layers["embeddings_dropout"].rate,
         "attention_dropout": block.attention_dropout,
     }
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
     if "classifier_hidden" in layers:
         config["seq_classif_dropout"] = layers["classifier_dropout"].rate
     if "span" in layers:
@@ -73,7 +77,7 @@ def _config(model) -> dict:
 
 
 def _weights(model) -> list[Weight]:
-    layers, prefix = layers_of(model), "distilbert."
+    layers, prefix = layers_by_name(model), "distilbert."
     weights = []
     for name, key in (
         ("token_embedding", "word_embeddings"),
@@ -82,7 +86,7 @@ def _weights(model) -> list[Weight]:
         table = layers[name].embeddings
         weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
     weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}transformer.layer.{index}"
         attention, parts = f"{key}.attention", ("q_lin", "k_lin", "v_lin")
         weights += [
@@ -104,12 +108,13 @@ def _weights(model) -> list[Weight]:
     return weights + mapping.head_weights(model, named)
 
 
+# All but the classifier are BERT's.
 _HEADS = {
-    "masked_lm": builders.distilbert_masked_lm,
-    "classifier": builders.distilbert_classifier,
-    "token_classifier": builders.distilbert_token_classifier,
-    "span_qa": builders.distilbert_span_qa,
-    "sentence_encoder": builders.distilbert_sentence_encoder,
+    "masked_lm": bert.build_bert_masked_lm,
+    "classifier": distilbert_classifier,
+    "token_classifier": bert.build_bert_token_classifier,
+    "span_qa": bert.build_bert_span_qa,
+    "sentence_encoder": bert.build_bert_sentence_encoder,
 }
 _CLASSES = {
     "DistilBertModel": "encoder",
@@ -122,7 +127,7 @@ _CLASSES = {
 DISTILBERT = tasks.text_family(
     "distilbert",
     _CLASSES,
-    (builders.distilbert, _arguments),
+    (distilbert, _arguments),
     _HEADS,
     _head_arguments,
     prefix="distilbert.",
@@ -134,7 +139,7 @@ DISTILBERT = tasks.text_family(
         "classifier.",
         "qa_outputs.",
     ),
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r"distilbert\.embeddings\.position_ids",),

@@ -14,15 +14,14 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
-    label_fields,
 )
 from keras_attn.models.checkpoints.mapping import (
     Family,
     Joined,
     Weight,
-    layers_of,
-    numbered,
+    layers_by_name,
 )
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.ops import gelu_tanh
 
 # Here "gelu" is the function that all other families call "gelu_new".
@@ -34,19 +33,13 @@ _OPENAI_ACTIVATIONS = {
 }
 # Causal masks, which old files have.
 BUFFERS = (r"(.+\.)?transformer\.h\.\d+\.(attn|crossattention)\.(bias|masked_bias)",)
-_HEADS = {
-    "encoder": builders.build_gpt_encoder,
-    "classifier": builders.build_gpt_classifier,
-    "token_classifier": builders.build_gpt_token_classifier,
-}
+_HEADS = tasks.heads_of(builders, "gpt")
 
 
 def _shared_arguments(config, overrides, cross_attention=False):
     if config.get_bool("add_cross_attention", False) != cross_attention:
-        raise ValueError(
-            f"`add_cross_attention` in config.json must be {cross_attention}. "
-            f"Received: add_cross_attention={not cross_attention}"
-        )
+        name, found = "add_cross_attention", not cross_attention
+        raise config.error(name, str(cross_attention), found)
     dropout = config.get_probability("resid_pdrop", 0.1)
     embeddings_dropout = config.get_probability("embd_pdrop", 0.1)
     if "dropout" not in overrides and embeddings_dropout != dropout:
@@ -121,8 +114,8 @@ def _make_build(body_arguments):
     return build
 
 
-def _task_of(model, norm_first) -> str | None:
-    layers = layers_of(model)
+def _find_task(model, norm_first) -> str | None:
+    layers = layers_by_name(model)
     if not {"token_embedding", "position_embedding", "block_0"} <= set(layers):
         return None
     block = layers["block_0"]
@@ -142,7 +135,7 @@ def _task_of(model, norm_first) -> str | None:
 
 
 def _config(layers) -> dict:
-    blocks = [layers[name] for name in numbered(layers, "block_")]
+    blocks = [layers[name] for name in numbered_names(layers, "block_")]
     block, tokens = blocks[0], layers["token_embedding"]
     key_dim = block.self_attention.key_dim
     if key_dim * block.num_heads != tokens.output_dim:
@@ -158,7 +151,8 @@ def _config(layers) -> dict:
                 "`window` must be None for a GPT checkpoint: the GPT models of "
                 f"transformers have no banded attention. Received: window={each.window}"
             )
-    config = {
+    return {
+        **tasks.classifier_fields(layers),
         "vocab_size": tokens.input_dim,
         "n_positions": positions,
         "n_embd": tokens.output_dim,
@@ -169,14 +163,11 @@ def _config(layers) -> dict:
         "embd_pdrop": layers["embeddings_dropout"].rate,
         "attn_pdrop": block.attention_dropout,
     }
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
-    return config
 
 
 def _openai_config(model) -> dict:
     block = model.get_layer("block_0")
-    config = _config(layers_of(model))
+    config = _config(layers_by_name(model))
     if block.mlp_dim != 4 * config["n_embd"]:
         raise ValueError(
             "`mlp_dim` must be four times the width for an OpenAI GPT checkpoint. "
@@ -196,8 +187,8 @@ def gpt2_config(layers) -> dict:
 
 
 def _gpt2_config(model) -> dict:
-    config = gpt2_config(layers_of(model))
-    if _task_of(model, norm_first=True) == "token_classifier":
+    config = gpt2_config(layers_by_name(model))
+    if _find_task(model, norm_first=True) == "token_classifier":
         config["classifier_dropout"] = model.get_layer("classifier_dropout").rate
     return config
 
@@ -217,7 +208,7 @@ def body_weights(layers, prefix, tokens="wte", positions="wpe") -> list[Weight]:
             f"{prefix}{positions}.weight", layers["position_embedding"].embeddings
         ),
     ]
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}h.{index}"
         attention, feed_forward = block.self_attention, block.feed_forward
         expand, contract = feed_forward.expand, feed_forward.contract
@@ -249,7 +240,7 @@ def _cross_attention(key, block):
 
 
 def _weights(model, tokens, positions) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = body_weights(layers, "transformer.", tokens, positions)
     if "classifier" in layers:
         # The text classifier has no bias, the token classifier has one.
@@ -280,7 +271,7 @@ def _make_family(model_type, classes, *, tokens, positions, norm_first, **fields
             *("lm_head.", "score.", "classifier."),
             *("multiple_choice_head.", "qa_outputs."),
         ),
-        task_of=lambda model: _task_of(model, norm_first),
+        find_task=lambda model: _find_task(model, norm_first),
         weights=lambda model: _weights(model, tokens, positions),
         buffers=(
             *BUFFERS,

@@ -15,8 +15,8 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_SIZE, Config, one_or_two
 from keras_attn.models.checkpoints.families.clip import (
     TASK,
-    attention_of,
     class_token,
+    get_attention,
     is_clip,
     scalar,
 )
@@ -27,10 +27,10 @@ from keras_attn.models.checkpoints.folder import OPEN_CLIP_FILES
 from keras_attn.models.checkpoints.mapping import (
     Family,
     Weight,
-    layers_of,
-    numbered,
+    layers_by_name,
 )
 from keras_attn.models.clip import build_clip
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.ops import quick_gelu
 
 LIBRARY = "open_clip"
@@ -90,10 +90,7 @@ def _part(config, name, supported) -> Config:
     """The object `name` of the configuration, with its fields checked."""
     fields = config.get(name)
     if not isinstance(fields, dict):
-        raise ValueError(
-            f"`{name}` in {config.file} must be an object. "
-            f"Received: {name}={shown(fields)}"
-        )
+        raise config.error(name, "an object", fields)
     part = config.nested(fields)
     part.require(supported)
     known = _READ[name] | set(supported)
@@ -148,7 +145,7 @@ def _vit_arguments(image):
 def _resnet_arguments(image):
     width = image.get_size("width", 64)
     return {
-        # All that belongs to a ResNet; the other sizes are those of the default.
+        # All that belongs to a ResNet; the other sizes are defaults.
         "variant": "rn50",
         "num_blocks": image.get_depths("layers", []),
         "stem_dim": width,
@@ -156,12 +153,12 @@ def _resnet_arguments(image):
     }
 
 
-def _task_of(model) -> str | None:
+def _find_task(model) -> str | None:
     return TASK if is_clip(model) else None
 
 
 def _config(model) -> dict[str, Any]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block, width = layers["text_block_0"], layers["text_position_embedding"]
     width = width.embeddings.shape[1]
     if block.layer_norm_epsilon != _EPSILON:
@@ -179,7 +176,7 @@ def _config(model) -> dict[str, Any]:
         "vocab_size": layers["text_token_embedding"].input_dim,
         "width": width,
         "heads": block.num_heads,
-        "layers": len(numbered(layers, "text_block_")),
+        "layers": len(numbered_names(layers, "text_block_")),
         "mlp_ratio": ratio(block.mlp_dim, width),
     }
     end = layers["text_pooling"].end_token_id
@@ -206,15 +203,13 @@ def _vit_config(model, layers) -> dict[str, Any]:
         "patch_size": one_or_two(patches.patch_size),
         "width": width,
         "head_width": width // block.num_heads,
-        "layers": len(numbered(layers, "block_")),
+        "layers": len(numbered_names(layers, "block_")),
         "mlp_ratio": ratio(block.mlp_dim, width),
     }
 
 
 def _resnet_config(model, layers) -> dict[str, Any]:
-    stages = []
-    while names := numbered(layers, f"stage_{len(stages)}_block_", "_conv_0"):
-        stages.append(len(names))
+    stages = [len(blocks) for blocks in mapping.stages_of(layers, "_conv_0")]
     height, width = model.input["images"].shape[1:3]
     stem_dim, num_heads = layers["stem_conv_2"].filters, layers["attention_pooling"]
     num_heads = num_heads.num_heads
@@ -244,7 +239,7 @@ def _check_channels(model):
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     is_vit = "class_token" in layers
     return [
         scalar("logit_scale", model.similarity.logit_scale),
@@ -301,9 +296,9 @@ def _block_weights(layers, start, prefix) -> list[Weight]:
         prefix: What the keys begin with.
     """
     weights = []
-    for index, name in enumerate(numbered(layers, start)):
+    for index, name in enumerate(numbered_names(layers, start)):
         block, key = layers[name], f"{prefix}transformer.resblocks.{index}"
-        attention, norm = attention_of(block)
+        attention, norm = get_attention(block)
         weights += [
             *mapping.norm(f"{key}.ln_1", norm),
             mapping.transposed(
@@ -322,13 +317,10 @@ OPEN_CLIP = Family(
     model_type=LIBRARY,
     library=LIBRARY,
     files=OPEN_CLIP_FILES,
-    architectures={},
     also_saved_as={TASK: "CLIP"},
     tasks=(TASK,),
-    prefix="",
-    heads=(),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     # The second line is in OpenAI's own files.

@@ -3,9 +3,8 @@
 import re
 
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import label_fields
 from keras_attn.models.checkpoints.families.torchvision import resnet as torchvision
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.resnet import build_resnet
 
 # What our model computes; other values would silently change the outputs.
@@ -14,7 +13,6 @@ _SUPPORTED = {
     "downsample_in_first_stage": (False,),
     "downsample_in_bottleneck": (False,),
 }
-_BLOCKS = {"basic": "basic", "bottleneck": "bottleneck"}
 _EPSILON = 1e-5  # Not a field of the format.
 
 
@@ -26,7 +24,7 @@ def _widths(stem_dim: int, num_stages: int, block: str) -> list[int]:
 
 def _build(config, task, overrides):
     config.require(_SUPPORTED)
-    block = config.get_choice("layer_type", _BLOCKS, "bottleneck")
+    block = torchvision.get_block(config, "layer_type", "bottleneck")
     depths = config.get_depths("depths", [3, 4, 6, 3])
     stem_dim = config.get_size("embedding_size", 64)
     widths = _widths(stem_dim, len(depths), block)
@@ -44,20 +42,21 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_resnet, arguments)], overrides)
 
 
-def _task_of(model) -> str | None:
-    task = torchvision.task_of(model)
+def _find_task(model) -> str | None:
+    task = torchvision.find_task(model)
     if task not in tasks.IMAGE_TASKS:
         return None
-    _, sizes = torchvision.sizes_of(layers_of(model))
+    _, sizes = torchvision.read_sizes(layers_by_name(model))
     is_equal = not sizes["dilated_stages"] and sizes["norm_epsilon"] == _EPSILON
     return task if is_equal else None
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
-    _, sizes = torchvision.sizes_of(layers)
+    layers = layers_by_name(model)
+    _, sizes = torchvision.read_sizes(layers)
     depths, block = list(sizes["num_blocks"]), sizes["block"]
-    config = {
+    return {
+        **tasks.classifier_fields(layers),
         "num_channels": sizes["num_channels"],
         "embedding_size": sizes["stem_dim"],
         "hidden_sizes": _widths(sizes["stem_dim"], len(depths), block),
@@ -67,13 +66,10 @@ def _config(model) -> dict:
         "downsample_in_first_stage": False,
         "downsample_in_bottleneck": False,
     }
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
-    return config
 
 
 def _weights(model) -> list[Weight]:
-    layers, weights = layers_of(model), []
+    layers, weights = layers_by_name(model), []
     for name, layer in layers.items():
         if not name.startswith(("stem_", "stage_")) or not layer.weights:
             continue
@@ -97,7 +93,7 @@ RESNET = tasks.image_family(
     "ResNetModel",
     "ResNetForImageClassification",
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r".*\.num_batches_tracked",),

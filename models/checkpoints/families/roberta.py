@@ -7,12 +7,12 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.bert import (
     OLD_NORM_KEYS,
     body_weights,
-    config_of,
     encoder_arguments,
     head_arguments,
-    make_task_of,
+    make_config,
+    make_find_task,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 
 # RoBERTa's positions begin after the id of the padding.
 _PADDING = 1
@@ -23,11 +23,8 @@ def _arguments(config):
     config.require({"pad_token_id": (_PADDING,)})
     positions = config.get_size("max_position_embeddings", 512)
     if positions <= _FIRST_POSITION:
-        raise ValueError(
-            f"`max_position_embeddings` in config.json must be above {_FIRST_POSITION},"
-            " the first position of RoBERTa. "
-            f"Received: max_position_embeddings={positions}"
-        )
+        expected = f"above {_FIRST_POSITION}, the first position of RoBERTa"
+        raise config.error("max_position_embeddings", expected, positions)
     return {
         **encoder_arguments(config),
         "max_sequence_length": positions - _FIRST_POSITION,
@@ -36,11 +33,11 @@ def _arguments(config):
 
 def _config(model) -> dict:
     ids = {"pad_token_id": _PADDING, "bos_token_id": 0, "eos_token_id": 2}
-    return {**config_of(model), **ids}
+    return {**make_config(model), **ids}
 
 
 def _weights(model):
-    has_hidden = "classifier_hidden" in layers_of(model)
+    has_hidden = "classifier_hidden" in layers_by_name(model)
     named = {
         "masked_lm_transform": "lm_head.dense",
         "masked_lm_norm": "lm_head.layer_norm",
@@ -70,14 +67,7 @@ def _of_first_segment(weight: Weight) -> Weight:
     )
 
 
-_HEADS = {
-    "masked_lm": builders.build_roberta_masked_lm,
-    "next_sentence": builders.build_roberta_next_sentence,
-    "classifier": builders.build_roberta_classifier,
-    "token_classifier": builders.build_roberta_token_classifier,
-    "span_qa": builders.build_roberta_span_qa,
-    "sentence_encoder": builders.build_roberta_sentence_encoder,
-}
+_HEADS = tasks.heads_of(builders, "roberta")
 _CLASSES = {
     "RobertaModel": "encoder",
     "RobertaForMaskedLM": "masked_lm",
@@ -105,7 +95,7 @@ ROBERTA = tasks.text_family(
         "qa_outputs.",
         "seq_relationship.",
     ),
-    task_of=make_task_of({"token_ids", "padding_mask"}),
+    find_task=make_find_task({"token_ids", "padding_mask"}),
     config=_config,
     weights=_weights,
     buffers=(r"roberta\.embeddings\.(position_ids|token_type_ids)",),

@@ -11,7 +11,8 @@ from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.resnet import VARIANTS, build_resnet
 from keras_attn.models.unet import build_unet
 
@@ -86,19 +87,17 @@ def _build(config, task, overrides):
     return tasks.call_builders(calls, overrides)
 
 
-def _task_of(model):
-    layers = layers_of(model)
+def _find_task(model):
+    layers = layers_by_name(model)
     needed = {"stage_0_block_0_conv_0", "decoder_0_norm_1", "classifier"}
     known = ("stem_", "stage_", "decoder_", "classifier")
-    is_ours = needed <= set(layers) and all(
-        name.startswith(known) for name, layer in layers.items() if layer.weights
-    )
+    is_ours = needed <= set(layers) and mapping.has_only(layers, known)
     return "segmenter" if is_ours else None
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
-    number, sizes = resnet.sizes_of(layers)
+    layers = layers_by_name(model)
+    number, sizes = resnet.read_sizes(layers)
     channels = sizes.pop("num_channels")
     published = {**VARIANTS[number], "dilated_stages": (), "norm_epsilon": 1e-5}
     defaults = {name: values[0] for name, values in _SUPPORTED.items()}
@@ -116,11 +115,11 @@ def _config(model) -> dict:
 
 def _blocks(layers) -> list[str]:
     """The starts of the names of the decoder's layers, from the smallest map on."""
-    return numbered(layers, "decoder_", "_conv_0")[::-1]
+    return numbered_names(layers, "decoder_", "_conv_0")[::-1]
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = resnet.resnet_weights(layers, "encoder.")
     for index, name in enumerate(_blocks(layers)):
         for place in (0, 1):
@@ -133,13 +132,11 @@ def _weights(model) -> list[Weight]:
 SMP_UNET = Family(
     model_type=LIBRARY,
     library=LIBRARY,
-    architectures={},
     also_saved_as={"segmenter": "Unet"},
     tasks=("segmenter",),
-    prefix="",
     heads=("segmentation_head.",),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r".*\.num_batches_tracked",),

@@ -6,10 +6,9 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
-    label_fields,
-    one_or_two,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.families.vit import names_of_today
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.swin import build_swin
 
 
@@ -22,10 +21,8 @@ def _window_size(config):
 def _build(config, task, overrides):
     config.require({"use_absolute_embeddings": (False,)})
     arguments = {
-        "image_size": config.get_image_size("image_size", 224),
-        "patch_size": config.get_pair("patch_size", 4),
+        **tasks.patch_arguments(config, 4),
         "window_size": _window_size(config),
-        "num_channels": config.get_size("num_channels", 3),
         "hidden_dim": config.get_size("embed_dim", 96),
         "num_blocks": config.get_depths("depths", [2, 2, 6, 2]),
         "num_heads": config.get_sizes("num_heads", [3, 6, 12, 24]),
@@ -33,42 +30,36 @@ def _build(config, task, overrides):
         "activation": config.get_choice("hidden_act", ACTIVATIONS, "gelu"),
         "layer_norm_epsilon": config.get_epsilon("layer_norm_eps", 1e-5),
         "attention_bias": config.get_bool("qkv_bias", True),
-        "dropout": config.get_probability("hidden_dropout_prob", 0.0),
-        "attention_dropout": config.get_probability(
-            "attention_probs_dropout_prob", 0.0
-        ),
+        **tasks.dropout_arguments(config, 0.0),
         "stochastic_depth": config.get_probability("drop_path_rate", 0.1),
         **tasks.top_arguments(config, task),
     }
     return tasks.call_builders([(build_swin, arguments)], overrides)
 
 
-def _task_of(model):
+def _find_task(model):
     needed = {"patch_embedding", "stage_0_block_0", "final_norm"}
-    return tasks.image_task(model) if needed <= set(layers_of(model)) else None
+    return tasks.image_task(model) if needed <= set(layers_by_name(model)) else None
 
 
-def stages_of(model) -> list[list]:
+def find_stages(model) -> list[list]:
     """The blocks of each stage."""
-    layers, stages = layers_of(model), []
-    while names := numbered(layers, f"stage_{len(stages)}_block_"):
-        stages.append([layers[name] for name in names])
-    return stages
+    layers = layers_by_name(model)
+    stages = mapping.stages_of(layers, "")
+    return [[layers[name] for name in names] for names in stages]
 
 
 def _config(model) -> dict:
-    layers, stages = layers_of(model), stages_of(model)
-    first, patches = stages[0][0], layers["patch_embedding"]
-    _, height, width, channels = patches.input.shape
-    config = {
-        "image_size": one_or_two((height, width)),
-        "patch_size": one_or_two(patches.patch_size),
+    layers, stages = layers_by_name(model), find_stages(model)
+    first, width = stages[0][0], layers["patch_embedding"].hidden_dim
+    return {
+        **tasks.patch_fields(layers),
+        **tasks.classifier_fields(layers),
         "window_size": first.window_size,
-        "num_channels": channels,
-        "embed_dim": patches.hidden_dim,
+        "embed_dim": width,
         "depths": [len(blocks) for blocks in stages],
         "num_heads": [blocks[0].num_heads for blocks in stages],
-        "mlp_ratio": first.mlp_dim / patches.hidden_dim,
+        "mlp_ratio": first.mlp_dim / width,
         "hidden_act": activation_name(first.activation),
         "layer_norm_eps": first.layer_norm_epsilon,
         "qkv_bias": first.attention_bias,
@@ -76,9 +67,6 @@ def _config(model) -> dict:
         "attention_probs_dropout_prob": first.attention_dropout,
         "drop_path_rate": stages[-1][-1].stochastic_depth,
     }
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
-    return config
 
 
 def _block_weights(name, block) -> list[Weight]:
@@ -101,10 +89,10 @@ def merging_weights(name: str, layer) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers, start = layers_of(model), "swin.embeddings"
+    layers, start = layers_by_name(model), "swin.embeddings"
     projection = f"{start}.patch_embeddings.projection"
     weights = mapping.patch_embedding(model, projection, f"{start}.norm")
-    for index, blocks in enumerate(stages_of(model)):
+    for index, blocks in enumerate(find_stages(model)):
         stage = f"swin.encoder.layers.{index}"
         for number, block in enumerate(blocks):
             weights += _block_weights(f"{stage}.blocks.{number}", block)
@@ -115,12 +103,19 @@ def _weights(model) -> list[Weight]:
     return weights + mapping.head_weights(model, {"classifier": "classifier"})
 
 
+_MODULES, _RENAMES = names_of_today(
+    "self",
+    (
+        "attention.self.relative_position_bias_table",
+        "attention.relative_position_bias.relative_position_bias_table",
+    ),
+)
 SWIN = tasks.image_family(
     "swin",
     "SwinModel",
     "SwinForImageClassification",
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     heads=("classifier.", "decoder."),
@@ -130,28 +125,6 @@ SWIN = tasks.image_family(
         r"swin\..*\.relative_position_index",
         r"swin\.embeddings\.mask_token",
     ),
-    # The names that `modules` makes, with `save_pretrained(save_original_format=False)`
-    # of transformers 5.
-    renames=(
-        (r"(?<=\.)attention\.q_proj\.", "attention.self.query."),
-        (r"(?<=\.)attention\.k_proj\.", "attention.self.key."),
-        (r"(?<=\.)attention\.v_proj\.", "attention.self.value."),
-        (r"(?<=\.)attention\.relative_position_bias\.", "attention.self."),
-        (r"(?<=\.)attention\.o_proj\.", "attention.output.dense."),
-        (r"(?<=\.)mlp\.fc1\.", "intermediate.dense."),
-        (r"(?<=\.)mlp\.fc2\.", "output.dense."),
-    ),
-    # Files have the names that modules had in transformers 4.
-    modules=(
-        (r"(?<=\.)attention\.self\.query\.", "attention.q_proj."),
-        (r"(?<=\.)attention\.self\.key\.", "attention.k_proj."),
-        (r"(?<=\.)attention\.self\.value\.", "attention.v_proj."),
-        (
-            r"(?<=\.)attention\.self\.relative_position_bias_table",
-            "attention.relative_position_bias.relative_position_bias_table",
-        ),
-        (r"(?<=\.)attention\.output\.dense\.", "attention.o_proj."),
-        (r"(?<=\.)intermediate\.dense\.", "mlp.fc1."),
-        (r"(?<=\.)output\.dense\.", "mlp.fc2."),
-    ),
+    modules=_MODULES,
+    renames=_RENAMES,
 )

@@ -12,9 +12,10 @@ import keras
 from keras_attn.files.reading import shown
 from keras_attn.models import vilbert as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import MAX_CLASSES, label_fields
+from keras_attn.models.checkpoints.config import MAX_CLASSES
 from keras_attn.models.checkpoints.families import bert
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 
 _FUSIONS = {"mul": "multiply", "sum": "add"}
 # What our model computes; other values would silently change the outputs.
@@ -32,12 +33,7 @@ _CLASSES = {
     "BertForMultiModalPreTraining": "pretrainer",
     _TASKS_CLASS: "classifier",
 }
-_HEADS = {
-    "pretrainer": builders.build_vilbert_pretrainer,
-    "classifier": builders.build_vilbert_classifier,
-    "scorer": builders.build_vilbert_scorer,
-    "referring": builders.build_vilbert_referring,
-}
+_HEADS = tasks.heads_of(builders, "vilbert")
 # The head of VQA of 2019, weight-normed.
 _OLD_HEAD = "vil_prediction.main"
 HEAD_KEYS = ("cls.", "vil_", "vision_logit.", "linguisic_")
@@ -87,10 +83,7 @@ def _blocks(config, name) -> tuple[int, ...]:
     if not isinstance(blocks, list) or not all(
         isinstance(block, int) and not isinstance(block, bool) for block in blocks
     ):
-        raise ValueError(
-            f"`{name}` in config.json must be a list of blocks, integers from 0. "
-            f"Received: {name}={shown(blocks)}"
-        )
+        raise config.error(name, "a list of blocks, integers from 0", blocks)
     if len(blocks) > config.max_blocks:
         raise ValueError(
             f"`{name}` in config.json must be at most {config.max_blocks} blocks, as "
@@ -165,8 +158,8 @@ def _default_task(config) -> str:
     )
 
 
-def _task_of(model) -> str | None:
-    layers = layers_of(model)
+def _find_task(model) -> str | None:
+    layers = layers_by_name(model)
     if "co_attention_0" not in layers or set(model.input) != _INPUTS:
         return None
     for task, layer in (
@@ -181,12 +174,12 @@ def _task_of(model) -> str | None:
 
 
 def _config(model) -> dict[str, Any]:
-    return config_of(model, _task_of(model))
+    return make_config(model, _find_task(model))
 
 
-def config_of(model, task) -> dict[str, Any]:
+def make_config(model, task) -> dict[str, Any]:
     """The fields of `config.json` of ViLBERT and VLN-BERT."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     if "block_0" not in layers:
         raise ValueError(
             "`model` must have a block of the words to be written: no region depends "
@@ -198,7 +191,7 @@ def config_of(model, task) -> dict[str, Any]:
     config |= {
         "v_feature_size": model.input["region_features"].shape[-1],
         "v_hidden_size": layers["region_embedding"].units,
-        "v_num_hidden_layers": len(numbered(layers, "region_block_")),
+        "v_num_hidden_layers": len(numbered_names(layers, "region_block_")),
         "v_num_attention_heads": region.num_heads,
         "v_intermediate_size": region.mlp_dim,
         "v_hidden_act": config["hidden_act"],
@@ -221,7 +214,7 @@ def config_of(model, task) -> dict[str, Any]:
                 "checkpoint: the authors' code has no other. Received: "
                 f"hidden_dim={units}, co_attention_dim={co.attention_dim}"
             )
-        config.update(label_fields(layers["classifier"].units))
+        config |= tasks.classifier_fields(layers)
     if task == "referring":
         config["classifier_dropout"] = layers["referring_dropout"].rate
     elif task != "encoder":
@@ -240,20 +233,20 @@ def _co_layers(layers, stream: int, start: str) -> list[int]:
         start: What the names of its blocks begin with.
     """
     found: list[int] = []
-    for name in numbered(layers, "co_attention_"):
+    for name in numbered_names(layers, "co_attention_"):
         hidden = layers[name].input[stream]
         before = found[-1] if found else 0
         # After a block, or directly after the last co-attention or the embeddings.
-        for index, block in enumerate(numbered(layers, start)):
+        for index, block in enumerate(numbered_names(layers, start)):
             if layers[block].output is hidden:
                 before = index + 1
         found.append(before)
     return found
 
 
-def weights_of(model) -> list[Weight]:
-    """Every weight of a ViLBERT, and those of a VLN-BERT that ViLBERT has, too."""
-    layers = layers_of(model)
+def list_weights(model) -> list[Weight]:
+    """Every weight of a ViLBERT, and of a VLN-BERT every one that ViLBERT has, too."""
+    layers = layers_by_name(model)
     weights = bert.body_weights(model, "bert.")
     regions = "bert.v_embeddings"
     weights += [
@@ -263,10 +256,10 @@ def weights_of(model) -> list[Weight]:
         ),
         *mapping.norm(f"{regions}.LayerNorm", layers["region_norm"]),
     ]
-    for index, name in enumerate(numbered(layers, "region_block_")):
+    for index, name in enumerate(numbered_names(layers, "region_block_")):
         key = f"bert.encoder.v_layer.{index}"
         weights += bert.block_weights(layers[name], key)
-    for index, name in enumerate(numbered(layers, "co_attention_")):
+    for index, name in enumerate(numbered_names(layers, "co_attention_")):
         weights += _co_attention(layers[name], f"bert.encoder.c_layer.{index}")
     named = {
         "text_pooler": "bert.t_pooler.dense",
@@ -320,9 +313,9 @@ VILBERT = mapping.Family(
     prefix="bert.",
     heads=HEAD_KEYS,
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
-    weights=weights_of,
+    weights=list_weights,
     buffers=(UNCALLED,),
     tied={"pretrainer": TIES},
     renames=((r"^module\.", ""), *bert.OLD_NORM_KEYS),

@@ -3,10 +3,10 @@
 import functools
 from typing import Any
 
-from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families import gpt, vit
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.transformer_captioners import (
     TransformerCaptioner,
     build_caption_vit_transformer,
@@ -31,10 +31,8 @@ def _part(config, name):
     """The configuration of the encoder or of the decoder."""
     fields = config.get(name)
     if not isinstance(fields, dict) or fields.get("model_type") != _PARTS[name]:
-        raise ValueError(
-            f"`{name}` in config.json must be a configuration with "
-            f"model_type={_PARTS[name]!r}. Received: {name}={shown(fields)}"
-        )
+        expected = f"a configuration with model_type={_PARTS[name]!r}"
+        raise config.error(name, expected, fields)
     return config.nested(fields)
 
 
@@ -45,10 +43,7 @@ def _build(config, task, overrides):
     )
     of_encoder: dict[str, Any] = {
         **vit.body_arguments(encoder),
-        "dropout": encoder.get_probability("hidden_dropout_prob", 0.0),
-        "attention_dropout": encoder.get_probability(
-            "attention_probs_dropout_prob", 0.0
-        ),
+        **tasks.dropout_arguments(encoder, 0.0),
         "include_top": False,
     }
     of_decoder = gpt.gpt2_arguments(decoder, overrides, cross_attention=True)
@@ -57,8 +52,8 @@ def _build(config, task, overrides):
     return tasks.call_builders(calls, overrides)
 
 
-def _task_of(model) -> str | None:
-    layers = layers_of(model)
+def _find_task(model) -> str | None:
+    layers = layers_by_name(model)
     if not isinstance(model, TransformerCaptioner) or "encoder" not in layers:
         return None
     return "captioner" if vit.is_vit(layers["encoder"], 1) else None
@@ -66,23 +61,23 @@ def _task_of(model) -> str | None:
 
 def _decoder_layers(model) -> dict[str, Any]:
     """The layers of the decoder by their names in `build_gpt`."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     renamed = {_NAMES.get(name, name): layer for name, layer in layers.items()}
-    for index, name in enumerate(numbered(layers, "decoder_block_")):
+    for index, name in enumerate(numbered_names(layers, "decoder_block_")):
         renamed[f"block_{index}"] = layers[name]
     return renamed
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
-    encoder = {**vit.config_of(layers["encoder"]), "model_type": "vit"}
+    layers = layers_by_name(model)
+    encoder = {**vit.make_config(layers["encoder"]), "model_type": "vit"}
     decoder = gpt.gpt2_config(_decoder_layers(model))
     decoder |= {"add_cross_attention": True, "model_type": "gpt2"}
     return {"encoder": encoder, "decoder": decoder}
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = vit.body_weights(layers["encoder"], "encoder.")
     if "image_projection" in layers:
         weights += mapping.dense("enc_to_dec_proj", layers["image_projection"])
@@ -93,11 +88,10 @@ VISION_ENCODER_DECODER = Family(
     model_type="vision-encoder-decoder",
     architectures={"VisionEncoderDecoderModel": "captioner"},
     tasks=("captioner",),
-    prefix="",
     # transformers' ViT has a further layer, which a captioner does not use.
     heads=("encoder.pooler.",),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=tuple(gpt.BUFFERS),

@@ -1,38 +1,56 @@
 """ViT checkpoints; DeiT (`deit.py`) and ViT-MAE (`vit_mae.py`) have the same body."""
 
 import math
+import re
 
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import label_fields, one_or_two
 from keras_attn.models.checkpoints.mapping import (
     Rename,
     Weight,
-    layers_of,
-    numbered,
+    layers_by_name,
 )
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vit import build_vit
 from keras_attn.ops.patches import resize_positions
 
-# Files have the names that modules had in transformers 4.
-MODULES: tuple[Rename, ...] = (
-    (r"encoder\.layer\.(?=\d)", "layers."),
-    (r"(?<=\.)attention\.attention\.query\.", "attention.q_proj."),
-    (r"(?<=\.)attention\.attention\.key\.", "attention.k_proj."),
-    (r"(?<=\.)attention\.attention\.value\.", "attention.v_proj."),
-    (r"(?<=\.)attention\.output\.dense\.", "attention.o_proj."),
-    (r"(?<=\.)intermediate\.dense\.", "mlp.fc1."),
-    (r"(?<=\.)output\.dense\.", "mlp.fc2."),
-)
-# And those of transformers 5 with `save_pretrained(…, save_original_format=False)`.
+
+def names_of_today(
+    inner: str, *others: tuple[str, str]
+) -> tuple[tuple[Rename, ...], tuple[Rename, ...]]:
+    """The names that modules have in transformers 5, and the way back.
+
+    Files have the names that modules had in transformers 4, and today's with
+    `save_pretrained(…, save_original_format=False)`.
+
+    Args:
+        inner: The module of queries, keys and values, in that of attention.
+        *others: Further parts of keys, and what they are today.
+
+    Returns:
+        The `modules` of a family, and `renames`.
+    """
+    pairs = (
+        (f"attention.{inner}.query.", "attention.q_proj."),
+        (f"attention.{inner}.key.", "attention.k_proj."),
+        (f"attention.{inner}.value.", "attention.v_proj."),
+        *others,
+        ("attention.output.dense.", "attention.o_proj."),
+        ("intermediate.dense.", "mlp.fc1."),
+        ("output.dense.", "mlp.fc2."),
+    )
+    before = r"(?<=\.)"
+    return (
+        tuple((before + re.escape(old), new) for old, new in pairs),
+        tuple((before + re.escape(new), old) for old, new in pairs),
+    )
+
+
+_MODULES, _RENAMES = names_of_today("attention")
+MODULES: tuple[Rename, ...] = ((r"encoder\.layer\.(?=\d)", "layers."), *_MODULES)
 RENAMES: tuple[Rename, ...] = (
     (r"(^|\.)layers\.(?=\d+\.)", r"\1encoder.layer."),
-    (r"(?<=\.)attention\.q_proj\.", "attention.attention.query."),
-    (r"(?<=\.)attention\.k_proj\.", "attention.attention.key."),
-    (r"(?<=\.)attention\.v_proj\.", "attention.attention.value."),
-    (r"(?<=\.)attention\.o_proj\.", "attention.output.dense."),
-    (r"(?<=\.)mlp\.fc1\.", "intermediate.dense."),
-    (r"(?<=\.)mlp\.fc2\.", "output.dense."),
+    *_RENAMES,
 )
 
 
@@ -40,9 +58,7 @@ def body_arguments(config):
     """The arguments that `build_vit` and `build_mae` share."""
     return {
         **tasks.block_arguments(config),
-        "image_size": config.get_image_size("image_size", 224),
-        "patch_size": config.get_pair("patch_size", 16),
-        "num_channels": config.get_size("num_channels", 3),
+        **tasks.patch_arguments(config, 16),
         "qkv_bias": config.get_bool("qkv_bias", True),
     }
 
@@ -51,10 +67,7 @@ def build(config, task, overrides, **arguments):
     """The `build` of a ViT, with further arguments of `build_vit`."""
     arguments = {
         **body_arguments(config),
-        "dropout": config.get_probability("hidden_dropout_prob", 0.0),
-        "attention_dropout": config.get_probability(
-            "attention_probs_dropout_prob", 0.0
-        ),
+        **tasks.dropout_arguments(config, 0.0),
         **tasks.top_arguments(config, task),
         **arguments,
     }
@@ -63,7 +76,7 @@ def build(config, task, overrides, **arguments):
 
 def is_vit(model, num_tokens: int) -> bool:
     """Whether transformers has an equivalent ViT, with this number of tokens."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     body = ("patch_embedding", "class_token", "position_embedding", "block_0")
     if not {*body, "final_norm"} <= set(layers):
         return False
@@ -80,34 +93,28 @@ def is_vit(model, num_tokens: int) -> bool:
     )
 
 
-def _task_of(model):
+def _find_task(model):
     return tasks.image_task(model) if is_vit(model, 1) else None
 
 
 def body_config(model) -> dict:
     """The fields of `config.json` that all of them share."""
-    layers = layers_of(model)
-    block, patches = layers["block_0"], layers["patch_embedding"]
-    _, height, width, channels = patches.input.shape
+    layers = layers_by_name(model)
+    block = layers["block_0"]
     return {
         **tasks.block_fields(model),
-        "image_size": one_or_two((height, width)),
-        "patch_size": one_or_two(patches.patch_size),
-        "num_channels": channels,
+        **tasks.patch_fields(layers),
         "qkv_bias": block.qkv_bias,
         "hidden_dropout_prob": block.dropout,
     }
 
 
-def config_of(model) -> dict:
+def make_config(model) -> dict:
     """The fields of `config.json` of a ViT, with or without its top."""
-    config, layers = body_config(model), layers_of(model)
-    if "classifier" in layers:
-        config.update(label_fields(layers["classifier"].units))
-    return config
+    return {**body_config(model), **tasks.classifier_fields(layers_by_name(model))}
 
 
-def grid_of(model) -> tuple[int, int]:
+def get_grid(model) -> tuple[int, int]:
     """Rows and columns of patches."""
     patches = model.get_layer("patch_embedding")
     sizes = zip(patches.input.shape[1:3], patches.patch_size, strict=True)
@@ -137,7 +144,7 @@ def position_table(
         side = math.isqrt(len(table) - num_prefix_tokens)
         # In float32: resizing in half precision would round the new positions.
         table = table.astype("float32")
-        return resize_positions(table, (side, side), grid_of(model), num_prefix_tokens)
+        return resize_positions(table, (side, side), get_grid(model), num_prefix_tokens)
 
     def resizes(shape):
         if len(shape) < 2 or (*shape[:-2], shape[-1]) != (*first, width):
@@ -156,8 +163,8 @@ def position_table(
 
 def block_weights(model, start: str, key: str) -> list[Weight]:
     """The weights of the blocks `start + "0"`, …, whose keys begin with `key`."""
-    layers, weights = layers_of(model), []
-    for index, name in enumerate(numbered(layers, start)):
+    layers, weights = layers_by_name(model), []
+    for index, name in enumerate(numbered_names(layers, start)):
         block, inner = layers[name], f"{key}.{index}"
         weights += [
             *mapping.norm(f"{inner}.layernorm_before", block.attention_norm),
@@ -174,7 +181,7 @@ def block_weights(model, start: str, key: str) -> list[Weight]:
 
 def body_weights(model, prefix: str) -> list[Weight]:
     """The weights of the body, whose keys begin with `prefix`."""
-    layers, start = layers_of(model), f"{prefix}embeddings"
+    layers, start = layers_by_name(model), f"{prefix}embeddings"
     token, positions = layers["class_token"], layers["position_embedding"]
     tokens = ("cls_token", "distillation_token")[: token.num_tokens]
     return [
@@ -193,7 +200,7 @@ def body_weights(model, prefix: str) -> list[Weight]:
     ]
 
 
-def weights_of(model) -> list[Weight]:
+def list_weights(model) -> list[Weight]:
     """The weights of a ViT, with or without its top."""
     head = mapping.head_weights(model, {"classifier": "classifier"})
     return body_weights(model, "vit.") + head
@@ -205,9 +212,9 @@ VIT = tasks.image_family(
     "ViTForImageClassification",
     heads=("vit.pooler.", "classifier.", "decoder."),
     build=build,
-    task_of=_task_of,
-    config=config_of,
-    weights=weights_of,
+    find_task=_find_task,
+    config=make_config,
+    weights=list_weights,
     # Of masked image modeling, like the decoder.
     buffers=(r"vit\.embeddings\.mask_token",),
     renames=RENAMES,

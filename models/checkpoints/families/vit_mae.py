@@ -5,8 +5,9 @@ With `task="encoder"` or `"classifier"` the body is read as a ViT, for fine-tuni
 
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families import vit
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
 from keras_attn.models.mae import build_mae
+from keras_attn.models.parts.functional import numbered_names
 
 
 def _build(config, task, overrides):
@@ -23,12 +24,12 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_mae, arguments)], overrides)
 
 
-def _task_of(model):
-    return "pretrainer" if "masking" in layers_of(model) else None
+def _find_task(model):
+    return "pretrainer" if "masking" in layers_by_name(model) else None
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block = layers["decoder_block_0"]
     return {
         **vit.body_config(model),
@@ -37,16 +38,16 @@ def _config(model) -> dict:
         # `MaskedPatchLoss`, which is the better target in He et al. 2022, section 3.
         "norm_pix_loss": True,
         "decoder_hidden_size": layers["decoder_embedding"].units,
-        "decoder_num_hidden_layers": len(numbered(layers, "decoder_block_")),
+        "decoder_num_hidden_layers": len(numbered_names(layers, "decoder_block_")),
         "decoder_num_attention_heads": block.num_heads,
         "decoder_intermediate_size": block.mlp_dim,
     }
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     if "masking" not in layers:
-        return vit.weights_of(model)
+        return vit.list_weights(model)
     positions = layers["decoder_position_embedding"]
     return [
         *vit.body_weights(model, "vit."),
@@ -69,7 +70,7 @@ VIT_MAE = Family(
     prefix="vit.",
     heads=("decoder.", "classifier."),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     # Published files have the first, those that transformers 5 writes the second.

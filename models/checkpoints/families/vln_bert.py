@@ -1,6 +1,6 @@
 """VLN-BERT checkpoints, and VLN-BERT from the weights of a ViLBERT.
 
-The keys are ViLBERT's; those of the new terms, the names of the classes and the field
+The keys are ViLBERT's; keys of new terms, names of classes and the field
 `max_path_length` of the configuration are ours.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 from keras_attn.models import vln_bert as builders
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families import vilbert
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 
 _CLASSES = {
     "VLNBertModel": "encoder",
@@ -39,8 +39,8 @@ def _build(config, task, overrides):
     return tasks.call_builders(calls, overrides)
 
 
-def _task_of(model) -> str | None:
-    layers = layers_of(model)
+def _find_task(model) -> str | None:
+    layers = layers_by_name(model)
     if not {"co_attention_0", "next_heading_embedding"} <= set(layers):
         return None
     # A pre-trainer has both heads.
@@ -50,15 +50,15 @@ def _task_of(model) -> str | None:
 
 
 def _config(model) -> dict[str, Any]:
-    config = vilbert.config_of(model, _task_of(model))
+    config = vilbert.make_config(model, _find_task(model))
     # The class says it.
     config.pop("finetuning_task", None)
-    table = layers_of(model)["viewpoint_embedding"].embeddings
+    table = layers_by_name(model)["viewpoint_embedding"].embeddings
     return {**config, "max_path_length": table.shape[0]}
 
 
 def _weights(model) -> list[Weight]:
-    layers, weights = layers_of(model), vilbert.weights_of(model)
+    layers, weights = layers_by_name(model), vilbert.list_weights(model)
     for name, key in _NEW.items():
         weights += mapping.dense(key, layers[name])
     table = layers["viewpoint_embedding"].embeddings
@@ -72,7 +72,7 @@ VLN_BERT = mapping.Family(
     prefix="bert.",
     heads=vilbert.HEAD_KEYS,
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     tied={"pretrainer": vilbert.TIES},

@@ -5,8 +5,8 @@ A file lists the layers by kind: all attentions, then all first norms, and so on
 
 from keras_attn.models import xlm as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import label_fields
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
@@ -21,14 +21,7 @@ _SUPPORTED_SUMMARY = {
     "summary_proj_to_labels": (True,),
     "summary_activation": (None,),
 }
-_HEADS = {
-    "masked_lm": builders.build_xlm_masked_lm,
-    "next_sentence": builders.build_xlm_next_sentence,
-    "classifier": builders.build_xlm_classifier,
-    "token_classifier": builders.build_xlm_token_classifier,
-    "span_qa": builders.build_xlm_span_qa,
-    "sentence_encoder": builders.build_xlm_sentence_encoder,
-}
+_HEADS = tasks.heads_of(builders, "xlm")
 _CLASSES = {
     "XLMModel": "encoder",
     "XLMWithLMHeadModel": "masked_lm",
@@ -42,10 +35,8 @@ def _encoder_arguments(config):
     config.require(_SUPPORTED)
     width = config.get_size("emb_dim", 2048)
     if config.get_size("n_langs", 1) == 1:
-        raise ValueError(
-            "`n_langs` in config.json must be at least 2: our model has language "
-            "embeddings, and a monolingual model has none. Received: n_langs=1"
-        )
+        reason = "our model has language embeddings, and a monolingual model has none"
+        raise config.error("n_langs", f"at least 2: {reason}", 1)
     # The published files use the older name.
     size = "n_words" if "n_words" in config else "vocab_size"
     return {
@@ -72,13 +63,13 @@ def _head_arguments(config, task):
     return tasks.label_arguments(config, "summary_first_dropout")
 
 
-def _task_of(model) -> str | None:
+def _find_task(model) -> str | None:
     needed = {"language_embedding", "token_embedding", "block_0"}
-    return tasks.head_task(model) if needed <= set(layers_of(model)) else None
+    return tasks.head_task(model) if needed <= set(layers_by_name(model)) else None
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block, tokens = layers["block_0"], layers["token_embedding"]
     activation = block.activation.__name__
     if block.mlp_dim != 4 * tokens.output_dim or activation not in ("gelu", "relu"):
@@ -90,9 +81,10 @@ def _config(model) -> dict:
             f"activation={activation!r}"
         )
     config = {
+        **tasks.classifier_fields(layers),
         "vocab_size": tokens.input_dim,
         "emb_dim": tokens.output_dim,
-        "n_layers": len(numbered(layers, "block_")),
+        "n_layers": len(numbered_names(layers, "block_")),
         "n_heads": block.num_heads,
         "n_langs": layers["language_embedding"].input_dim,
         "use_lang_emb": True,
@@ -102,16 +94,13 @@ def _config(model) -> dict:
         "dropout": layers["embeddings_dropout"].rate,
         "attention_dropout": block.attention_dropout,
     }
-    task = _task_of(model)
-    if task in ("classifier", "token_classifier"):
-        config.update(label_fields(layers["classifier"].units))
-    if task == "classifier":
+    if _find_task(model) == "classifier":
         config["summary_first_dropout"] = layers["classifier_dropout"].rate
     return config
 
 
 def _weights(model) -> list[Weight]:
-    layers, prefix = layers_of(model), "transformer."
+    layers, prefix = layers_by_name(model), "transformer."
     weights = []
     for name, key in (
         ("token_embedding", "embeddings"),
@@ -120,7 +109,7 @@ def _weights(model) -> list[Weight]:
     ):
         weights.append(mapping.same(f"{prefix}{key}.weight", layers[name].embeddings))
     weights += mapping.norm(f"{prefix}layer_norm_emb", layers["embeddings_norm"])
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}attentions.{index}"
         weights += [
             *mapping.query_key_value(key, block.attention, ("q_lin", "k_lin", "v_lin")),
@@ -130,7 +119,7 @@ def _weights(model) -> list[Weight]:
             *mapping.dense(f"{prefix}ffns.{index}.lin2", block.feed_forward.contract),
             *mapping.norm(f"{prefix}layer_norm2.{index}", block.feed_forward_norm),
         ]
-    is_tagger = _task_of(model) == "token_classifier"
+    is_tagger = _find_task(model) == "token_classifier"
     named = {
         "masked_lm_logits": "pred_layer.proj.bias",
         # transformers has no such class: always newly initialized and never saved.
@@ -157,7 +146,7 @@ XLM = tasks.text_family(
         # Of multiple choice, which we don't build.
         "logits_proj.",
     ),
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r"transformer\.position_ids",),

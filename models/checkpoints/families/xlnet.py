@@ -12,9 +12,9 @@ from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import (
     ACTIVATIONS,
     activation_name,
-    label_fields,
 )
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
 _SUPPORTED = {
@@ -32,11 +32,7 @@ _SUPPORTED_SUMMARY = {
 _HEADS = {
     "permutation_lm": builders.build_xlnet_permutation_lm,
     "masked_lm": builders.build_xlnet_permutation_lm,
-    "next_sentence": builders.build_xlnet_next_sentence,
-    "classifier": builders.build_xlnet_classifier,
-    "token_classifier": builders.build_xlnet_token_classifier,
-    "span_qa": builders.build_xlnet_span_qa,
-    "sentence_encoder": builders.build_xlnet_sentence_encoder,
+    **tasks.heads_of(builders, "xlnet"),
 }
 _CLASSES = {
     "XLNetModel": "encoder",
@@ -80,8 +76,8 @@ def _head_arguments(config, task):
     return tasks.label_arguments(config, "summary_last_dropout")
 
 
-def _task_of(model) -> str | None:
-    if not isinstance(layers_of(model).get("block_0"), XLNetBlock):
+def _find_task(model) -> str | None:
+    if not isinstance(layers_by_name(model).get("block_0"), XLNetBlock):
         return None
     task = tasks.head_task(model)
     if task == "masked_lm" and "target_mapping" in model.input:
@@ -90,13 +86,14 @@ def _task_of(model) -> str | None:
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     block, tokens = layers["block_0"], layers["token_embedding"]
     config = {
+        **tasks.classifier_fields(layers),
         "vocab_size": tokens.input_dim,
         "d_model": tokens.output_dim,
         "d_head": block.attention.key_dim,
-        "n_layer": len(numbered(layers, "block_")),
+        "n_layer": len(numbered_names(layers, "block_")),
         "n_head": block.num_heads,
         "d_inner": block.mlp_dim,
         "ff_activation": activation_name(block.activation),
@@ -109,8 +106,7 @@ def _config(model) -> dict:
     }
     if "segment_memory" in layers:
         config["mem_len"] = layers["segment_memory"].memory_length
-    if _task_of(model) in ("classifier", "token_classifier"):
-        config.update(label_fields(layers["classifier"].units))
+    if "classifier" in layers:
         config["summary_last_dropout"] = layers["classifier_dropout"].rate
     return config
 
@@ -153,7 +149,7 @@ def _attention(name, layer) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers, prefix = layers_of(model), "transformer."
+    layers, prefix = layers_by_name(model), "transformer."
     weights = [
         mapping.same(
             f"{prefix}word_embedding.weight", layers["token_embedding"].embeddings
@@ -165,7 +161,7 @@ def _weights(model) -> list[Weight]:
             lambda array: (array[np.newaxis],),
         ),
     ]
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}layer.{index}"
         weights += [
             *_attention(f"{key}.rel_attn", block.attention),
@@ -174,11 +170,7 @@ def _weights(model) -> list[Weight]:
             *mapping.dense(f"{key}.ff.layer_2", block.feed_forward.contract),
             *mapping.norm(f"{key}.ff.layer_norm", block.feed_forward_norm),
         ]
-    return weights + _head_weights(model)
-
-
-def _head_weights(model) -> list[Weight]:
-    has_hidden = "classifier_hidden" in layers_of(model)
+    has_hidden = "classifier_hidden" in layers
     named = {
         "masked_lm_logits": "lm_loss.bias",
         # transformers has no such class: always newly initialized and never saved.
@@ -187,7 +179,7 @@ def _head_weights(model) -> list[Weight]:
         "classifier": "logits_proj" if has_hidden else "classifier",
         "span": "qa_outputs",
     }
-    return mapping.head_weights(model, named)
+    return weights + mapping.head_weights(model, named)
 
 
 _TIES = {"lm_loss.weight": "transformer.word_embedding.weight"}
@@ -212,7 +204,7 @@ XLNET = tasks.text_family(
         "answer_class.",
     ),
     also_saved_as={"masked_lm": "XLNetLMHeadModel"},
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     tied={"permutation_lm": _TIES, "masked_lm": _TIES},

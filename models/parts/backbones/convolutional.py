@@ -274,7 +274,7 @@ class _Converter:
                 f"gets a map of {window} locations from larger images, too: a layer "
                 "before it resizes the image or the map",
             )
-        pooling = self._pooling_of(operation)
+        pooling = self._find_pooling(operation)
         if pooling is None:
             size = window[0] * window[1] * channels
             ordered = getattr(operation, "data_format", None) != "channels_first"
@@ -298,7 +298,7 @@ class _Converter:
             self._call_on(step, layer, self.new[before], self.larger[before])
         self.windows[after] = _WHOLE
 
-    def _pooling_of(self, operation):
+    def _find_pooling(self, operation):
         """The class of layers that replaces global pooling; None for `Flatten`."""
         for kind, replacement in _POOLINGS.items():
             if isinstance(operation, kind):

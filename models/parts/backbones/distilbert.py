@@ -4,7 +4,8 @@
         -> `sequence_output`; first token -> `pooled_output`
 
 It is trained to predict what BERT predicts, with half the blocks. It exists only for
-checkpoints: `load_checkpoint` reads and `save_checkpoint` writes them.
+checkpoints: `load_checkpoint` reads and `save_checkpoint` writes them. All heads but
+the classifier are BERT's.
 
 Legend: B batch, T length, D width, V vocabulary, C classes.
 Layers: as in `bert.py`, without `segment_embedding` and `pooler`; the classifier has a
@@ -15,14 +16,15 @@ Reference:
     and lighter" (arXiv:1910.01108).
 """
 
-from collections.abc import Sequence
-
 from keras_attn.checks.argument_types import Activation
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.layers import Dense, LearnedPositionEmbedding
-from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
+from keras_attn.layers import Dense
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import text_encoder
+from keras_attn.models.parts.encoder import (
+    position_embedding,
+    text_encoder,
+    token_embedding,
+)
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.ops import row_positions
@@ -56,17 +58,9 @@ def distilbert(
         `sequence_output` (B, T, D) and `pooled_output` (B, D), the first token's.
     """
     inputs = sequence_inputs("token_ids", "padding_mask")
-    tokens = TokenEmbedding(
-        vocabulary_size,
-        hidden_dim,
-        embeddings_initializer=INITIALIZER,
-        name="token_embedding",
-    )(inputs["token_ids"])
-    embeddings = LearnedPositionEmbedding(
-        max_sequence_length,
-        embeddings_initializer=INITIALIZER,
-        name="position_embedding",
-    )(tokens, row_positions(inputs["padding_mask"]))
+    tokens = token_embedding(vocabulary_size, hidden_dim)(inputs["token_ids"])
+    positions = row_positions(inputs["padding_mask"])
+    embeddings = position_embedding(max_sequence_length)(tokens, positions)
     return text_encoder(
         inputs,
         embeddings,
@@ -79,15 +73,6 @@ def distilbert(
         layer_norm_epsilon=layer_norm_epsilon,
         dropout=dropout,
         attention_dropout=attention_dropout,
-    )
-
-
-def distilbert_masked_lm(
-    encoder, *, masked_positions: bool = False, name: str = "distilbert_masked_lm"
-) -> Functional:
-    """Logits of the original tokens, as of `build_bert_masked_lm`."""
-    return heads.masked_lm(
-        encoder, masked_positions=masked_positions, transform=True, name=name
     )
 
 
@@ -108,40 +93,4 @@ def distilbert_classifier(
     )(pooled)
     return heads.classifier(
         encoder, num_classes, features=hidden, dropout=dropout, name=name
-    )
-
-
-def distilbert_token_classifier(
-    encoder,
-    *,
-    num_classes: int,
-    dropout: float = 0.1,
-    name: str = "distilbert_token_classifier",
-) -> Functional:
-    """Logits (B, T, C) of each token."""
-    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
-
-
-def distilbert_span_qa(
-    encoder, *, dropout: float = 0.1, name: str = "distilbert_span_qa"
-) -> Functional:
-    """Logits of the start and the end of an answer, as of `build_bert_span_qa`."""
-    return heads.span(encoder, dropout=dropout, name=name)
-
-
-def distilbert_sentence_encoder(
-    encoder,
-    *,
-    pooling="mean",
-    normalize: bool = True,
-    projections: Sequence[Sequence] = (),
-    name: str = "distilbert_sentence_encoder",
-) -> Functional:
-    """One vector per text, as of `build_bert_sentence_encoder`."""
-    return heads.sentence_encoder(
-        encoder,
-        pooling=pooling,
-        normalize=normalize,
-        projections=projections,
-        name=name,
     )

@@ -21,9 +21,9 @@ from keras.layers import (
     ZeroPadding2D,
 )
 
-from keras_attn.checks.arguments import check_choice, check_positive
-from keras_attn.layers import BatchNormalization, Conv2D, StandardizedConv2D
+from keras_attn.layers import BatchNormalization, StandardizedConv2D
 from keras_attn.layers.initializers import he_normal_fan_out
+from keras_attn.models.parts.images import batch_norm, convolution
 
 # With 16 blocks the standard deviation of the maps stays near 1; with 1 it was 130.
 _SMALL_SCALE = {"class_name": "Constant", "config": {"value": 0.1}}
@@ -86,8 +86,6 @@ def resnet(
         "Dilated Residual Networks" (arXiv:1705.09914); the zero-initialized last scale
         of each block: Goyal et al. 2017, section 5.1 (arXiv:1706.02677).
     """
-    check_positive("stem_dim", stem_dim)
-    check_choice("block", block, tuple(_BLOCKS))
     _check_stages(num_blocks, dilated_stages, num_frozen)
     if block == "basic" and dilated_stages:
         raise ValueError(
@@ -100,19 +98,17 @@ def resnet(
     def normed(hidden, width, size, stride, dilation, conv_name, norm_name):
         part = 0 if conv_name.startswith("stem") else 1 + int(conv_name.split("_")[1])
         trainable = part >= num_frozen
-        hidden = Conv2D(
+        hidden = convolution(
             width,
             size,
+            conv_name,
             strides=stride,
             # Both pad equally on all sides; with a stride, TensorFlow's "same" does
             # not.
             padding="same" if stride == 1 else "valid",
             dilation_rate=dilation,
-            use_bias=False,
             kernel_initializer=he_normal_fan_out(),
-            data_format="channels_last",
             trainable=trainable,
-            name=conv_name,
         )(_padded(hidden, size, stride, f"{conv_name}_padding"))
         is_trained = trainable and not frozen_norms
         # Each block starts out as its shortcut: otherwise the sums grow from block to
@@ -164,19 +160,16 @@ def pooled_resnet(images, stem_dim, num_blocks):
     def normed(hidden, width, size, stride, dilation, conv_name, norm_name):
         if stride > 1 and size == 1:
             hidden = _halved(hidden, conv_name)
-        hidden = Conv2D(
+        hidden = convolution(
             width,
             size,
-            padding="same",
+            conv_name,
             dilation_rate=dilation,
-            use_bias=False,
             kernel_initializer=he_normal_fan_out(),
-            data_format="channels_last",
-            name=conv_name,
         )(hidden)
         # Each block starts out as its shortcut.
         gamma = "zeros" if norm_name.endswith("_norm_2") else "ones"
-        hidden = _batch_norm(gamma, norm_name)(hidden)
+        hidden = batch_norm(norm_name, gamma)(hidden)
         if stride > 1 and size > 1:
             hidden = _halved(ops.relu(hidden), conv_name)
         return hidden
@@ -184,29 +177,17 @@ def pooled_resnet(images, stem_dim, num_blocks):
     hidden = images
     for index, width in enumerate((stem_dim // 2, stem_dim // 2, stem_dim)):
         stride, name = 1 if index else 2, f"stem_conv_{index}"
-        hidden = Conv2D(
+        hidden = convolution(
             width,
             3,
+            name,
             strides=stride,
             padding="same" if stride == 1 else "valid",
-            use_bias=False,
             kernel_initializer=he_normal_fan_out(),
-            data_format="channels_last",
-            name=name,
         )(_padded(hidden, 3, stride, f"{name}_padding"))
-        hidden = ops.relu(_batch_norm("ones", f"stem_norm_{index}")(hidden))
+        hidden = ops.relu(batch_norm(f"stem_norm_{index}")(hidden))
     maps = _stages(_halved(hidden, "stem"), stem_dim, num_blocks, normed)
     return maps[f"stage_{len(num_blocks) - 1}"]
-
-
-def _batch_norm(gamma_initializer, name):
-    return BatchNormalization(
-        axis=-1,
-        momentum=0.9,
-        epsilon=1e-5,
-        gamma_initializer=gamma_initializer,
-        name=name,
-    )
 
 
 def _halved(hidden, name):
@@ -233,7 +214,7 @@ def standardized_resnet(images, stem_dim, num_blocks):
         Kolesnikov et al. 2020, "Big Transfer", section 3.2 (arXiv:1912.11370), but
         with the norms after the convolutions, as in the hybrid ViT.
     """
-    if check_positive("stem_dim", stem_dim) % _GROUPS:
+    if stem_dim % _GROUPS:
         raise ValueError(
             f"`stem_dim` must be a multiple of {_GROUPS}, the groups of each norm. "
             f"Received: stem_dim={stem_dim}"
@@ -285,7 +266,7 @@ def _stages(
         if stage in dilated_stages:
             dilation *= 2
         halves = stage > 0 and stage not in dilated_stages
-        for index in range(check_positive("num_blocks", count)):
+        for index in range(count):
             hidden = _BLOCKS[block](
                 hidden,
                 stem_dim * 2**stage,
@@ -339,15 +320,8 @@ def _padded(hidden, size, stride, name):
 
 
 def _check_stages(num_blocks, dilated_stages, num_frozen):
-    if not isinstance(num_blocks, list | tuple) or not num_blocks:
-        raise ValueError(
-            "`num_blocks` must have one number for each stage. "
-            f"Received: num_blocks={num_blocks!r}"
-        )
     count = len(num_blocks)
-    if not isinstance(dilated_stages, list | tuple) or not all(
-        stage in range(1, count) for stage in dilated_stages
-    ):
+    if not all(stage in range(1, count) for stage in dilated_stages):
         raise ValueError(
             f"`dilated_stages` must be indices of stages after the first, from 1 to "
             f"{count - 1}. Received: dilated_stages={dilated_stages!r}"

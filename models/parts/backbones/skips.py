@@ -18,9 +18,9 @@ _GROWTH = 1024
 def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
     """The last map of each size, before it is halved.
 
-    A map counts only if everything after it depends on it alone, so a map inside
-    a residual block does not. The scale of a map is how much it grows with the image,
-    so convolutions without padding ("valid"), which crop its border, do not matter.
+    A map counts only if everything after it depends only on it, so a map inside a
+    residual block does not. The scale of a map is how much it grows with the image, so
+    convolutions without padding ("valid"), which crop its border, do not matter.
 
     Args:
         backbone: A model of one input, images (B, H, W, channels). A head is ignored.
@@ -41,7 +41,7 @@ def find_skips(backbone: keras.Model, layer_names: Sequence[str] | None = None):
     if layer_names is None:
         tensors = _bottlenecks(backbone)
     else:
-        tensors = [_output_of(backbone, name) for name in layer_names]
+        tensors = [_get_output(backbone, name) for name in layer_names]
     sides, sizes, scales = _measure(backbone, tensors)
     found: dict[int, Any] = {}
     size_of: dict[int, tuple[int, int]] = {}
@@ -103,7 +103,7 @@ def check_backbone(backbone):
         )
 
 
-def _output_of(backbone, name):
+def _get_output(backbone, name):
     names = [layer.name for layer in backbone.layers]
     if name not in names:
         raise ValueError(
@@ -120,7 +120,7 @@ def _output_of(backbone, name):
 
 
 def _bottlenecks(backbone) -> list[Any]:
-    """The maps that alone determine everything after them, in order."""
+    """The maps that determine everything after them, in order."""
     maps = [x for x in backbone.outputs if len(x.shape) == 4]
     # If there are several maps, such as one per stage, the last one.
     end = maps[-1] if maps else backbone.outputs[0]
@@ -202,7 +202,7 @@ def _scale_of_growth(growth) -> int | None:
 
 
 def _scale_of_size(sides, size) -> int | None:
-    """How many halvings, each rounded up or down, lead from one size to the other."""
+    """The number of halvings, each rounded up or down, between two sizes."""
     for scale in range(max(sides).bit_length()):
         if _is_halved(sides, size, scale):
             return scale

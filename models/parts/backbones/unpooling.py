@@ -14,14 +14,9 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive, check_same_length
-from keras_attn.layers import (
-    BatchNormalization,
-    Conv2D,
-    MaxPoolWithIndices,
-    MaxUnpool2D,
-    TransposedConv2D,
-)
+from keras_attn.checks.arguments import check_same_length
+from keras_attn.layers import MaxPoolWithIndices, MaxUnpool2D, TransposedConv2D
+from keras_attn.models.parts.images import batch_norm, normed_convolution
 
 # As in Caffe, in which both were published: with an odd number of rows, the last
 # window is smaller.
@@ -29,7 +24,7 @@ _PADDING = "same"
 
 
 class Pooled(NamedTuple):
-    """What the decoder needs of a stage.
+    """The results of a stage that the decoder needs.
 
     Attributes:
         reference: The map that was pooled, for its size.
@@ -42,21 +37,7 @@ class Pooled(NamedTuple):
 
 def normed(hidden, layer, norm_name):
     """`relu(norm(layer(x)))`, with a batch norm of that name."""
-    norm = BatchNormalization(axis=-1, momentum=0.9, epsilon=1e-5, name=norm_name)
-    return ops.relu(norm(layer(hidden)))
-
-
-def convolution(width, size, name, padding="same"):
-    """A convolution before a norm, initialized for a ReLU."""
-    return Conv2D(
-        width,
-        size,
-        padding=padding,
-        use_bias=False,
-        kernel_initializer="he_normal",
-        data_format="channels_last",
-        name=name,
-    )
+    return ops.relu(batch_norm(norm_name)(layer(hidden)))
 
 
 def deconvolution(width, size, name, padding=0):
@@ -90,10 +71,9 @@ def pooled_stages(images, hidden_dims: Sequence[int], num_convs: Sequence[int]):
     check_same_length(hidden_dims=hidden_dims, num_convs=num_convs)
     hidden, pooled = images, []
     for stage, (width, count) in enumerate(zip(hidden_dims, num_convs, strict=True)):
-        for index in range(check_positive("num_convs", count)):
-            name = f"stage_{stage}_conv_{index}"
-            layer = convolution(check_positive("hidden_dims", width), 3, name)
-            hidden = normed(hidden, layer, f"stage_{stage}_norm_{index}")
+        for index in range(count):
+            name, number = f"stage_{stage}", f"_{index}"
+            hidden = ops.relu(normed_convolution(hidden, width, 3, name, number))
         pooling = MaxPoolWithIndices(padding=_PADDING, name=f"stage_{stage}_pooling")
         reference = hidden
         hidden, indices = pooling(hidden)

@@ -8,7 +8,7 @@ from typing import Any
 
 from keras.layers import MaxPooling2D
 
-from keras_attn.checks.arguments import check_positive, check_same_length
+from keras_attn.checks.arguments import check_same_length
 from keras_attn.layers import Conv2D
 from keras_attn.layers.initializers import he_normal_fan_out
 
@@ -50,7 +50,7 @@ def vgg(
     check_same_length(hidden_dims=hidden_dims, num_convs=num_convs)
     maps, hidden = {}, images
     for stage, (width, count) in enumerate(zip(hidden_dims, num_convs, strict=True)):
-        for index in range(check_positive("num_convs", count)):
+        for index in range(count):
             hidden = Conv2D(
                 width,
                 3,

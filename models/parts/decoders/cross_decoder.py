@@ -21,6 +21,7 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
+from keras_attn.models.parts.encoder import token_embedding
 from keras_attn.models.parts.functional import by_name, numbered, sequence_inputs
 from keras_attn.ops import token_positions
 
@@ -81,16 +82,12 @@ def block_stack(
 
 def scaled_embedding(vocabulary_size: int, hidden_dim: int) -> TokenEmbedding:
     """Embeddings to multiply by √D, after which they have a variance of 1."""
-    return TokenEmbedding(
-        vocabulary_size,
-        hidden_dim,
-        embeddings_initializer=normal(1 / math.sqrt(hidden_dim)),
-        name="token_embedding",
-    )
+    initializer = normal(1 / math.sqrt(hidden_dim))
+    return token_embedding(vocabulary_size, hidden_dim, initializer)
 
 
 class Decoded(NamedTuple):
-    """What the decoder returns.
+    """The results of the decoder.
 
     Attributes:
         features: (B, T, D).

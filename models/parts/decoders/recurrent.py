@@ -88,6 +88,22 @@ def translation_pair(layers, prefill, step) -> IncrementalPair:
     )
 
 
+def captioner_pair(model, look, tell) -> IncrementalPair:
+    """The pair of models of a captioner whose image is the layer `places`.
+
+    Args:
+        model: The captioner.
+        look: `(layers, locations) -> state`, before the first word.
+        tell: `(layers, decoder_token_ids, state) -> logits, changes`.
+    """
+    layers = by_name(model.layers)
+    return recurrent_pair(
+        model.input,
+        lambda _: look(layers, layers["places"].output),
+        functools.partial(tell, layers),
+    )
+
+
 def attention_pair(layers, encode, decode) -> IncrementalPair:
     """The prefill and step models of a decoder that is an `AttentionRNN`.
 

@@ -24,7 +24,7 @@ from keras_attn.models.parts.detection.detector_truth import (
     pad_boxes,
     with_at_least_one_box,
 )
-from keras_attn.models.parts.functional import Functional, by_name
+from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.known_sizes import with_shape
 from keras_attn.ops.boxes import convert_boxes, has_area
 
@@ -64,10 +64,8 @@ def mask_head(layers, pooled):
     """
     boxes = pooled.shape[1]
     hidden = ops.reshape(pooled, (-1, *pooled.shape[2:]))
-    index = 0
-    while f"mask_conv_{index}" in layers:
-        hidden = layers[f"mask_conv_{index}"](hidden)
-        index += 1
+    for convolution in numbered(layers, "mask_conv"):
+        hidden = convolution(hidden)
     logits = layers["mask_logits"](layers["mask_upsampling"](hidden))
     return ops.reshape(logits, (-1, boxes, *logits.shape[1:]))
 
@@ -118,7 +116,7 @@ class Detector(OwnLossModel):
         """The part of the model from images to maps."""
         return keras.Model(self.input, self.get_layer("region_proposal").input)
 
-    def _maps_of(self, images, training) -> list:
+    def _compute_maps(self, images, training) -> list:
         # Keras replaces a list of one tensor by that tensor.
         return keras.tree.flatten(self._maps(images, training=training))
 
@@ -134,7 +132,7 @@ class Detector(OwnLossModel):
     def call(self, inputs, training=None, mask=None):
         """Detections; in training the maps of the feature pyramid."""
         if training:
-            return self._maps_of(inputs, training=True)
+            return self._compute_maps(inputs, training=True)
         return super().call(inputs, training=training, mask=mask)
 
     def fit(self, x=None, y=None, *args, **kwargs):
@@ -216,9 +214,9 @@ class Detector(OwnLossModel):
             A scalar.
 
         Raises:
-            ValueError: If there are no ground-truth boxes, an array has the wrong
-                shape, `sample_weight` is given, or `x` is missing when `y_pred` is not
-                the maps.
+            ValueError: If ground-truth boxes are missing, an array has the wrong shape,
+                `sample_weight` is given, or `x` is missing when `y_pred` is not the
+                maps.
         """
         check_truth(y, sample_weight, self.has_masks)
         truth: Any = y
@@ -230,10 +228,10 @@ class Detector(OwnLossModel):
         truth = with_at_least_one_box(truth, self.has_masks)
         maps: Any = y_pred
         if isinstance(y_pred, dict) or y_pred is None:
-            maps = self._maps_of(_checked_images(x), training=training)
+            maps = self._compute_maps(_checked_images(x), training=training)
         losses = self._all_losses(maps, truth, training)
         count = ops.shape(maps[0])[0]
-        total = sum(self.losses, start=ops.zeros(()))  # Those of layers.
+        total = sum(self.losses, start=ops.zeros(()))  # Losses of layers.
         for metric in self._mean_losses:
             value = losses[metric.name]
             # Weighted by the number of images: the last batch may be smaller.
@@ -318,7 +316,7 @@ class Detector(OwnLossModel):
     def region_features(self, images, num_regions=36, *, source="map"):
         """Features of the best regions, for models of vision and language.
 
-        Each proposal is scored by its best class, whatever the score. Overlapping
+        Each proposal is scored by its best class, also if the score is low. Overlapping
         regions are left out.
 
         Args:

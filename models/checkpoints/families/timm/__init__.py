@@ -18,12 +18,12 @@ TIMM = tuple(family for _, family in _FAMILIES)
 
 
 def is_timm(config: Config) -> bool:
-    """Whether a `config.json` is timm's, or that of a timm model in transformers."""
+    """Whether a `config.json` is timm's, or of a timm model in transformers."""
     kind = config.get("model_type", timm.WRAPPER)
     return kind == timm.WRAPPER and isinstance(config.get("architecture"), str)
 
 
-def timm_family_of(config: Config) -> Family:
+def get_timm_family(config: Config) -> Family:
     """The family of timm's `architecture`.
 
     Raises:

@@ -13,7 +13,7 @@ import keras
 from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
 
 # The `model_type` of a timm model that transformers has saved.
 WRAPPER = "timm_wrapper"
@@ -90,10 +90,7 @@ def check_pooling(config: Config, known: Mapping[str, str], default: str) -> str
     if pooling == "" and config.get("num_classes") == 0:
         return default
     if not isinstance(pooling, str) or pooling not in known:
-        raise ValueError(
-            f"`global_pool` in config.json must be one of {', '.join(known)}. "
-            f"Received: global_pool={shown(pooling)}"
-        )
+        raise config.error("global_pool", f"one of {', '.join(known)}", pooling)
     return pooling
 
 
@@ -173,7 +170,7 @@ def computes_as_timm(
         parts: Names of the layers whose activation must be GELU.
         epsilon: What its final norm must add to the variance.
     """
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     if not needed <= set(layers) or "masking" in layers:
         return False
     is_gelu = all(layers[name].activation is keras.activations.gelu for name in parts)
@@ -196,7 +193,7 @@ def closest(variants: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, Any])
     return max(variants, key=likeness)
 
 
-def fields_of(
+def make_fields(
     model: keras.Model, architecture: str, global_pool: str, model_args: dict
 ) -> dict[str, Any]:
     """The fields of `config.json`, as timm's `save_for_hf` writes them.
@@ -207,7 +204,7 @@ def fields_of(
         global_pool: The pooling, by timm's name.
         model_args: The sizes, by timm's names.
     """
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     classes = layers["classifier"].units if "classifier" in layers else 0
     height, width, channels = model.inputs[0].shape[1:]
     repeated = {"num_classes": classes, "global_pool": global_pool}
@@ -227,7 +224,7 @@ def fields_of(
 
 
 def _default_task(config: Config) -> str:
-    """Without classes there is no head, nor in transformers' bare model."""
+    """Without classes the model has no head, nor in transformers' bare model."""
     is_bare = config.get("architectures") == ["TimmWrapperModel"]
     has_head = config.get("num_classes", 1000) and not is_bare
     return "classifier" if has_head else "encoder"
@@ -252,13 +249,11 @@ def make_family(
     return Family(
         model_type="timm",
         library="timm",
-        architectures={},
         also_saved_as=dict.fromkeys(tasks.IMAGE_TASKS, "timm"),
         tasks=tasks.IMAGE_TASKS,
-        prefix="",
         heads=heads,
         build=build,
-        task_of=lambda model: tasks.image_task(model) if is_ours(model) else None,
+        find_task=lambda model: tasks.image_task(model) if is_ours(model) else None,
         weights=weights,
         # In transformers the model is inside another one.
         renames=((r"^timm_model\.", ""),),

@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.families.convnext import stages_of
+from keras_attn.models.checkpoints.families.convnext import find_stages
 from keras_attn.models.checkpoints.families.timm import architectures as timm
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.convnext import VARIANTS, build_convnext
 
 ARCHITECTURE = re.compile(
@@ -83,9 +83,9 @@ def _block(layers, name, key) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = mapping.patch_embedding(model, "stem.0", "stem.1")
-    for index, blocks in enumerate(stages_of(model)):
+    for index, blocks in enumerate(find_stages(model)):
         stage = f"stages.{index}"
         if index:
             down = layers[f"stage_{index}_downsampling"].projection
@@ -102,7 +102,7 @@ def _weights(model) -> list[Weight]:
 
 
 def _is_ours(model) -> bool:
-    layers, stages = layers_of(model), stages_of(model)
+    layers, stages = layers_by_name(model), find_stages(model)
     if not stages or f"{stages[0][0]}_scale" not in layers:
         return False
     rows, columns = layers["patch_embedding"].patch_size
@@ -114,7 +114,7 @@ def _is_ours(model) -> bool:
 
 
 def _config(model) -> dict[str, Any]:
-    layers, stages = layers_of(model), stages_of(model)
+    layers, stages = layers_by_name(model), find_stages(model)
     widths = [layers[f"{names[0]}_depthwise"].output.shape[-1] for names in stages]
     sizes = {
         "hidden_dims": tuple(widths),
@@ -127,7 +127,7 @@ def _config(model) -> dict[str, Any]:
         "ls_init_value": layers[f"{stages[0][0]}_scale"].initial_value,
     }
     name = f"convnext_{timm.closest(VARIANTS, sizes)}"
-    return timm.fields_of(model, name, "avg", arguments)
+    return timm.make_fields(model, name, "avg", arguments)
 
 
 TIMM_CONVNEXT = timm.make_family(

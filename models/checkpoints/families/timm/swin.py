@@ -7,9 +7,9 @@ import numpy as np
 
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import one_or_two
-from keras_attn.models.checkpoints.families.swin import merging_weights, stages_of
+from keras_attn.models.checkpoints.families.swin import find_stages, merging_weights
 from keras_attn.models.checkpoints.families.timm import architectures as timm
-from keras_attn.models.checkpoints.mapping import Weight, layers_of
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.swin import VARIANTS, build_swin
 
 ARCHITECTURE = re.compile(
@@ -63,7 +63,7 @@ def _check_windows(model) -> None:
     Raises:
         ValueError: If this changes the output of a stage.
     """
-    for index, blocks in enumerate(stages_of(model)):
+    for index, blocks in enumerate(find_stages(model)):
         size, window = tuple(blocks[0].input.shape[1:3]), blocks[0].window_size
         is_one_window = size[0] == size[1] <= window
         is_filled = min(size) > window and not any(side % window for side in size)
@@ -114,9 +114,9 @@ def _block(name, block) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = mapping.patch_embedding(model, "patch_embed.proj", "patch_embed.norm")
-    for index, blocks in enumerate(stages_of(model)):
+    for index, blocks in enumerate(find_stages(model)):
         if index:
             # timm merges patches at the start of a stage, we do so at the end.
             merging = layers[f"stage_{index - 1}_merging"]
@@ -144,13 +144,13 @@ def _renames_for(keys):
 
 def _is_ours(model) -> bool:
     needed = {"patch_embedding", "stage_0_block_0", "final_norm"}
-    blocks = [block.name for stage in stages_of(model) for block in stage]
+    blocks = [block.name for stage in find_stages(model) for block in stage]
     return timm.computes_as_timm(model, needed, blocks, _EPSILON)
 
 
 def _config(model) -> dict[str, Any]:
     _check_windows(model)
-    stages, patches = stages_of(model), layers_of(model)["patch_embedding"]
+    stages, patches = find_stages(model), layers_by_name(model)["patch_embedding"]
     first = stages[0][0]
     sizes = {
         "hidden_dim": patches.hidden_dim,
@@ -168,7 +168,7 @@ def _config(model) -> dict[str, Any]:
         "qkv_bias": first.attention_bias,
     }
     name = f"swin_{timm.closest(VARIANTS, sizes)}_patch4_window7_224"
-    return timm.fields_of(model, name, "avg", arguments)
+    return timm.make_fields(model, name, "avg", arguments)
 
 
 TIMM_SWIN = timm.make_family(

@@ -8,8 +8,9 @@ from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import one_or_two
 from keras_attn.models.checkpoints.families.timm import architectures as timm
-from keras_attn.models.checkpoints.families.vit import grid_of, position_table
-from keras_attn.models.checkpoints.mapping import Weight, layers_of, numbered
+from keras_attn.models.checkpoints.families.vit import get_grid, position_table
+from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vit import VARIANTS, build_deit3, build_vit, build_vit_hybrid
 
 ARCHITECTURE = re.compile(
@@ -107,10 +108,8 @@ def _model_args(config, builder, arguments) -> dict[str, Any]:
     given = timm.get_model_args(config, names, defaults)
     is_pooled = arguments["pooling"] == "mean"
     if given.pop("fc_norm", is_pooled) != is_pooled:
-        raise ValueError(
-            "`fc_norm` in config.json must be true with `global_pool` avg, otherwise "
-            f"false. Received: fc_norm={not is_pooled}"
-        )
+        expected = "true with `global_pool` avg, otherwise false"
+        raise config.error("fc_norm", expected, not is_pooled)
     if {"hidden_dim", "mlp_ratio"} & set(given):
         width = given.get("hidden_dim", _WIDTHS["base"])
         if "hidden_dim" not in given and "variant" in arguments:
@@ -121,7 +120,7 @@ def _model_args(config, builder, arguments) -> dict[str, Any]:
 
 
 def _weights(model) -> list[Weight]:
-    layers, weights = layers_of(model), []
+    layers, weights = layers_by_name(model), []
     if "class_token" in layers:
         token = layers["class_token"]
         # DeiT with distillation has two.
@@ -129,13 +128,13 @@ def _weights(model) -> list[Weight]:
         weights.append(mapping.concatenated(keys, token.tokens, axis=1))
     positions = layers["position_embedding"]
     # In DeiT III the class token has no position.
-    num_prefix_tokens = positions.embeddings.shape[0] - math.prod(grid_of(model))
+    num_prefix_tokens = positions.embeddings.shape[0] - math.prod(get_grid(model))
     weights += [
         position_table("pos_embed", positions, model, num_prefix_tokens),
         *mapping.convolution("patch_embed.proj", layers["patch_embedding"].projection),
         *_resnet(layers),
     ]
-    for index, name in enumerate(numbered(layers, "block_")):
+    for index, name in enumerate(numbered_names(layers, "block_")):
         weights += _block(f"blocks.{index}", layers[name])
     # With mean pooling the final norm comes after it, under a different name.
     is_pooled = len(layers["final_norm"].output.shape) == 2
@@ -175,9 +174,12 @@ def _resnet(layers) -> list[Weight]:
     return weights
 
 
-def _kind_of(model) -> str | None:
+def _find_kind(model) -> str | None:
     """Which of timm's models equals ours: the start of its name."""
-    layers, blocks = layers_of(model), numbered(layers_of(model), "block_")
+    layers, blocks = (
+        layers_by_name(model),
+        numbered_names(layers_by_name(model), "block_"),
+    )
     needed = {"patch_embedding", "position_embedding", "block_0", "final_norm"}
     is_stack = all(isinstance(layers[x], TransformerEncoderBlock) for x in blocks)
     if not is_stack or not timm.computes_as_timm(model, needed, blocks, _EPSILON):
@@ -185,7 +187,7 @@ def _kind_of(model) -> str | None:
     token, block = layers.get("class_token"), layers["block_0"]
     num_tokens = token.num_tokens if token else 0
     rows = layers["position_embedding"].embeddings.shape[0]
-    num_prefix_tokens = rows - math.prod(grid_of(model))
+    num_prefix_tokens = rows - math.prod(get_grid(model))
     is_pooled = len(layers["final_norm"].output.shape) == 2
     if "stem_conv" in layers:
         return "hybrid" if _is_published_hybrid(layers) else None
@@ -205,21 +207,19 @@ def _kind_of(model) -> str | None:
 def _is_published_hybrid(layers) -> bool:
     """Whether the ResNet has the sizes that the name implies."""
     (sizes,) = VARIANTS["hybrid"].values()
-    counts = []
-    while names := numbered(layers, f"stage_{len(counts)}_block_", "_conv_0"):
-        counts.append(len(names))
-    found = layers["stem_conv"].filters, tuple(counts)
+    counts = tuple(map(len, mapping.stages_of(layers, "_conv_0")))
+    found = layers["stem_conv"].filters, counts
     return found == (sizes["stem_dim"], sizes["num_blocks"])
 
 
 def _config(model) -> dict[str, Any]:
-    layers, kind = layers_of(model), _kind_of(model)
+    layers, kind = layers_by_name(model), _find_kind(model)
     block, patches = layers["block_0"], layers["patch_embedding"]
     width, patch_size = block.attention_norm.gamma.shape[0], patches.patch_size
     arguments = {
         "img_size": list(model.inputs[0].shape[1:3]),
         "embed_dim": width,
-        "depth": len(numbered(layers, "block_")),
+        "depth": len(numbered_names(layers, "block_")),
         "num_heads": block.num_heads,
         "mlp_ratio": timm.ratio(block.mlp_dim, width),
         "qkv_bias": block.qkv_bias,
@@ -238,13 +238,13 @@ def _config(model) -> dict[str, Any]:
         f"{14 if size == 'huge' else 16}_224",
         "hybrid": "vit_base_r50_s16_224",
     }[str(kind)]
-    return timm.fields_of(model, name, "avg" if is_pooled else "token", arguments)
+    return timm.make_fields(model, name, "avg" if is_pooled else "token", arguments)
 
 
 TIMM_VIT = timm.make_family(
     _build,
     _weights,
     heads=("head.", "head_dist."),
-    is_ours=lambda model: _kind_of(model) is not None,
+    is_ours=lambda model: _find_kind(model) is not None,
     config=_config,
 )

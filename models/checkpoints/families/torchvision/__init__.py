@@ -5,7 +5,6 @@ function of `torchvision.models`; `num_classes`; and, for a model of a different
 `model_args` with the arguments of our builder.
 """
 
-from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision.rcnn import RCNN
 from keras_attn.models.checkpoints.families.torchvision.resnet import RESNET
@@ -22,7 +21,7 @@ _FAMILIES = {
 }
 
 
-def torchvision_family_of(config: Config) -> Family:
+def get_torchvision_family(config: Config) -> Family:
     """The family of torchvision's `architecture`.
 
     Raises:
@@ -30,8 +29,6 @@ def torchvision_family_of(config: Config) -> Family:
     """
     name = config.get("architecture")
     if not isinstance(name, str) or name not in _FAMILIES:
-        raise ValueError(
-            f"`architecture` in config.json must be one of {', '.join(_FAMILIES)} for "
-            f"library='torchvision'. Received: architecture={shown(name)}"
-        )
+        known = f"one of {', '.join(_FAMILIES)} for library='torchvision'"
+        raise config.error("architecture", known, name)
     return _FAMILIES[name]

@@ -8,13 +8,13 @@ read.
 import inspect
 from typing import Any
 
-from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config, one_or_two
 from keras_attn.models.checkpoints.families.torchvision import architectures, resnet
 from keras_attn.models.checkpoints.families.torchvision.vgg import flattened
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
 from keras_attn.models.detection import build_faster_rcnn, build_mask_rcnn
+from keras_attn.models.parts.functional import numbered_names
 
 _MOST_PIXELS = 4096  # Anchors take memory before any weight is read.
 _MOST_BOXES = 100_000
@@ -48,10 +48,8 @@ def _get_positive(config: Config, name: str, default) -> tuple[float, ...]:
         and 0 < value <= _MOST_PIXELS
         for value in values
     ):
-        raise ValueError(
-            f"`{name}` in config.json must be a list of 1 to 16 positive numbers, each "
-            f"at most {_MOST_PIXELS}. Received: {name}={shown(values)}"
-        )
+        expected = f"a list of 1 to 16 positive numbers, each at most {_MOST_PIXELS}"
+        raise config.error(name, expected, values)
     return tuple(values)
 
 
@@ -124,10 +122,8 @@ def _build(config, task, overrides):
         arguments.setdefault("aligned_masks", _ALIGNED_MASKS)
     with_background = architectures.get_num_classes(config, 91)
     if with_background < 2:
-        raise ValueError(
-            "`num_classes` in config.json must be at least 2: torchvision counts the "
-            f"background. Received: num_classes={with_background}"
-        )
+        expected = "at least 2: torchvision counts the background"
+        raise config.error("num_classes", expected, with_background)
     arguments["num_classes"] = with_background - 1
     return tasks.call_builders([(_BUILDERS[task], arguments)], overrides)
 
@@ -137,24 +133,20 @@ def _default_task(config):
     return tasks_of[config["architecture"]]
 
 
-def _task_of(model):
-    layers = layers_of(model)
+def _find_task(model):
+    layers = layers_by_name(model)
     needed = {"stem_conv", "feature_pyramid", "region_proposal", "box_deltas"}
     heads = ("fc_", "class_logits", "box_deltas", "mask_conv_", "mask_upsampling")
-    known = ("stem_", "stage_", "feature_pyramid", "region_proposal", *heads)
-    if not needed <= set(layers) or not all(
-        name.startswith((*known, "mask_logits"))
-        for name, layer in layers.items()
-        if layer.weights
-    ):
+    known = ("stem_", "stage_", "feature_pyramid", "region_proposal", "mask_logits")
+    if not needed <= set(layers) or not mapping.has_only(layers, known + heads):
         return None
     return "instance_segmenter" if "mask_logits" in layers else "detector"
 
 
 def _config(model) -> dict:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     task = "instance_segmenter" if "mask_logits" in layers else "detector"
-    _, sizes = resnet.sizes_of(layers)
+    _, sizes = resnet.read_sizes(layers)
     proposer, selector = layers["region_proposal"], layers["detections"]
     sizes |= {
         "image_size": one_or_two(selector.image_size),
@@ -172,7 +164,7 @@ def _config(model) -> dict:
     sizes["detection_options"] = _options(selector, _DETECTION_GETTERS)
     if task == "instance_segmenter":
         sizes["mask_dim"] = layers["mask_upsampling"].filters
-        sizes["num_mask_layers"] = len(numbered(layers, "mask_conv_"))
+        sizes["num_mask_layers"] = len(numbered_names(layers, "mask_conv_"))
         sizes["aligned_masks"] = layers["masks"].aligned
     parameters = inspect.signature(_BUILDERS[task]).parameters
     published = {name: parameters[name].default for name in sizes if name in parameters}
@@ -199,7 +191,7 @@ def _options(layer, names) -> dict[str, Any] | None:
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = resnet.resnet_weights(layers, "backbone.body.")
     pyramid, proposer = layers["feature_pyramid"], layers["region_proposal"]
     convolutions = {
@@ -213,7 +205,7 @@ def _weights(model) -> list[Weight]:
         "rpn.head.bbox_pred": proposer.to_deltas,
     }
     if "mask_logits" in layers:
-        for index, name in enumerate(numbered(layers, "mask_conv_")):
+        for index, name in enumerate(numbered_names(layers, "mask_conv_")):
             convolutions[f"roi_heads.mask_head.{index}.0"] = layers[name]
         # Transposed, in both libraries: outputs and inputs are swapped.
         upsampling = "roi_heads.mask_predictor.conv5_mask"
@@ -234,13 +226,11 @@ def _weights(model) -> list[Weight]:
 RCNN = Family(
     model_type="torchvision",
     library="torchvision",
-    architectures={},
     also_saved_as=_SAVED_AS,
     tasks=tuple(_BUILDERS),
-    prefix="",
     heads=("roi_heads.mask_head.", *_PREDICTORS),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     buffers=(r".*\.num_batches_tracked",),

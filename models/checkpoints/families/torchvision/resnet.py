@@ -1,7 +1,7 @@
 """ResNet, and FCN on it, in torchvision's naming.
 
-Keys are as in the FCN, whose ResNet is its `backbone`; a file of the ResNet alone has
-no such prefix. So a classifier's weights can also be read as a segmenter with new
+Keys are as in the FCN, whose ResNet is its `backbone`; a file of only the ResNet does
+not have this prefix. So a classifier's weights can also be read as a segmenter with new
 heads, and a segmenter's weights as an encoder.
 """
 
@@ -13,7 +13,7 @@ import keras
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision import architectures
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
 from keras_attn.models.fcn import VARIANTS as FCN_VARIANTS
 from keras_attn.models.fcn import build_fcn_resnet
 from keras_attn.models.resnet import VARIANTS, build_resnet
@@ -35,14 +35,17 @@ def _get_stages(config: Config, name: str, default) -> tuple[int, ...]:
     return () if config.get(name) == [] else config.get_sizes(name, default)
 
 
-def _get_block(config: Config, name: str, default) -> str:
-    return config.get_choice(name, {"basic": "basic", "bottleneck": "bottleneck"})
+def get_block(config: Config, name: str, default: str | None) -> str:
+    """The kind of blocks, by the name that all libraries give it."""
+    return config.get_choice(
+        name, {"basic": "basic", "bottleneck": "bottleneck"}, default
+    )
 
 
 _GETTERS = {
     "stem_dim": Config.get_size,
     "num_blocks": Config.get_depths,
-    "block": _get_block,
+    "block": get_block,
     "num_channels": Config.get_size,
     "dilated_stages": _get_stages,
     "norm_epsilon": Config.get_epsilon,
@@ -76,14 +79,13 @@ def _default_task(config):
     return "segmenter" if is_segmenter else "classifier"
 
 
-def task_of(model) -> str | None:
+def find_task(model) -> str | None:
     """The task of a ResNet, or of an FCN on one; None for any other model."""
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     norm = layers.get("stem_norm")
     known = ("stem_", "stage_", "head_", "auxiliary_", "classifier")
-    if not isinstance(norm, keras.layers.BatchNormalization) or not all(
-        name.startswith(known) for name, layer in layers.items() if layer.weights
-    ):
+    is_batch_norm = isinstance(norm, keras.layers.BatchNormalization)
+    if not is_batch_norm or not mapping.has_only(layers, known):
         return None
     if "head_conv" in layers:
         return "segmenter"
@@ -93,15 +95,7 @@ def task_of(model) -> str | None:
     return "encoder" if is_encoder else None
 
 
-def _stages_of(layers) -> list[list[str]]:
-    """For each stage, the common starts of the names of each block's layers."""
-    stages: list[list[str]] = []
-    while blocks := numbered(layers, f"stage_{len(stages)}_block_", "_conv_0"):
-        stages.append(blocks)
-    return stages
-
-
-def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
+def read_sizes(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
     """The sizes of a ResNet, by the arguments of our builder.
 
     Args:
@@ -112,7 +106,7 @@ def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
         The variant with as many blocks of this kind, or else the first with blocks of
         this kind; and the sizes.
     """
-    stages = _stages_of(layers)
+    stages = mapping.stages_of(layers, "_conv_0")
     sizes = {
         "stem_dim": layers["stem_conv"].filters,
         "num_blocks": tuple(map(len, stages)),
@@ -130,9 +124,9 @@ def sizes_of(layers, names=tuple(VARIANTS)) -> tuple[str, dict[str, Any]]:
 
 
 def _config(model) -> dict:
-    layers, task = layers_of(model), task_of(model)
+    layers, task = layers_by_name(model), find_task(model)
     names = tuple(FCN_VARIANTS["resnet"]) if task == "segmenter" else tuple(VARIANTS)
-    number, sizes = sizes_of(layers, names)
+    number, sizes = read_sizes(layers, names)
     published = {
         **VARIANTS[number],
         "num_channels": 3,
@@ -197,7 +191,7 @@ def _layer_weights(key, layer) -> list[Weight]:
 
 
 def _weights(model) -> list[Weight]:
-    layers = layers_of(model)
+    layers = layers_by_name(model)
     weights = resnet_weights(layers, _PREFIX)
     heads = _HEADS if "head_conv" in layers else {"classifier": "fc"}
     for name, key in heads.items():
@@ -209,7 +203,6 @@ def _weights(model) -> list[Weight]:
 RESNET = Family(
     model_type="torchvision",
     library="torchvision",
-    architectures={},
     also_saved_as={
         **dict.fromkeys(("encoder", "classifier"), "resnet"),
         "segmenter": "fcn_resnet",
@@ -218,7 +211,7 @@ RESNET = Family(
     prefix=_PREFIX,
     heads=("fc.", "classifier.", "aux_classifier."),
     build=_build,
-    task_of=task_of,
+    find_task=find_task,
     config=_config,
     weights=_weights,
     buffers=(r".*\.num_batches_tracked",),

@@ -3,7 +3,8 @@
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.families.torchvision import architectures
-from keras_attn.models.checkpoints.mapping import Family, Weight, layers_of, numbered
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
+from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vgg import VARIANTS, build_vgg
 
 _GETTERS = {
@@ -25,12 +26,10 @@ def _build(config, task, overrides):
     return tasks.call_builders([(build_vgg, arguments)], overrides)
 
 
-def _task_of(model):
-    layers = layers_of(model)
+def _find_task(model):
+    layers = layers_by_name(model)
     known = ("stage_", "fully_connected_", "classifier")
-    if "stage_0_conv_0" not in layers or not all(
-        name.startswith(known) for name, layer in layers.items() if layer.weights
-    ):
+    if "stage_0_conv_0" not in layers or not mapping.has_only(layers, known):
         return None
     if "flatten" in layers and "classifier" in layers:
         return "classifier"
@@ -38,17 +37,9 @@ def _task_of(model):
     return "encoder" if is_encoder else None
 
 
-def _stages_of(layers) -> list[list[str]]:
-    """The names of the convolutions of each stage."""
-    stages: list[list[str]] = []
-    while convolutions := numbered(layers, f"stage_{len(stages)}_conv_"):
-        stages.append(convolutions)
-    return stages
-
-
 def _config(model) -> dict:
-    layers = layers_of(model)
-    stages, first = _stages_of(layers), layers["stage_0_conv_0"]
+    layers = layers_by_name(model)
+    stages, first = mapping.stages_of(layers, "", "conv"), layers["stage_0_conv_0"]
     size = tuple(model.inputs[0].shape[1:3])
     sizes = {
         "hidden_dims": tuple(layers[names[0]].filters for names in stages),
@@ -68,12 +59,12 @@ def _config(model) -> dict:
 
 
 def _fully_connected(layers):
-    return numbered(layers, "fully_connected_")
+    return numbered_names(layers, "fully_connected_")
 
 
 def _weights(model) -> list[Weight]:
-    layers, weights, index = layers_of(model), [], 0
-    for names in _stages_of(layers):
+    layers, weights, index = layers_by_name(model), [], 0
+    for names in mapping.stages_of(layers, "", "conv"):
         for name in names:
             weights += mapping.convolution(f"features.{index}", layers[name])
             index += 2  # The activation is also counted.
@@ -114,13 +105,11 @@ def flattened(kernel: Weight, shape) -> Weight:
 VGG = Family(
     model_type="torchvision",
     library="torchvision",
-    architectures={},
     also_saved_as=dict.fromkeys(tasks.IMAGE_TASKS, "vgg"),
     tasks=tasks.IMAGE_TASKS,
-    prefix="",
     heads=("classifier.",),
     build=_build,
-    task_of=_task_of,
+    find_task=_find_task,
     config=_config,
     weights=_weights,
     default_task=lambda config: "classifier",

@@ -1,4 +1,4 @@
-"""What an export does with kernels of integers (`model.quantize`)."""
+"""Quantized weights (`model.quantize`) in an export."""
 
 import contextlib
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from keras_attn.layers.adaptation.quantized import QuantizedKernel
 def about_integers(
     layers: list[keras.layers.Layer], format: Format, quantization: str | None
 ) -> list[str]:
-    """What becomes of kernels of integers, for the report; `onnx_integers` says more.
+    """The report's notes on quantized weights; `onnx_integers` adds details.
 
     Raises:
-        ValueError: If ONNX would quantize activations of a model whose kernels are
+        ValueError: If ONNX would quantize activations of a model whose weights are
             floats.
     """
     modes = [layer.mode for layer in layers if isinstance(layer, QuantizedKernel)]
@@ -25,38 +25,38 @@ def about_integers(
         if quantization is None or format.name != "onnx":
             return []
         raise ValueError(
-            "`quantization` is for kernels of integers in ONNX, and this model has "
+            "`quantization` is for quantized weights in ONNX, and this model has "
             'none; make them first, by `training.quantize(model, "int8")`. '
             f"Received: quantization={quantization!r}"
         )
     kinds = " and ".join(f"{modes.count(mode)} of {mode}" for mode in sorted({*modes}))
     if format.takes_integers:
-        return [f"kernels of integers, {kinds}: written as they are in Keras"]
+        return [f"quantized weights, {kinds}: written as they are in Keras"]
     if format.name == "onnx":
         advice = '; `quantization="int8_dynamic"` also multiplies in integers'
         return [
-            f"kernels of integers, {kinds}: written as integers, see below"
+            f"quantized weights, {kinds}: written as integers, see below"
             + (advice if quantization is None else "")
         ]
     if quantization is None:
         return [
-            f"kernels of integers, {kinds}: written as the float32 numbers that they "
+            f"quantized weights, {kinds}: written as the float32 numbers that they "
             'stand for; `quantization="int8_dynamic"` stores 8 bits'
         ]
     return [
-        f"kernels of integers, {kinds}: their numbers are rounded again by "
+        f"quantized weights, {kinds}: their numbers are rounded again by "
         f"{quantization} quantization"
     ]
 
 
 def has_integers(models: list[keras.Model]) -> bool:
-    """Whether a layer of the models has a kernel of integers."""
+    """Whether a layer of the models has quantized weights."""
     return any(isinstance(layer, QuantizedKernel) for layer in unique_layers(models))
 
 
 @contextlib.contextmanager
 def integers_for(format: Format, models: list) -> Iterator[dict[int, QuantizedKernel]]:
-    """Within this block the models have kernels that the format can write.
+    """Within this block the models have weights that the format can write.
 
     Yields:
         See `TracedModel.integers`.
