@@ -3,30 +3,25 @@
 import keras
 import numpy as np
 import pytest
-from decoding.toys import HostRunner, table_model
+from decoding.toys import HostRunner, generate, table_model
 from model_cases import (
     POSITIONS,
     SOURCE_V,
     V,
     create,
     logits_of,
+    make_inputs,
     tiny,
     varied,
 )
 
 from keras_attn.decoding import Beam, Sample
-from keras_attn.decoding import generate as generate_now
 from keras_attn.decoding.compiled import rounded_length
 
 pytestmark = pytest.mark.compiled
 
 PADDED = ["gpt2_small", "gpt_117m", "gpt3_small", "transformer_base"]
 SOURCE = [7, 3, 11, 2]
-
-
-def generate(model, inputs, length, **options):
-    """`generate` without XLA, which takes seconds per shape and strategy on JAX."""
-    return generate_now(model, inputs, length, **{"jit_compile": False, **options})
 
 
 def as_inputs(model, tokens, mask):
@@ -172,6 +167,7 @@ def test_a_pair_keeps_its_length():
 
 # Errors.
 
+EMPTY = "`inputs` are empty: every row needs at least one token. Received: "
 VOCABULARY = rf"must be in \[0, {V}\), the vocabulary of the model"
 INVALID = {
     "negative": (
@@ -251,42 +247,86 @@ INVALID = {
 }
 
 
+# Also of an artefact.
+INVALID |= {
+    "no tokens": (
+        "rnnsearch_50",
+        {"token_ids": np.zeros((2, 0))},
+        EMPTY + r"token_ids.shape=\(2, 0\)",
+    ),
+    "no rows": (
+        "rnnsearch_50",
+        {"token_ids": np.zeros((0, 5))},
+        EMPTY + r"token_ids.shape=\(0, 5\)",
+    ),
+    "empty prompt": (
+        "rnnsearch_50",
+        {"token_ids": np.ones((2, 5)), "decoder_token_ids": np.zeros((2, 0))},
+        EMPTY + r"decoder_token_ids.shape=\(2, 0\)",
+    ),
+    "no prompt": (
+        "rnnsearch_50",
+        {"token_ids": np.ones((2, 5))},
+        r"`inputs` must be named .*; or give `start_token_id`. "
+        r"Received: missing=\['decoder_token_ids'\], unknown=\[\]",
+    ),
+    "no source": (
+        "rnnsearch_50",
+        {"decoder_token_ids": np.ones((2, 1))},
+        r"Received: missing=\[.*'token_ids'.*\], unknown=\[\]",
+    ),
+    "unknown": (
+        "rnnsearch_50",
+        {**make_inputs(), "language_ids": np.ones((2, 5))},
+        r"must be named .*\. Received: missing=\[\], unknown=\['language_ids'\]",
+    ),
+    "segments": (
+        "rnnsearch_50",
+        {**make_inputs(), "segment_ids": np.ones((2, 5))},
+        r"`segment_ids` must be 0 for every token.*Received: segments \[1\]",
+    ),
+    "prompt of rank 1": (
+        "rnnsearch_50",
+        {"token_ids": np.ones((2, 5)), "decoder_token_ids": np.ones(2)},
+        r"`decoder_token_ids` must have 2 axes, \(batch, length\). "
+        r"Received: decoder_token_ids.shape=\(2,\)",
+    ),
+    "nothing": ("rnnsearch_50", {}, r"Received: missing=\["),
+}
+
+
 @pytest.mark.parametrize("name", INVALID)
 def test_invalid_inputs_are_refused(name):
     case, inputs, message = INVALID[name]
     with pytest.raises(ValueError, match=message):
         generate(tiny(case), inputs, 3)
+    if case == "rnnsearch_50" and "source" not in name:
+        with pytest.raises(ValueError, match=message):
+            generate(HostRunner(tiny(case).incremental()), inputs, 3)
 
 
 @pytest.mark.parametrize(
     "option, value, message",
     [
+        ("end_token_id", V, rf"{VOCABULARY}. Received: end_token_id={V}"),
+        ("end_token_id", [1, -1], rf"{VOCABULARY}. .*end_token_id=-1"),
         (
             "end_token_id",
-            V,
-            rf"`end_token_id` {VOCABULARY}. Received: end_token_id={V}",
+            "2",
+            r"must be a token id, an integer. Rec.*: end_token_id='2",
         ),
-        ("end_token_id", [1, -1], rf"`end_token_id` {VOCABULARY}. .*end_token_id=-1"),
+        ("pad_token_id", V, rf"{VOCABULARY}. Received: pad_token_id={V}"),
         (
             "pad_token_id",
-            V,
-            rf"`pad_token_id` {VOCABULARY}. Received: pad_token_id={V}",
+            "2",
+            r"must be a token id, an integer. Rec.*: pad_token_id='2",
         ),
     ],
 )
 def test_special_tokens_must_be_in_the_vocabulary(option, value, message):
-    with pytest.raises(ValueError, match=message):
+    error = TypeError if value == "2" else ValueError
+    with pytest.raises(error, match=f"`{option}` {message}"):
         generate(tiny("gpt2_small"), {"token_ids": [[1]]}, 3, **{option: value})
-
-
-@pytest.mark.parametrize("option", ["end_token_id", "pad_token_id"])
-def test_special_tokens_must_be_integers(option):
-    message = rf"`{option}` must be a token id, an integer. Received: {option}='2'"
-    with pytest.raises(TypeError, match=message):
-        generate(tiny("gpt2_small"), {"token_ids": [[1]]}, 3, **{option: "2"})
-
-
-def test_inputs_must_be_a_dictionary():
     message = "`inputs` must be a dictionary of arrays by name, as in .*of type list"
     with pytest.raises(TypeError, match=message):
         generate(tiny("gpt2_small"), [[1, 2]], 3)

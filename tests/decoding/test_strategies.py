@@ -5,12 +5,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from decoding.toys import (
-    HostRunner,
     every_answer,
     log_softmax,
     penalty,
     shared_table_model,
-    table_model,
 )
 
 from keras_attn.decoding import Beam, Greedy, Sample, generate
@@ -155,12 +153,12 @@ def test_the_score_of_a_sample_is_the_log_probability_of_the_model():
 # Beam search.
 
 
-def log_prob(table, start, ids, end=END):
+def log_prob(table, start, ids, ends=(END,)):
     total, previous = 0.0, start
     for token in ids:
         total += log_softmax(table[previous])[token]
         previous = token
-        if token == end:
+        if token in ends:
             break
     return total
 
@@ -170,46 +168,36 @@ def length_of(ids, end=END):
     return ids.index(end) + 1 if end in ids else len(ids)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
-def test_a_wide_enough_beam_finds_the_best_answer(alpha):
+@pytest.mark.parametrize(
+    "ends, alpha", [*(([END], x) for x in (0.0, 0.6, 1.0, 3.0)), ([0, END], 0.6)]
+)
+def test_a_wide_enough_beam_finds_the_best_answer(ends, alpha):
     vocabulary, length = 3, 3
     for seed in range(8):
         rng = np.random.default_rng(seed)
         table = rng.normal(0, 1.5, (vocabulary, vocabulary))
         # Less probable ends, so that long and short answers compete.
-        table[:, END] -= 1
+        table[:, ends] -= 1
         starts = range(vocabulary)
         answer = run(
             table,
             starts,
             length,
             strategy=Beam(vocabulary**length, alpha),
-            end_token_id=END,
+            end_token_id=ends,
             pad_token_id=0,
         )
         for start, ids, score in zip(
             starts, answer.token_ids, answer.scores, strict=True
         ):
             scored = {
-                tokens: log_prob(table, start, tokens) / penalty(len(tokens), alpha)
-                for tokens in every_answer(vocabulary, length, END)
+                ids: log_prob(table, start, ids, ends) / penalty(len(ids), alpha)
+                for ids in every_answer(vocabulary, length, ends)
             }
             best = max(scored, key=scored.__getitem__)
             assert tuple(ids[: len(best)]) == best
             assert (ids[len(best) :] == 0).all()
             assert np.isclose(score, scored[best], atol=1e-4)
-
-
-def test_the_length_penalty_prefers_long_answers():
-    # Ending at once has probability 0.5, going on for three tokens 0.5 · 0.9 · 0.9.
-    table = np.log([[1e-9, 0.5, 0.5], [1e-9, 0.9, 0.1], [1 / 3] * 3])
-    short = run(table, [0], 3, strategy=Beam(9, 0.0), end_token_id=END)
-    long = run(table, [0], 3, strategy=Beam(9, 1.5), end_token_id=END)
-    np.testing.assert_array_equal(short.token_ids, [[2, 0, 0]])
-    np.testing.assert_array_equal(long.token_ids, [[1, 1, 1]])
-    np.testing.assert_allclose(short.scores, np.log(0.5), rtol=1e-4)
-    by_hand = np.log(0.5 * 0.9 * 0.9) / (8 / 6) ** 1.5
-    np.testing.assert_allclose(long.scores, by_hand, rtol=1e-4)
 
 
 def test_one_beam_is_greedy():
@@ -228,23 +216,6 @@ def test_one_beam_is_greedy():
     assert 30 < ended < 180  # Some answers end early, some do not.
 
 
-@pytest.mark.parametrize("beams", [2, 5])
-def test_the_scores_of_a_beam_are_its_log_probabilities(beams):
-    rng = np.random.default_rng(12)
-    for _ in range(10):
-        table = rng.normal(0, 1, (7, 7))
-        answer = run(
-            table, range(7), 6, strategy=Beam(beams), end_token_id=END, pad_token_id=3
-        )
-        for start, ids, score in zip(
-            range(7), answer.token_ids, answer.scores, strict=True
-        ):
-            length = length_of(ids)
-            assert (ids[length:] == 3).all()
-            expected = log_prob(table, start, ids) / penalty(length, 0.6)
-            assert np.isclose(score, expected, atol=1e-4)
-
-
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(2, 2.0)])
 def test_an_answer_does_not_depend_on_the_other_rows(strategy):
     # A row that is done is left as it is until all rows are. With so large a penalty an
@@ -261,16 +232,6 @@ def test_an_answer_does_not_depend_on_the_other_rows(strategy):
             np.testing.assert_allclose(alone.scores[0], together.scores[row], rtol=1e-5)
             ended += length_of(alone.token_ids[0]) < 7
     assert 12 < ended < 72
-
-
-def test_the_search_ends_when_every_row_is_done():
-    table = np.full((5, 5), -30.0)
-    table[0, END], table[1, 3], table[3, END] = 0.0, 0.0, 0.0
-    runner = HostRunner(table_model(table).incremental())
-    options = {"strategy": Beam(1), "end_token_id": END, "pad_token_id": 4}
-    answer = generate(runner, {"token_ids": [[0], [1]]}, 5, **options)
-    assert runner.steps == 1
-    np.testing.assert_array_equal(answer.token_ids, [[2, 4, 4, 4, 4], [3, 2, 4, 4, 4]])
 
 
 def test_with_several_end_tokens_enough_live_beams_remain():
@@ -305,20 +266,11 @@ def test_empty_beams_yield_no_answers():
         (lambda: Sample(temperature=-1.0), "Received: temperature=-1.0"),
         (lambda: Sample(temperature=float("nan")), "Received: temperature=nan"),
         (lambda: Sample(top_k=0), "`top_k` must be a positive integer.*top_k=0"),
-        (
-            lambda: Sample(top_k=cast(Any, 2.5)),
-            "`top_k` must be .*top_k=2.5",
-        ),
-        (
-            lambda: Sample(top_p=0.0),
-            r"`top_p` must be a probability in \(0, 1\].*top_p=0.0",
-        ),
+        (lambda: Sample(top_k=cast(Any, 2.5)), "`top_k` must be .*top_k=2.5"),
+        (lambda: Sample(top_p=0.0), r"`top_p` must be .* in \(0, 1\].*top_p=0.0"),
         (lambda: Sample(top_p=1.01), "Received: top_p=1.01"),
         (lambda: Beam(0), "`num_beams` must be a positive integer.*num_beams=0"),
-        (
-            lambda: Beam(cast(Any, 2.0)),
-            "`num_beams` must be .*=2.0",
-        ),
+        (lambda: Beam(cast(Any, 2.0)), "`num_beams` must be .*=2.0"),
     ],
 )
 def test_settings_out_of_range_are_refused(make, message):

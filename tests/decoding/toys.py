@@ -9,104 +9,12 @@ from keras import ops
 from model_cases import numpy, randomize
 
 from keras_attn.decoding import IncrementalPair
-from keras_attn.layers import LearnedPositionEmbedding, TransformerDecoderBlock
-
-VOCABULARY, WIDTH, HEADS, MLP, POSITIONS, BLOCKS = 13, 6, 2, 11, 7, 2
+from keras_attn.decoding import generate as generate_now
 
 
-class EmptyCache(keras.layers.Layer):
-    """(B, P) tokens to a cache of zeros, (B, N, positions, H)."""
-
-    def call(self, token_ids):
-        batch = ops.shape(token_ids)[0]
-        return ops.zeros((batch, HEADS, POSITIONS, WIDTH // HEADS))
-
-
-class WithCache(keras.layers.Layer):
-    """A block called with its cache.
-
-    Keras 3.15 assumes that all calls of a layer have the outputs of its first call in
-    any graph, so a block with one output there cannot have two here.
-    """
-
-    def __init__(self, block):
-        super().__init__()
-        self.block = block
-
-    def call(self, inputs, cache, *, index):
-        return self.block(inputs, cache=cache, cache_index=index)
-
-    def compute_output_spec(self, inputs, cache, *, index):
-        # JAX cannot tell that a prompt of unknown length fits into the cache.
-        return keras.tree.map_structure(
-            lambda x: keras.KerasTensor(x.shape, x.dtype), (inputs, tuple(cache))
-        )
-
-
-class ToyLanguageModel(keras.Model):
-    """A decoder-only Transformer whose state is a key and a value cache per block.
-
-    Its steps return whole caches, where those of our models return new entries.
-    """
-
-    def incremental(self):
-        """The state: `cache_<i>`, and `position` of the next token, (B,)."""
-        part = self.get_layer
-        prompt = keras.Input((None,), dtype="int32", name="token_ids")
-        caches = [EmptyCache()(prompt) for _ in range(2 * BLOCKS)]
-        hidden, caches = _cached(part, prompt, caches, 0)
-        # Number of tokens read, per row, because beam search reorders rows.
-        position = ops.sum(ops.ones_like(prompt), axis=1)
-        state = {f"cache_{i}": cache for i, cache in enumerate(caches)}
-        prefill = keras.Model(
-            {"token_ids": prompt},
-            {"logits": part("logits")(hidden[:, -1]), "position": position, **state},
-        )
-        token = keras.Input((), dtype="int32", name="token_ids")
-        position = keras.Input((), dtype="int32", name="position")
-        before = {
-            name: keras.Input(cache.shape[1:], name=name)
-            for name, cache in state.items()
-        }
-        hidden, caches = _cached(
-            part, ops.expand_dims(token, 1), list(before.values()), position[0]
-        )
-        step = keras.Model(
-            {"token_ids": token, "position": position, **before},
-            {
-                "logits": part("logits")(hidden[:, 0]),
-                "position": position + 1,
-                **dict(zip(before, caches, strict=True)),
-            },
-        )
-        return IncrementalPair(prefill, step, max_length=POSITIONS)
-
-
-def _cached(part, token_ids, caches, index):
-    positions = ops.cumsum(ops.ones_like(token_ids), axis=1) - 1 + index
-    hidden = part("positions")(part("embedding")(token_ids), positions=positions)
-    written = []
-    for i in range(BLOCKS):
-        block, cache = WithCache(part(f"block_{i}")), caches[2 * i : 2 * i + 2]
-        hidden, cache = block(hidden, cache, index=index)
-        written.extend(cache)
-    return hidden, written
-
-
-def toy_language_model(vocabulary=VOCABULARY, seed=1):
-    tokens = keras.Input((None,), dtype="int32", name="token_ids")
-    hidden = keras.layers.Embedding(vocabulary, WIDTH, name="embedding")(tokens)
-    hidden = LearnedPositionEmbedding(POSITIONS, name="positions")(hidden)
-    for index in range(BLOCKS):
-        hidden = TransformerDecoderBlock(HEADS, MLP, name=f"block_{index}")(hidden)
-    logits = keras.layers.Dense(vocabulary, name="logits")(hidden)
-    model = randomize(ToyLanguageModel({"token_ids": tokens}, logits), seed)
-    # So that earlier tokens matter more than the biases.
-    for weight in model.weights:
-        name = weight.path.rsplit("/", 1)[-1]
-        factor = {"embeddings": 3.0, "bias": 0.3, "beta": 0.3}.get(name, 1.0)
-        weight.assign(np.ones(weight.shape) if name == "gamma" else weight * factor)
-    return model
+def generate(model, inputs, length, **options):
+    """`generate` without XLA, which takes seconds per shape and strategy on JAX."""
+    return generate_now(model, inputs, length, **{"jit_compile": False, **options})
 
 
 def toy_captioner():
@@ -213,12 +121,12 @@ class _Signature:
         self.outputs = model.output
 
 
-def every_answer(vocabulary, length, end):
-    """All sequences of at most `length` tokens, with or without an end token."""
+def every_answer(vocabulary, length, ends):
+    """All sequences of at most `length` tokens, with or without one of the ends."""
     for size in range(1, length + 1):
         for tokens in itertools.product(range(vocabulary), repeat=size):
-            ended = tokens[-1] == end
-            if end not in tokens[:-1] and (ended or size == length):
+            has_ended = [token in ends for token in tokens]
+            if not any(has_ended[:-1]) and (has_ended[-1] or size == length):
                 yield tokens
 
 

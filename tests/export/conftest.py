@@ -4,6 +4,8 @@ Sizes are distinct primes, so that swapped axes cannot pass.
 """
 
 import functools
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -83,14 +85,13 @@ def mixed_float16():
     return keras.Model(features, layers.Dense(3, dtype=policy, name="scores")(hidden))
 
 
-def pure_bfloat16():
+def pure(dtype):
     features = layers.Input((7,), name="features")
-    return keras.Model(features, layers.Dense(3, dtype="bfloat16")(features))
+    return keras.Model(features, layers.Dense(3, dtype=dtype)(features))
 
 
-def pure_float16():
-    features = layers.Input((7,), name="features")
-    return keras.Model(features, layers.Dense(3, dtype="float16")(features))
+pure_float16 = functools.partial(pure, "float16")
+pure_bfloat16 = functools.partial(pure, "bfloat16")
 
 
 def nested():
@@ -120,23 +121,6 @@ class Subclassed(keras.Model):
 
     def call(self, inputs):
         return self.project(inputs)
-
-
-class Unsupported(layers.Layer):
-    """Uses an operator that neither LiteRT nor ONNX has."""
-
-    def call(self, inputs):
-        import tensorflow as tf
-
-        positive = tf.abs(inputs) + 1.0
-        return tf.raw_ops.Betainc(a=positive, b=positive, x=tf.sigmoid(inputs))
-
-
-def unsupported():
-    features = layers.Input((7,), name="features")
-    return keras.Model(
-        features, Unsupported(name="unsupported")(layers.Dense(3)(features))
-    )
 
 
 class Cache(layers.Layer):
@@ -248,34 +232,6 @@ def rolling_pair(length=None, layer="roll"):
     return IncrementalPair(prefill, step)
 
 
-BUILDERS = {
-    function.__name__: function
-    for function in (
-        mlp,
-        exact_gelu,
-        sequential,
-        conv_net,
-        grouped_conv,
-        masked_rnn,
-        causal_attention,
-        sliced_mask,
-        rolled,
-        mixed_float16,
-        pure_bfloat16,
-        pure_float16,
-        nested,
-        dictionaries,
-        unsupported,
-        cache,
-        constant,
-        pair,
-        attention_pair,
-        rolling_pair,
-        Subclassed,
-    )
-}
-
-
 @pytest.fixture(scope="session")
 def build():
     """`build(name, **options)`: the model of that name, built once."""
@@ -283,7 +239,7 @@ def build():
     @functools.cache
     def build(name, **options):
         keras.utils.set_random_seed(1)
-        return BUILDERS[name](**options)
+        return globals()[name](**options)
 
     return build
 
@@ -299,6 +255,20 @@ def artefact(build, tmp_path_factory):
         return path, export(build(name), path)
 
     return artefact
+
+
+@pytest.fixture
+def printed():
+    """`printed(*arguments)`: the lines that Python prints with these arguments."""
+
+    def run(*arguments):
+        finished = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, check=False
+        )
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout.splitlines()
+
+    return run
 
 
 @pytest.fixture

@@ -18,29 +18,17 @@ from keras_attn.export import export, load_runner, verify
     [
         ({"quantization": "int4"}, "`quantization` must be None or one of .*'int4'"),
         ({"quantization": "int8"}, "`sample_inputs` must be given for `quantization="),
-        (
-            {"batch_size": 0},
-            "`batch_size` must be a positive .* Received: batch_size=0",
-        ),
+        ({"batch_size": 0}, "`batch_size` must be a positive .* batch_size=0"),
         ({"batch_size": True}, "Received: batch_size=True"),
         ({"sequence_length": 2.5}, "`sequence_length` must be .* sequence_length=2.5"),
         ({"sequence_length": {"x": -1}}, "by input name. Received: x=-1"),
-        (
-            {"sequence_length": {"y": 3}},
-            r"keys that are not inputs: \['y'\]; the inputs are",
-        ),
-        (
-            {"sample_inputs": {"y": [[1.0]]}},
-            r"must have the keys \['features'\]. Received: keys \['y'\]",
-        ),
+        ({"sequence_length": {"y": 3}}, r"keys that are not inputs: \['y'\]; the inp"),
+        ({"sample_inputs": {"y": [[1.0]]}}, r"the keys \['features'\]. Rec.* \['y'\]"),
         (
             {"sample_inputs": [np.ones((1, 7)), np.ones((1, 7))]},
             "must hold 1 arrays, .* Received: 2 arrays",
         ),
-        (
-            {"sample_inputs": [[1.0, 2.0]]},
-            r"must have the shape \(None, 7\), where None is .* shape=\(1, 2\)",
-        ),
+        ({"sample_inputs": [[1.0, 2.0]]}, r"\(None, 7\), where None is .*=\(1, 2\)"),
     ],
 )
 def test_wrong_options(build, tmp_path, options, match):
@@ -49,22 +37,12 @@ def test_wrong_options(build, tmp_path, options, match):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_quantization_is_only_for_litert(build, tmp_path):
-    match = (
-        "`quantization` is only for .*litert.* quantization='float16', format='onnx'"
-    )
-    with pytest.raises(ValueError, match=match):
+def test_wrong_models_and_formats(build, tmp_path):
+    message = "`quantization` is only for .*litert.*tion='float16', format='onnx'"
+    with pytest.raises(ValueError, match=message):
         export(build("mlp"), tmp_path / "m.onnx", quantization="float16")
-
-
-def test_model_must_be_a_keras_model(tmp_path):
-    with pytest.raises(
-        TypeError, match="`model` must be a `keras.Model` or a `keras_at"
-    ):
+    with pytest.raises(TypeError, match="`model` must be a `keras.Model` or a `keras"):
         export(layers.Dense(3), tmp_path / "m")
-
-
-def test_subclassed_model_without_sample_inputs(build, tmp_path):
     with pytest.raises(ValueError, match="`sample_inputs` is needed: `model` does not"):
         export(build("Subclassed"), tmp_path / "m")
 
@@ -138,14 +116,8 @@ def test_max_length_and_num_beams_are_for_generative_models(build, tmp_path):
     path = tmp_path / "m"
     options: dict[str, Any]
     for options, message in [
-        (
-            {"max_length": 7},
-            "`max_length` is only for generative models.*: max_length=7",
-        ),
-        (
-            {"num_beams": 2, "batch_size": 1},
-            "`num_beams` is only for generative models.*Received: num_beams=2",
-        ),
+        ({"max_length": 7}, "`max_length` is only for generative models.*length=7"),
+        ({"num_beams": 2, "batch_size": 1}, "`num_beams` is only for gen.*num_beams=2"),
         ({"num_beams": 2}, "pass `batch_size` too. Received: num_beams=2, batch_size="),
         ({"num_beams": 0}, "`num_beams` must be a positive integer.*num_beams=0"),
     ]:

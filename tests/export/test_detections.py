@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from model_cases import build, inputs_for, randomize
+from variations import in_turn
 
 from keras_attn.export import ExportError, export
 from keras_attn.export.agreement import top1_agreement
@@ -63,9 +64,7 @@ def test_a_moved_box_keeps_its_partner():
 def test_padding_is_that_of_keras(name, value):
     expected, other = detections(), detections()
     other[name][1, 4] = value
-    with pytest.raises(
-        ExportError, match=f"`{name}` of `serve` must have the same padd"
-    ):
+    with pytest.raises(ExportError, match=f"`{name}` of `serve` must have the same"):
         in_pairs("`serve`", other, expected, 0.0)
 
 
@@ -103,21 +102,24 @@ def test_a_side_of_a_box_is_compared_with_the_largest():
         compare_output("boxes", want + np.float32(0.1), want, 1e-4, of_boxes)
 
 
+def compare_one(found, want, tolerance):
+    """Compares the outputs of an artefact for one batch with those of Keras."""
+    signature: Any = SimpleNamespace(name="serve", reference=lambda _: dict(want))
+    runner: Any = lambda *_: dict(found)  # noqa: E731
+    cases = [("serve", {"images": np.zeros((B, 1))})]
+    return compare_cases(runner, [signature], cases, tolerance, None)
+
+
 def test_boxes_of_an_artefact_are_compared_by_their_own_rule():
     want = detections()
     moved = {**want, "boxes": want["boxes"] + np.float32(2e-3) * (want["boxes"] > 0)}
-    signature: Any = SimpleNamespace(name="serve", reference=lambda inputs: dict(want))
-    compared = partial(compare_cases, signatures=[signature], quantization=None)
-    cases = [("serve", {"images": np.zeros((B, 1))})]
-
-    runner: Any = lambda inputs, name: dict(moved)  # noqa: E731
-
+    compared = partial(compare_one, moved, want)
     # Below 90 · 1e-4 pixels, but above 1e-4 of the smallest coordinates.
     assert want["boxes"][want["boxes"] > 0].min() < 10
-    measured = compared(runner, cases=cases, tolerance=1e-4)
+    measured = compared(1e-4)
     assert measured.max_abs_diff == pytest.approx(2e-3, rel=0.1)
     with pytest.raises(ExportError, match="output `boxes` of `serve` differs"):
-        compared(runner, cases=cases, tolerance=1e-5)
+        compared(1e-5)
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -127,10 +129,7 @@ def test_detections_that_were_not_compared_are_reported(count):
     outputs["boxes"] *= is_real[:, None]
     outputs["scores"] *= is_real
     outputs["num_detections"] = np.full(B, count, "int32")
-    signature: Any = SimpleNamespace(name="serve", reference=lambda _: dict(outputs))
-    runner: Any = lambda *_: dict(outputs)  # noqa: E731
-    cases = [("serve", {"images": np.zeros((B, 1))})]
-    measured = compare_cases(runner, [signature], cases, 1e-4, None)
+    measured = compare_one(outputs, outputs, 1e-4)
     notes = measured.notes
     assert len(notes) == (count == 0)
     assert all("boxes, scores, classes and masks were not compared" in n for n in notes)
@@ -153,16 +152,7 @@ def test_repeated_rows_do_not_count_in_the_agreement():
 
 
 @pytest.mark.shipped
-@pytest.mark.parametrize(
-    "format",
-    [
-        "litert",
-        *(
-            pytest.param(x, marks=pytest.mark.variation)
-            for x in ("saved_model", "onnx")
-        ),
-    ],
-)
+@pytest.mark.parametrize("format", in_turn(["litert", "saved_model", "onnx"]))
 def test_region_features_ship(format, tmp_path):
     model = randomize(build("faster_rcnn_resnet50"))
     regions = model.region_model(5)

@@ -51,9 +51,7 @@ def test_folder_with_other_files_is_not_replaced(build, tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
-    with pytest.raises(
-        ValueError, match="exists and is not a .* artefact, so it is not"
-    ):
+    with pytest.raises(ValueError, match="exists and is not a .* artefact, so"):
         export(build("mlp"), folder)
     assert (folder / "thesis.tex").read_text() == "years of work"
 
@@ -78,9 +76,7 @@ def write_zip(path):
 def test_file_that_is_not_an_artefact_is_not_replaced(build, tmp_path, name, write):
     write(tmp_path / name)
     before = (tmp_path / name).read_bytes()
-    with pytest.raises(
-        ValueError, match="exists and is not a .* remove it or choose a diff"
-    ):
+    with pytest.raises(ValueError, match="exists and is not a .* remove it or choose"):
         export(build("mlp"), tmp_path / name)
     assert (tmp_path / name).read_bytes() == before
 

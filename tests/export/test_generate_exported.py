@@ -13,14 +13,10 @@ CASES = ["gpt2_small", "gpt3_small", "transformer_base"]
 LENGTH = 13  # Length of the caches.
 
 
-def small(case):
-    # One block is enough if all are alike: exporting takes seconds.
-    return varied(case, num_layers=2 if case == "gpt3_small" else 1)
-
-
 @pytest.fixture(scope="module", params=CASES)
 def model(request):
-    return small(request.param)
+    # One block is enough if all are alike: exporting takes seconds.
+    return varied(request.param, num_layers=2 if request.param == "gpt3_small" else 1)
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +95,9 @@ def test_recurrent_decoder_has_no_maximum_length(tmp_path):
 
 def test_every_shape_can_be_fixed(tmp_path):
     """Prompt, caches and beams: what a runtime without dynamic shapes needs."""
-    model, path = small("gpt2_small"), tmp_path / "pair.tflite"
-    report = export(
-        model,
-        path,
-        batch_size=1,
-        sequence_length=4,
-        max_length=LENGTH,
-        num_beams=3,
-    )
+    model, path = varied("gpt2_small", num_layers=1), tmp_path / "pair.tflite"
+    sizes = {"batch_size": 1, "sequence_length": 4, "num_beams": 3}
+    report = export(model, path, **sizes, max_length=LENGTH)
     shapes = [*report.inputs["prefill"].values(), *report.inputs["step"].values()]
     assert not [shape for shape in shapes if "?" in shape]
     assert report.inputs["prefill"]["token_ids"] == "int32 (1, 4)"
@@ -126,32 +116,3 @@ def test_every_shape_can_be_fixed(tmp_path):
     # `verify` reads the length of the caches from the file.
     difference = verify(model, path).max_abs_diff
     assert difference is not None and difference < 1e-4
-
-
-@pytest.mark.parametrize("case", ["gpt3_small", "transformer_base"])
-def test_shorter_inputs_are_padded_to_fixed_shapes(case, tmp_path):
-    """Shorter prompts and sources are padded and masked."""
-    model = small(case)
-    lengths = {"token_ids": 5, "padding_mask": 5}
-    if case == "transformer_base":
-        lengths |= {"decoder_token_ids": 3, "decoder_padding_mask": 3}
-    path = tmp_path / "pair.tflite"
-    export(
-        model.incremental(max_length=LENGTH),
-        path,
-        batch_size=1,
-        sequence_length=lengths,
-    )
-    runner = load_runner(path)
-    assert {info.shape for info in runner.signatures["prefill"].inputs.values()} == {
-        (1, length) for length in lengths.values()
-    }
-    for size in (1, 2, 3):
-        inputs = {"token_ids": [[5, 11, 2][:size]]}
-        if case == "transformer_base":
-            inputs["decoder_token_ids"] = [[13, 3, 7][:size]]
-        expected = generate(model, inputs, 8)
-        answer = generate(runner, inputs, 8)
-        np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
-    with pytest.raises(ValueError, match="`token_ids` must have at most 5 tokens"):
-        generate(runner, {**inputs, "token_ids": [[1] * 6]}, 1)

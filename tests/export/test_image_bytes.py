@@ -15,7 +15,7 @@ skip_module_without_tensorflow("exporters need TensorFlow")
 
 from PIL import Image  # noqa: E402
 
-from keras_attn.data import CLIPTokenizer, SentencePieceTokenizer  # noqa: E402
+from keras_attn.data import SentencePieceTokenizer  # noqa: E402
 from keras_attn.export import ExportError, export, load_runner, verify  # noqa: E402
 
 pytestmark = pytest.mark.shipped
@@ -88,20 +88,6 @@ def test_files_of_images_become_vectors(clip, tmp_path):
         runner({"image_bytes": ["photo.png"]})
     with pytest.raises(ExportError, match="cannot run `serve`"):
         runner({"image_bytes": [b"no image"]})
-
-
-def test_texts_become_vectors(tmp_path):
-    tokenizer = CLIPTokenizer.from_folder(REFERENCES)
-    clip = create(CLIP, vocabulary_size=tokenizer.vocabulary_size)
-    encoder = models.build_clip_text_encoder(clip)
-    # As many tokens as the tower has positions, and no more.
-    texts = ["a red heart", "heart", "a red " * 40]
-    export(encoder, tmp_path / "text", tokenizer=tokenizer)
-    found = only(load_runner(tmp_path / "text")({"text": texts}))
-    length = encoder.get_layer("text_position_embedding").max_sequence_length
-    packed = tokenizer.encode_batch(texts, max_length=length)
-    expected = np.asarray(encoder(packed["token_ids"]))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_texts_of_siglip_have_full_length(tmp_path):

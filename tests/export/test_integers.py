@@ -16,6 +16,7 @@ from keras_attn.training import quantize
 pytestmark = pytest.mark.shipped
 
 VOCABULARY, WIDTH = 211, 64
+IDS = np.random.default_rng(0).integers(0, VOCABULARY, (7, 5)).astype("int32")
 
 
 def tied():
@@ -58,15 +59,14 @@ def test_products_and_tables(tmp_path, suffix, mode, block_size):
     float_bytes = sum(x.nbytes for x in values(model).values())
     report = quantize(model, mode, block_size=block_size)
     before = values(model)
-    ids = np.random.default_rng(0).integers(0, VOCABULARY, (7, 5)).astype("int32")
     path = tmp_path / f"model{suffix}"
-    shipped = export(model, path, sample_inputs={"token_ids": ids})
+    shipped = export(model, path, sample_inputs={"token_ids": IDS})
     # The numbers of the integers, and nothing that rounds them again.
     assert shipped.error is not None and shipped.error < 1e-5
     assert shipped.top1_agreement == {"logits": 1.0}
     assert f"quantized weights, 3 of {mode}: written as" in shipped.notes[0]
-    [found] = load_runner(path)({"token_ids": ids[:2]}).values()
-    np.testing.assert_allclose(found, model(ids[:2])["logits"], atol=1e-5)
+    [found] = load_runner(path)({"token_ids": IDS[:2]}).values()
+    np.testing.assert_allclose(found, model(IDS[:2])["logits"], atol=1e-5)
     if suffix == ".onnx":
         assert shipped.quantization is None
         # Floats of int8 kernels are computed when the file is loaded.
@@ -87,8 +87,7 @@ def test_products_of_integers_in_onnx(tmp_path, mode, products):
     model = tied()
     block_size = None if mode == "int8" else 32
     report = quantize(model, mode, block_size=block_size)
-    ids = np.random.default_rng(0).integers(0, VOCABULARY, (7, 5)).astype("int32")
-    options: Any = {"sample_inputs": {"token_ids": ids}}
+    options: Any = {"sample_inputs": {"token_ids": IDS}}
     path = tmp_path / "model.onnx"
     shipped = export(model, path, quantization="int8_dynamic", **options)
     assert shipped.error is not None and 1e-5 < shipped.error < 0.02
@@ -111,9 +110,9 @@ def test_products_of_integers_in_onnx(tmp_path, mode, products):
     assert verify(model, path, **options).quantization == "int8_dynamic"
     runner = load_runner(path)
     [together] = runner(
-        {"token_ids": np.concatenate([ids, 3 * ids % VOCABULARY])}
+        {"token_ids": np.concatenate([IDS, 3 * IDS % VOCABULARY])}
     ).values()
-    [alone] = runner({"token_ids": ids}).values()
+    [alone] = runner({"token_ids": IDS}).values()
     np.testing.assert_allclose(together[:7], alone, atol=1e-5)
 
 
@@ -191,12 +190,11 @@ def test_kernels_before_a_batch_norm_stay_integers_in_onnx(tmp_path, name, mode)
 def test_litert_rounds_again_on_request(tmp_path):
     model = tied()
     quantize(model, "int8")
-    ids = np.random.default_rng(0).integers(0, VOCABULARY, (7, 5)).astype("int32")
     shipped = export(
         model,
         tmp_path / "m.tflite",
         quantization="int8_dynamic",
-        sample_inputs={"token_ids": ids},
+        sample_inputs={"token_ids": IDS},
     )
     assert shipped.bytes < 60_000
     assert "rounded again by int8_dynamic quantization" in shipped.notes[0]

@@ -62,14 +62,6 @@ def expected_of(path, seed, length=3):
     return [decoding.step(index, in_place=False) for index in range(STEPS)]
 
 
-def test_cache_is_written_whole_only_once(path, kept):
-    decoding = Decoding(load_runner(path), seed=1)
-    found = [decoding.step(index, in_place=True) for index in range(STEPS)]
-    np.testing.assert_array_equal(found, expected_of(path, 1))
-    caches = {f"{part}_{block}" for part in ("key", "value") for block in (0, 1)}
-    assert kept == [caches] * (STEPS - 1)
-
-
 def test_two_decodings_and_prompts_in_turn(path, kept):
     runner = load_runner(path)
     decodings = [Decoding(runner, seed=1), Decoding(runner, seed=2, length=5)]
@@ -83,14 +75,16 @@ def test_two_decodings_and_prompts_in_turn(path, kept):
     assert not kept  # The arrays were never those of the previous step.
 
 
-def test_prefill_between_steps_does_not_change_the_caches(path, kept):
+def test_caches_are_written_whole_only_once(path, kept):
+    """Also with a prefill between steps."""
     runner = load_runner(path)
     decoding, found = Decoding(runner, seed=1), []
     for index in range(STEPS):
         found.append(decoding.step(index, in_place=True))
         Decoding(runner, seed=3, length=7)
     np.testing.assert_array_equal(found, expected_of(path, 1))
-    assert len(kept) == STEPS - 1
+    caches = {f"{part}_{block}" for part in ("key", "value") for block in (0, 1)}
+    assert kept == [caches] * (STEPS - 1)
 
 
 def test_without_in_place_caches_are_written_whole(path, kept):

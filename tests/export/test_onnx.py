@@ -13,9 +13,10 @@ from keras_attn.export.runtimes import onnx as onnx_runtime
 pytestmark = pytest.mark.shipped
 
 
-def function_model(function, shape=(None, 5)):
-    x = layers.Input(shape, name="x")
-    return keras.Model(x, function(x))
+@pytest.fixture
+def lifted(monkeypatch):
+    """All weights are too large for tf2onnx."""
+    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,8 @@ def function_model(function, shape=(None, 5)):
     ],
 )
 def test_rewritten_operators(tmp_path, function, operator):
-    model = function_model(lambda x: function(ops.abs(x)))
-    report = export(model, tmp_path / "m.onnx")
+    x = layers.Input((None, 5), name="x")
+    report = export(keras.Model(x, function(ops.abs(x))), tmp_path / "m.onnx")
     assert report.operators[operator] == 1
     assert report.inputs == {"serve": {"x": "float32 (?, ?, 5)"}}
 
@@ -68,9 +69,8 @@ def test_slice_update_is_clamped_as_in_xla(artefact, normal, position):
     np.testing.assert_array_equal(found, want)
 
 
-def test_recurrent_layers_with_padding_take_any_size(build, tmp_path, monkeypatch):
+def test_recurrent_layers_with_padding_take_any_size(build, tmp_path, lifted):
     # Also with lifted weights, which a loop reads.
-    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
     path = tmp_path / "m.onnx"
     report = export(build("masked_rnn"), path)
     assert report.inputs == {"serve": {"token_ids": "int32 (?, ?)"}}
@@ -87,13 +87,6 @@ def test_axes_have_names(artefact):
     [value] = package.load(path).graph.input
     sizes = value.type.tensor_type.shape.dim
     assert [size.dim_param or size.dim_value for size in sizes] == ["batch", "x_1", 5]
-
-
-def test_unsupported_operator_is_refused(build, tmp_path):
-    match = "ONNX has no equivalent of `Betainc`, in `unsupported`. Build the layer"
-    with pytest.raises(ExportError, match=match):
-        export(build("unsupported"), tmp_path / "m.onnx")
-    assert list(tmp_path.iterdir()) == []
 
 
 class Tied(layers.Layer):
@@ -141,18 +134,11 @@ def test_tf2onnx_does_not_see_large_weights(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name",
     [
-        "conv_net",
-        "grouped_conv",
-        "causal_attention",
-        "pure_float16",
-        "pure_bfloat16",
-        "nested",
-        "dictionaries",
-        "constant",
+        *("conv_net", "grouped_conv", "causal_attention", "pure_float16"),
+        *("pure_bfloat16", "nested", "dictionaries", "constant"),
     ],
 )
-def test_all_weights_can_be_lifted(build, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
+def test_all_weights_can_be_lifted(build, tmp_path, lifted, name):
     report = export(build(name), tmp_path / "m.onnx")
     assert report.max_abs_diff is not None
 
@@ -171,8 +157,7 @@ class Compiled(layers.Layer):
         return self.product(x)
 
 
-def test_layer_with_its_own_tf_function(tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
+def test_layer_with_its_own_tf_function(tmp_path, lifted):
     x = layers.Input((7,), name="x")
     model = keras.Model(x, Compiled(name="compiled")(x))
     export(model, tmp_path / "m.onnx")
@@ -215,11 +200,23 @@ def test_failed_optimizer_pass_is_skipped(build, tmp_path, monkeypatch):
     assert report.max_abs_diff is not None and report.operators["Identity"]
 
 
-def test_large_model_becomes_a_folder(build, tmp_path, monkeypatch):
-    """Protobuf is limited to 2 GB (keras-hub#2340)."""
+@pytest.fixture
+def large(lifted, monkeypatch):
+    """Every model is too large for one message."""
     monkeypatch.setattr(onnx, "_LARGEST_MESSAGE", 1)
-    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
-    keras.utils.set_random_seed(1)
+
+
+def test_large_pair_shares_its_weights(build, tmp_path, large):
+    report = export(build("pair"), tmp_path / "m.onnx")
+    assert report.max_abs_diff is not None and report.max_abs_diff < 1e-6
+    weights = (tmp_path / "m.onnx" / "weights.data").stat().st_size
+    # Seven tensors, each at the beginning of a page; the last page is not full.
+    assert weights < 7 * 4096
+
+
+def test_every_tensor_of_a_file_of_weights_begins_a_page(tmp_path, large):
+    """Protobuf is limited to 2 GB (keras-hub#2340), so a large model is a folder."""
+    package = pytest.importorskip("onnx")
     features = layers.Input((61,), name="features")
     hidden = layers.Dense(59, activation="gelu")(features)
     model = keras.Model(features, layers.Dense(3, name="scores")(hidden))
@@ -229,24 +226,7 @@ def test_large_model_becomes_a_folder(build, tmp_path, monkeypatch):
     assert report.inputs == {"serve": {"features": "float32 (?, 61)"}}
     assert (path / "serve.onnx").stat().st_size < 4 * 61 * 59
     assert list(load_runner(path).signatures["serve"].inputs) == ["features"]
-
-
-def test_large_pair_shares_its_weights(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx, "_LARGEST_MESSAGE", 1)
-    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
-    report = export(build("pair"), tmp_path / "m.onnx")
-    assert report.max_abs_diff is not None and report.max_abs_diff < 1e-6
-    weights = (tmp_path / "m.onnx" / "weights.data").stat().st_size
-    # Seven tensors, each at the beginning of a page; the last page is not full.
-    assert weights < 7 * 4096
-
-
-def test_every_tensor_of_a_file_of_weights_begins_a_page(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx, "_LARGEST_MESSAGE", 1)
-    monkeypatch.setattr(onnx_weights, "_SMALLEST_LIFTED", 1)
-    package = pytest.importorskip("onnx")
-    export(build("mlp"), tmp_path / "m.onnx")
-    graph = package.load(tmp_path / "m.onnx/serve.onnx", load_external_data=False).graph
+    graph = package.load(path / "serve.onnx", load_external_data=False).graph
     offsets = [
         int(field.value)
         for tensor in graph.initializer
@@ -295,7 +275,5 @@ def test_failure_of_tf2onnx(build, tmp_path, monkeypatch):
         raise KeyError("no such tensor")
 
     monkeypatch.setattr(package.convert, "from_function", fail)
-    with pytest.raises(
-        ExportError, match="tf2onnx could not convert `serve`: 'no such"
-    ):
+    with pytest.raises(ExportError, match="tf2onnx could not convert `serve`"):
         export(build("mlp"), tmp_path / "m.onnx")

@@ -1,8 +1,5 @@
 """After `import keras_attn.export` alone, Keras finds every class that it looks up."""
 
-import subprocess
-import sys
-
 import pytest
 from model_cases import tiny
 
@@ -27,14 +24,8 @@ print("not registered:", sorted(registered_classes() - registered))
 
 
 @pytest.mark.shipped
-def test_export_registers_every_class(tmp_path):
+def test_export_registers_every_class(tmp_path, printed):
     model = tiny("gpt2_small")
     model.save(tmp_path / "model.keras")
-    finished = subprocess.run(
-        [sys.executable, "-c", SCRIPT, tmp_path / "model.keras"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.splitlines() == [model.name, "not registered: []"]
+    lines = printed("-c", SCRIPT, tmp_path / "model.keras")
+    assert lines == [model.name, "not registered: []"]

@@ -1,8 +1,5 @@
 """A `.tflite` or `.onnx` file is loaded and run without TensorFlow and Keras."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -44,27 +41,22 @@ print("imported:", sorted(FORBIDDEN & set(sys.modules)))
 
 @pytest.mark.shipped
 @pytest.mark.parametrize("option", [[], ["--forbid"]])
-def test_a_runner_imports_neither_tensorflow_nor_keras(build, artefact, option):
+def test_a_runner_imports_neither_tensorflow_nor_keras(
+    build, artefact, option, printed
+):
     names = ("dictionaries", "attention_pair")
     paths = [
         artefact(name, suffix)[0] for name in names for suffix in (".tflite", ".onnx")
     ]
-    finished = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *paths, *option],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    *printed, imported = finished.stdout.splitlines()
+    *found, imported = printed("-c", SCRIPT, *paths, *option)
     assert imported == "imported: []"
-    assert printed.count("ValueError") == 4
+    assert found.count("ValueError") == 4
     inputs = {"zeta": np.ones((2, 3), "int32"), "alpha": np.ones((2, 5), "float32")}
     want = {
         key: float(np.abs(value).sum())
         for key, value in build("dictionaries")(inputs).items()
     }
-    lines = [line.split() for line in printed if line.startswith("serve")]
+    lines = [line.split() for line in found if line.startswith("serve")]
     assert len(lines) == 2 * len(want)
     for name, key, value in lines:
         assert (name, float(value)) == ("serve", pytest.approx(want[key], abs=1e-5))

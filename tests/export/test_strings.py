@@ -3,8 +3,6 @@
 import copy
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +92,9 @@ def test_texts_to_scores(classifier, tokenizer):
     assert_close(again, runner({"text": TEXTS})["classifier"])
 
 
-def test_artefact_runs_elsewhere_without_keras_attn(classifier, tokenizer, tmp_path):
+def test_artefact_runs_elsewhere_without_keras_attn(
+    classifier, tokenizer, tmp_path, printed
+):
     model, path, _ = classifier
     moved = tmp_path / "elsewhere"
     shutil.copytree(path, moved)
@@ -107,13 +107,9 @@ texts = tf.constant(json.loads(sys.argv[2]))
 imported = [name for name in ("keras_attn", "keras") if name in sys.modules]
 print(json.dumps([found.numpy().tolist(), imported]))
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code, moved, json.dumps(TEXTS)],
-        capture_output=True,
-        text=True,
-        check=True,
+    found, imported = json.loads(
+        printed("-I", "-c", code, moved, json.dumps(TEXTS))[-1]
     )
-    found, imported = json.loads(done.stdout.splitlines()[-1])
     # tensorflow-text itself imports Keras.
     assert "keras_attn" not in imported
     assert_close(found, model(tokenizer.encode_batch(TEXTS, max_length=POSITIONS)))
@@ -183,17 +179,6 @@ def test_sentencepiece(tmp_path):
     assert_close(found, model(pieces.encode_batch(TEXTS)))
 
 
-def test_clip(tmp_path):
-    pieces = CLIPTokenizer.from_folder(REFERENCES / "clip")
-    token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-    vectors = keras.layers.Embedding(pieces.vocabulary_size, 5)(token_ids)
-    model = keras.Model(token_ids, vectors)
-    export(model, tmp_path / "m", tokenizer=pieces, sequence_length=11)
-    (found,) = load_runner(tmp_path / "m")({"text": TEXTS}).values()
-    packed = pieces.encode_batch(TEXTS, max_length=11, pad_to_max_length=True)
-    assert_close(found, model(packed["token_ids"]))
-
-
 def test_texts_are_truncated_to_the_positions_of_a_clip(tmp_path):
     pieces = CLIPTokenizer.from_folder(REFERENCES / "clip")
     sizes: dict[str, Any] = dict(num_layers=1, hidden_dim=8, num_heads=2, mlp_dim=9)
@@ -251,7 +236,7 @@ def test_unsupported_combinations_are_refused(tokenizer, tmp_path):
     refuses("must have the keys \\['text'\\]", sample_inputs={"texts": ["a"]})
 
 
-def test_runner_loads_the_operators_of_the_tokenizer(classifier):
+def test_runner_loads_the_operators_of_the_tokenizer(classifier, printed):
     code = """
 import sys
 from keras_attn.export import load_runner
@@ -264,20 +249,10 @@ try:
 except ImportError as error:
     print(error)
 """
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", code, classifier[1], how],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.splitlines()[-1]
-        for how in ("installed", "missing")
-    ]
-    assert printed[0] == f"(1, {CLASSES})"
-    assert (
-        'tensorflow_text`, which is not installed: pip install "keras-attn[text]"'
-        in (printed[1])
-    )
+    path = classifier[1]
+    assert printed("-c", code, path, "installed")[-1] == f"(1, {CLASSES})"
+    message = 'tensorflow_text`, which is not installed: pip install "keras-attn[text]"'
+    assert message in printed("-c", code, path, "missing")[-1]
 
 
 def test_inputs_that_are_not_texts(classifier):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from export_formats import SUFFIXES
 
-from keras_attn.decoding import Beam, generate
 from keras_attn.export import ExportError, load_runner
 
 pytestmark = pytest.mark.shipped
@@ -58,16 +57,6 @@ def test_prefill_and_step_in_parallel(load):
         state = random.standard_normal((length, 3))
         calls.append({"token_ids": random.integers(0, 53, length), "state": state})
     call_from_threads(call, calls)
-
-
-def test_generate_from_several_threads(load):
-    runner, random = load("pair"), np.random.default_rng(3)
-
-    def call(prompt):
-        prompt = {"token_ids": prompt}
-        return generate(runner, prompt, 3, strategy=Beam(2))._asdict()
-
-    call_from_threads(call, [random.integers(1, 53, (1, 7)) for _ in range(8)])
 
 
 def test_failed_call_does_not_affect_others(load, normal):

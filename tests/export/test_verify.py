@@ -147,9 +147,7 @@ def test_verify_an_existing_artefact(build, artefact, suffix):
 @pytest.mark.shipped
 def test_verify_against_another_model(build, artefact):
     path, _ = artefact("mlp", ".onnx")
-    with pytest.raises(
-        ValueError, match=r"with the inputs \['images'\]; was it export"
-    ):
+    with pytest.raises(ValueError, match=r"with the inputs \['images'\]"):
         verify(build("conv_net"), path)
     with pytest.raises(ExportError, match="differs from Keras by"):
         verify(build("exact_gelu"), path)

@@ -3,7 +3,8 @@
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
-from hugging_face import PADDING, B, T, arrays, make_model, run_from_first_token, write
+from hugging_face import PADDING, B, T, case_of, make_model, run_from_first_token
+from write_folders import write
 
 V, SEGMENTS, CLASSES = 29, 3, 5
 SIZES = {
@@ -29,13 +30,7 @@ CASES = {
     "token_classifier": ("ForTokenClassification", {"num_labels": CLASSES}, {}),
     "span_qa": ("ForQuestionAnswering", {}, {}),
 }
-ROBERTA_CASES = (
-    "encoder",
-    "masked_lm",
-    "classifier",
-    "token_classifier",
-    "span_qa",
-)
+ROBERTA_CASES = "encoder masked_lm classifier token_classifier span_qa".split()
 OUTPUTS = {
     "last_hidden_state": "sequence_output",
     "pooler_output": "pooled_output",
@@ -45,10 +40,9 @@ OUTPUTS = {
 
 
 def make_cases():
-    """Name of every case to its model, its arrays and arguments of `write`."""
+    """The cases of `write`."""
     cases = {f"bert_{name}": _bert(name) for name in CASES}
-    cases.update({f"roberta_{name}": _roberta(name) for name in ROBERTA_CASES})
-    return cases
+    return cases | {f"roberta_{name}": _roberta(name) for name in ROBERTA_CASES}
 
 
 def _bert(case):
@@ -73,7 +67,7 @@ def _bert(case):
         "padding_mask": PADDING,
         "segment_ids": segment_ids,
     }
-    return saved, arrays(inputs, found, OUTPUTS), options
+    return case_of(saved, inputs, found, OUTPUTS, **options)
 
 
 def _roberta(case):
@@ -88,7 +82,7 @@ def _roberta(case):
     token_ids[~PADDING] = ROBERTA_PADDING
     found = run_from_first_token(model, PADDING, input_ids=token_ids)
     inputs = {"token_ids": token_ids, "padding_mask": PADDING}
-    return model, arrays(inputs, found, OUTPUTS), options
+    return case_of(model, inputs, found, OUTPUTS, **options)
 
 
 if __name__ == "__main__":

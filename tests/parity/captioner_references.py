@@ -6,7 +6,9 @@ Images have our order of axes: channels last.
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
-from hugging_face import B, make_model, write
+from hugging_face import B, case_of, make_model
+from torch_models import pixels_of
+from write_folders import write
 
 T, VOCABULARY, IMAGE_SIZE = 7, 23, [14, 21]
 # Case to the width of the decoder; the encoder has 12, so the second is projected.
@@ -14,7 +16,7 @@ CASES = {"captioner_equal": 12, "captioner_projected": 15}
 
 
 def make_cases():
-    """Name of every case to its model, its arrays and arguments of `write`."""
+    """The cases of `write`."""
     return {name: _case(width) for name, width in CASES.items()}
 
 
@@ -44,15 +46,11 @@ def _case(width):
     token_ids = rng.integers(0, VOCABULARY, (B, T))
     with torch.no_grad():
         logits = model(
-            pixel_values=torch.from_numpy(images.transpose(0, 3, 1, 2).copy()),
+            pixel_values=pixels_of(images),
             decoder_input_ids=torch.from_numpy(token_ids),
         ).logits
-    arrays = {
-        "input_images": images,
-        "input_decoder_token_ids": token_ids.astype("int32"),
-        "output_logits": logits.numpy(),
-    }
-    return model, arrays, {}
+    inputs = {"images": images, "decoder_token_ids": token_ids.astype("int32")}
+    return case_of(model, inputs, {"logits": logits.numpy()})
 
 
 if __name__ == "__main__":

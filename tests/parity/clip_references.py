@@ -6,7 +6,9 @@ Arrays have our order of axes: channels last.
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
-from hugging_face import make_model, write
+from hugging_face import case_of, make_model
+from torch_models import pixels_of
+from write_folders import write
 
 B, T, VOCABULARY = 4, 11, 97
 # With a larger id, and in some rows again after its first position.
@@ -48,7 +50,7 @@ CASES = {
 
 
 def make_cases():
-    """Name of every case to its model, its arrays and arguments of `write`."""
+    """The cases of `write`."""
     return {name: _case(*case) for name, case in CASES.items()}
 
 
@@ -71,19 +73,17 @@ def _case(kind, own, text, image):
     ids = token_ids()
     with torch.no_grad():
         found = model(
-            pixel_values=torch.from_numpy(images.transpose(0, 3, 1, 2).copy()),
+            pixel_values=pixels_of(images),
             input_ids=torch.from_numpy(ids).long(),
             return_loss=True,
         )
-    arrays = {
-        "input_images": images,
-        "input_token_ids": ids,
-        "output_image_embeddings": found.image_embeds.numpy(),
-        "output_text_embeddings": found.text_embeds.numpy(),
-        "output_logits": found.logits_per_image.numpy(),
-        "output_loss": found.loss.numpy(),
+    outputs = {
+        "image_embeddings": found.image_embeds.numpy(),
+        "text_embeddings": found.text_embeds.numpy(),
+        "logits": found.logits_per_image.numpy(),
+        "loss": found.loss.numpy(),
     }
-    return model, arrays, {}
+    return case_of(model, {"images": images, "token_ids": ids}, outputs)
 
 
 if __name__ == "__main__":

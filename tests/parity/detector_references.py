@@ -4,49 +4,27 @@
 torchvision 0.28.0; `torchvision_shim.py` says how it is imported.
 """
 
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
+import detector_training as training
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
+from detector_training import LOSSES, SIZE, images_of, truth_of
+from torch_models import pixels_of, randomize_state
+from torchvision_references import TinyResNet, torchvision
+from write_folders import CHECKPOINTS, saving, write
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from parity.detector_training import CANDIDATES as TRAINED_CANDIDATES  # noqa: E402
-from parity.detector_training import (  # noqa: E402
-    LOSSES,
-    SAMPLES,
-    SIZE,
-    images_of,
-    truth_of,
-)
-from parity.detector_training import PROPOSALS as TRAINED_PROPOSALS  # noqa: E402
-from parity.torchvision_shim import load_torchvision  # noqa: E402
-
-torchvision = load_torchvision()
 # Its RoI align in Python, without a compilation of a minute.
 _align = sys.modules["torchvision.ops.roi_align"]
 _align._roi_align = getattr(_align._roi_align, "__wrapped__", _align._roi_align)
 detection = torchvision.models.detection
-FOLDER = Path(__file__).parent / "checkpoints" / "maskrcnn_resnet50_fpn"
+FOLDER = CHECKPOINTS / "maskrcnn_resnet50_fpn"
 CLASSES = 7
 STEM, WIDTH, HEAD, MASK = 3, 11, 13, 5
 NUM_BLOCKS = (1, 2, 1, 1)
 ANCHORS = (8, 16, 32, 64, 128)
 PROPOSALS, CANDIDATES, DETECTIONS = 37, 29, 61
-
-
-class TinyResNet(torchvision.models.resnet.ResNet):
-    """torchvision's ResNet with fewer channels."""
-
-    def _make_layer(self, block, planes, blocks, stride=1, dilate=False):
-        if planes == 64:
-            self.inplanes = STEM
-            self.conv1 = torch.nn.Conv2d(3, STEM, 7, stride=2, padding=3, bias=False)
-            self.bn1 = self._norm_layer(STEM)
-        planes = STEM * planes // 64
-        return super()._make_layer(block, planes, blocks, stride, dilate)
 
 
 def config(masks):
@@ -107,36 +85,20 @@ def reference(masks):
         }
     kind = detection.MaskRCNN if masks else detection.FasterRCNN
     model = kind(backbone, **options).eval()
-    rng = np.random.default_rng(7)
-    with torch.no_grad():
-        for key, value in sorted(model.state_dict().items()):
-            spread = 0.3 if value.ndim == 1 else value[0].numel() ** -0.5
-            is_norm = "bn" in key or "downsample.1" in key
-            values = rng.normal(0, spread, value.shape)
-            values += is_norm and key.endswith(".weight")
-            if key.endswith("running_var"):
-                values = np.abs(values) + 0.5
-            if "cls_score" in key:
-                values *= 0.2  # Several classes have a chance.
-            value.copy_(torch.from_numpy(values.astype("float16").astype("float32")))
+    randomize_state(model, small="cls_score", seed=7)  # Several classes have a chance.
     return model
 
 
-def write(folder, model, fields, dtype="float32"):
-    """Writes a model's `state_dict` and its `config.json` into a new folder."""
-    from safetensors.numpy import save_file
-
-    folder.mkdir(exist_ok=True)
+def save(folder, model, dtype="float32"):
+    """Writes a model's `state_dict` and its `config.json` into a folder."""
     state = {key: x.numpy().astype(dtype) for key, x in model.state_dict().items()}
-    save_file(state, folder / "model.safetensors")
-    text = json.dumps(fields, indent=2, sort_keys=True) + "\n"
-    (folder / "config.json").write_text(text)
+    saving(state, config(model.roi_heads.has_mask()))(folder)
 
 
 def run(model, images):
     """What torchvision finds in each image, a list of dictionaries of arrays."""
     with torch.no_grad():
-        found = model(list(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())))
+        found = model(list(pixels_of(images)))
     return [{key: value.numpy() for key, value in row.items()} for row in found]
 
 
@@ -153,9 +115,8 @@ def expected_of(found):
 
 def maps_and_proposals(model, images):
     """The maps of the pyramid, channels last, and the proposals of each image."""
-    tensors = list(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
     with torch.no_grad():
-        batch, _ = model.transform(tensors)
+        batch, _ = model.transform(list(pixels_of(images)))
         maps = model.backbone(batch.tensors)
         proposals, _ = model.rpn(batch, maps)
     return (
@@ -171,9 +132,10 @@ def losses_of(model):
     """
     images, truth = images_of(), truth_of()
     for sampler in (model.rpn.fg_bg_sampler, model.roi_heads.fg_bg_sampler):
-        sampler.batch_size_per_image, sampler.positive_fraction = SAMPLES, 0.5
-    model.rpn._pre_nms_top_n["training"] = TRAINED_CANDIDATES
-    model.rpn._post_nms_top_n["training"] = TRAINED_PROPOSALS
+        sampler.batch_size_per_image = training.SAMPLES
+        sampler.positive_fraction = 0.5
+    model.rpn._pre_nms_top_n["training"] = training.CANDIDATES
+    model.rpn._post_nms_top_n["training"] = training.PROPOSALS
     model.train()
     per_image = []
     for row, image in enumerate(images):
@@ -202,8 +164,6 @@ def training_of(model):
 
 if __name__ == "__main__":
     model = reference(masks=True)
-    write(FOLDER, model, config(masks=True), "float16")
-    np.savez_compressed(FOLDER / "expected.npz", **expected_of(run(model, images_of())))
+    arrays = expected_of(run(model, images_of()))
+    write({FOLDER.name: (lambda folder: save(folder, model, "float16"), arrays)})
     np.savez_compressed(FOLDER / "training.npz", **training_of(model))
-    size = sum(file.stat().st_size for file in FOLDER.iterdir())
-    sys.stdout.write(f"{FOLDER.name}: {size} bytes\n")

@@ -3,8 +3,6 @@
 `python tests/parity/dvae_references.py` writes the folder `checkpoints/dall_e_dvae`. It
 needs PyTorch and the package, which nothing else does, from a folder of its own:
 `pip install --no-deps --target FOLDER dall-e`, and FOLDER on the path.
-
-`by_hand` computes the same from the keys alone, for the test that runs live.
 """
 
 import json
@@ -18,44 +16,6 @@ FOLDER = Path(__file__).parent / "checkpoints" / "dall_e_dvae"
 SIZE = (24, 16)
 SIZES = {"n_hid": 4, "n_blk_per_group": 2, "vocab_size": 29}
 CODE_DIM = 7
-
-
-def by_hand(tensors, images):
-    """Logits of the codes, and the statistics of the most probable codes.
-
-    Args:
-        tensors: The tensors of the folder, by key.
-        images: (B, 3, H, W) in [0, 1].
-
-    Returns:
-        (B, V, h, w) and (B, 6, H, W).
-    """
-    tensors = {key: torch.tensor(value) for key, value in tensors.items()}
-    logits = _run(tensors, "encoder", 0.8 * torch.tensor(images) + 0.1)
-    one_hot = torch.nn.functional.one_hot(logits.argmax(1), logits.shape[1])
-    return logits, _run(tensors, "decoder", one_hot.permute(0, 3, 1, 2).float())
-
-
-def _run(tensors, side, x):
-    def convolve(name, x):
-        kernel, bias = (tensors[f"{side}.blocks.{name}.{part}"] for part in "wb")
-        padding = (kernel.shape[-1] - 1) // 2
-        return torch.nn.functional.conv2d(x, kernel, bias, padding=padding)
-
-    x = convolve("input", x)
-    for group in range(1, 5):
-        for block in range(1, 1 + SIZES["n_blk_per_group"]):
-            name, inner = f"group_{group}.block_{block}", x
-            for index in range(1, 5):
-                inner = convolve(f"{name}.res_path.conv_{index}", inner.relu())
-            if f"{side}.blocks.{name}.id_path.w" in tensors:
-                x = convolve(f"{name}.id_path", x)
-            x = x + inner / (4 * SIZES["n_blk_per_group"]) ** 2
-        if group < 4 and side == "encoder":
-            x = torch.nn.functional.max_pool2d(x, 2)
-        elif group < 4:
-            x = x.repeat_interleave(2, 2).repeat_interleave(2, 3)
-    return convolve("output.conv", x.relu())
 
 
 def write():

@@ -1,6 +1,6 @@
 """The committed checkpoints, and altered copies, without our own reader or writer."""
 
-import importlib.util
+import importlib
 import json
 import struct
 from pathlib import Path
@@ -22,12 +22,6 @@ def cases_of(*families):
     """The committed cases whose names begin with one of these words, sorted."""
     names = sorted(folder.name for folder in CHECKPOINTS.iterdir())
     return [name for name in names if name.split("_")[0] in families]
-
-
-def bytes_of(cases):
-    """Total size of the files of some cases."""
-    files = [file for case in cases for file in (CHECKPOINTS / case).iterdir()]
-    return sum(file.stat().st_size for file in files)
 
 
 def arrays_of(folder):
@@ -93,7 +87,7 @@ def altered(folder, case, config=None, tensors=None):
     return folder
 
 
-def check_refused(folder, case, fields, message, keeps_args=False):
+def check_refused(folder, case, fields, message):
     """Asserts that a committed checkpoint with other fields cannot be loaded.
 
     Args:
@@ -101,12 +95,7 @@ def check_refused(folder, case, fields, message, keeps_args=False):
         case: Name of the committed case.
         fields: Fields of `config.json` to set; those that are None are removed.
         message: A pattern of the message.
-        keeps_args: Whether `model_args` among the fields are added to those of the
-            case, and do not replace them.
     """
-    if keeps_args and "model_args" in fields:
-        own = config_of(CHECKPOINTS / case)["model_args"]
-        fields = {"model_args": {**own, **fields["model_args"]}}
     with pytest.raises(ValueError, match=message):
         load_checkpoint(altered(folder, case, fields))
 
@@ -133,6 +122,14 @@ def same_weights(model, other):
         )
 
 
+def same_layers(model, other, names):
+    """Asserts that the weights of some layers of two models are equal."""
+    for name in names:
+        layers = (each.get_layer(name).weights for each in (model, other))
+        for one, two in zip(*layers, strict=True):
+            np.testing.assert_array_equal(one, two, err_msg=one.path)
+
+
 def same_tensors(case, folder, ignored=()):
     """Asserts that a folder has the tensors of a committed case.
 
@@ -153,71 +150,67 @@ def same_tensors(case, folder, ignored=()):
         np.testing.assert_array_equal(found[key], array, err_msg=key)
 
 
-def compare(found, expected, real):
-    """Asserts that all outputs at real tokens agree; those at padding are arbitrary."""
-    assert set(found) == set(expected)
+def at_real_tokens(arrays, real):
+    """The arrays with a first row per token without padding, where all is arbitrary."""
+    return {
+        name: array[real] if array.shape[:2] == real.shape else array
+        for name, array in arrays.items()
+    }
+
+
+def compare(found, expected, inputs, rtol=1e-5, atol=TOLERANCE, scaled=False):
+    """Asserts that all expected outputs agree, at real tokens if they are of tokens.
+
+    Args:
+        found: Our outputs by name.
+        expected: Those of another library, some of ours.
+        inputs: Our inputs.
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        scaled: Whether it is that of numbers up to 1.
+    """
+    assert set(expected) <= set(found)
+    if "padding_mask" in inputs:
+        real = inputs["padding_mask"].astype(bool)
+        found, expected = (at_real_tokens(x, real) for x in (found, expected))
     for name, array in expected.items():
-        ours = found[name]
-        assert ours.shape == array.shape
-        if array.shape[:2] == real.shape:
-            ours, array = ours[real], array[real]
         # A mistake would be visible: outputs vary by far more than the tolerance.
         assert np.std(array) > 0.05
-        np.testing.assert_allclose(ours, array, atol=TOLERANCE, rtol=1e-5)
+        scale = max(1.0, np.abs(array).max()) if scaled else 1.0
+        np.testing.assert_allclose(
+            found[name], array, rtol=rtol, atol=atol * scale, err_msg=name
+        )
 
 
-def make_cases(script, monkeypatch, needs=("transformers",)):
-    """The cases of a script that writes checkpoints, computed now.
+def run_script(name, needs=("transformers",)):
+    """A module of this folder that computes references.
 
     Args:
-        script: Name of a module in this folder.
-        monkeypatch: The test's fixture.
+        name: Its name.
         needs: Packages that it imports; the test is skipped if one is not installed.
-
-    Returns:
-        The result of the script's `make_cases`.
     """
-    find = importlib.util.find_spec
-    if "torchvision" in needs and is_installed():
+    if is_installed("torch") and is_installed():
         # First: transformers would import it, from its folder, without the shim.
         load_torchvision()
-        find = is_installed
-    for name in needs:
-        if not find(name):
-            pytest.skip(f"{name} is not installed; see {script}.py")
-    # The scripts import each other as top-level modules.
-    monkeypatch.syspath_prepend(str(CHECKPOINTS.parent))
-    return importlib.import_module(f"parity.{script}").make_cases()
+    for package in needs:
+        if not is_installed(package):
+            pytest.skip(f"{package} is not installed; see {name}.py")
+    return importlib.import_module(name)
 
 
-def assert_as_committed(committed, computed, name=""):
-    """Asserts that an array that PyTorch computes now is the committed one.
+def same_arrays(committed, computed, atol=5e-6):
+    """Asserts that what PyTorch computes now is what a file has.
 
     Args:
-        committed: The array of the file.
-        computed: The array of today.
-        name: What it is, for the message.
+        committed: Path of the file.
+        computed: The arrays of today by name.
+        atol: Tolerance of numbers up to 1.
     """
-    # PyTorch's convolutions add up in another order on a processor without AVX-512.
-    largest = np.abs(committed.astype("float64")).max(initial=1.0)
-    np.testing.assert_allclose(
-        computed, committed, rtol=0, atol=5e-6 * largest, err_msg=name
-    )
-
-
-def compare_with_committed(case, tensors, arrays):
-    """Asserts that a case computed now equals the committed one.
-
-    Args:
-        case: Name of the case.
-        tensors: Key to the weight, in any precision.
-        arrays: Inputs and outputs, as in `expected.npz`.
-    """
-    with np.load(CHECKPOINTS / case / "expected.npz") as file:
-        assert set(file) == set(arrays)
+    with np.load(committed) as file:
+        assert set(file) == set(computed)
         for name, array in file.items():
-            assert_as_committed(array, arrays[name], name)
-    for key, array in tensors_of(CHECKPOINTS / case).items():
-        np.testing.assert_array_equal(
-            np.asarray(tensors[key]).astype(array.dtype), array, err_msg=key
-        )
+            # PyTorch's convolutions add up in another order without AVX-512.
+            largest = np.abs(array.astype("float64")).max(initial=1.0)
+            np.testing.assert_allclose(
+                computed[name], array, rtol=0, atol=atol * largest, err_msg=name
+            )

@@ -1,29 +1,27 @@
 """Writes the references made of PyTorch's layers: `python tests/parity/generate.py`.
 
 `test_committed.py` and `test_segmenters.py` compare with them. Needs PyTorch
-(`pip install torch==2.13.0`; a CPU build is enough) and takes a few seconds. The files,
-under 350 kB in total, are committed; `references.py` and `segmenter_references.py`
-describe their content.
+(`pip install torch==2.13.0`; a CPU build is enough), and for the last of them what
+`make install` puts beside torchvision; takes a few seconds. The files, under 350 kB in
+total, are committed; the modules describe their content.
 """
 
+import importlib
+import sys
 from pathlib import Path
 
 import numpy as np
-import references
-import segmenter_references
 
-FOLDERS = {"data": references, "segmenters": segmenter_references}
+# Name of each module to the folder of its files.
+FOLDERS = {
+    "references": "data",
+    "segmenter_references": "segmenters",
+    "smp_references": "segmenters",
+}
 
 if __name__ == "__main__":
-    for folder, module in FOLDERS.items():
-        path = Path(__file__).parent / folder
-        path.mkdir(exist_ok=True)
-        for old in path.glob("*.npz"):
-            # Those have a script of their own.
-            if not old.name.startswith("smp_"):
-                old.unlink()
-        for name, arrays in module.make_cases().items():
-            np.savez_compressed(path / f"{name}.npz", **arrays)
-        files = sorted(path.glob("*.npz"))
-        size = sum(file.stat().st_size for file in files)
-        print(f"{len(files)} files, {size} bytes in {path}")
+    for module, folder in FOLDERS.items():
+        for name, arrays in importlib.import_module(module).make_cases().items():
+            path = Path(__file__).parent / folder / f"{name}.npz"
+            np.savez_compressed(path, **arrays)
+            sys.stdout.write(f"{path}: {path.stat().st_size} bytes\n")

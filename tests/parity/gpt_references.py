@@ -6,7 +6,8 @@ has no pooled output; ours is that of the last real token.
 
 import numpy as np
 import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
-from hugging_face import PADDING, B, T, arrays, make_model, run, write
+from hugging_face import PADDING, B, T, case_of, make_model, run
+from write_folders import write
 
 V, CLASSES = 29, 5
 PAD = 3
@@ -25,7 +26,7 @@ CASES = {
 
 
 def make_cases():
-    """Name of every case to its model, its arrays and arguments of `write`."""
+    """The cases of `write`."""
     return {name: _case(*case) for name, case in CASES.items()}
 
 
@@ -45,7 +46,7 @@ def _case(name, own):
         last = [np.flatnonzero(row)[-1] for row in PADDING]
         found["pooled_output"] = found["last_hidden_state"][range(B), last]
     inputs = {"token_ids": token_ids, "padding_mask": PADDING}
-    return model, arrays(inputs, found, names), {}
+    return case_of(model, inputs, found, names)
 
 
 if __name__ == "__main__":

@@ -8,39 +8,25 @@ Needs PyTorch and transformers. NumPy samples all weights and inputs with fixed 
 so the cases are reproducible.
 """
 
-import sys
-from pathlib import Path
+import functools
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
+from torch_models import SPREAD, randomize_parameters
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
 B, T = 4, 11
 # Rows without padding, padded left, padded right, and padded in between.
 PADDING = np.array(
     [[1] * 11, [0] * 4 + [1] * 7, [1] * 6 + [0] * 5, [1, 1, 1, 0, 0, 1, 0, 1, 1, 1, 0]],
     bool,
 )
-SPREAD = 0.3
 
 
 def make_model(name, config, spread=SPREAD):
-    """A model with weights far larger than initial ones, so that its outputs vary.
-
-    Args:
-        name: Name of the class in transformers.
-        config: Its configuration.
-        spread: Standard deviation of the weights.
-    """
+    """A model of a class of transformers with random weights."""
     model = getattr(transformers, name)(config).eval()
-    rng = np.random.default_rng(11)
-    with torch.no_grad():
-        for key, weight in sorted(model.named_parameters()):
-            # The scales of norms are around one.
-            is_scale = weight.ndim == 1 and key.endswith(".weight")
-            values = rng.normal(0, spread, weight.shape) + is_scale
-            weight.copy_(torch.from_numpy(np.asarray(values, "float32")))
+    randomize_parameters(model, spread)
     return model
 
 
@@ -52,7 +38,15 @@ def run(model, padding=None, **inputs):
         padding: True = a real token.
         **inputs: By transformers' names.
     """
-    return _run(model, padding, inputs)
+    given = {name: torch.from_numpy(array).long() for name, array in inputs.items()}
+    if padding is not None:
+        given["attention_mask"] = torch.from_numpy(padding).float()
+    with torch.no_grad():
+        return {
+            name: tensor.float().numpy()
+            for name, tensor in model(**given).items()
+            if isinstance(tensor, torch.Tensor)
+        }
 
 
 def run_from_first_token(model, padding, **inputs):
@@ -84,50 +78,21 @@ def run_from_first_token(model, padding, **inputs):
         }
 
     (padding,) = rolled({"": padding}, -1).values()
-    return rolled(_run(model, padding, rolled(inputs, -1)), 1)
+    return rolled(run(model, padding, **rolled(inputs, -1)), 1)
 
 
-def _run(model, padding, inputs):
-    given = {name: torch.from_numpy(array).long() for name, array in inputs.items()}
-    if padding is not None:
-        given["attention_mask"] = torch.from_numpy(padding).float()
-    with torch.no_grad():
-        return {
-            name: tensor.float().numpy()
-            for name, tensor in model(**given).items()
-            if isinstance(tensor, torch.Tensor)
-        }
-
-
-def arrays(inputs, outputs, names=None):
-    """The content of `expected.npz`.
+def case_of(model, inputs, outputs, names=None, **options):
+    """A case of `write_folders.write`.
 
     Args:
+        model: A model of transformers.
         inputs: Our inputs by name.
         outputs: Outputs of transformers by its names.
         names: transformers' name of an output to ours, where they differ.
+        **options: Arguments of `save_pretrained`.
     """
     names = names or {}
-    return {
+    return functools.partial(model.save_pretrained, **options), {
         **{f"input_{name}": array for name, array in inputs.items()},
         **{f"output_{names.get(key, key)}": array for key, array in outputs.items()},
     }
-
-
-def write(cases, parent=CHECKPOINTS):
-    """Writes one folder per case, by `save_pretrained`, with `expected.npz`.
-
-    Args:
-        cases: Name to the model, the arrays, and arguments of `save_pretrained`.
-        parent: The parent of the folders.
-    """
-    for name, (model, arrays, options) in cases.items():
-        folder = parent / name
-        if folder.exists():
-            for file in folder.iterdir():
-                file.unlink()
-        model.save_pretrained(folder, **options)
-        (folder / "generation_config.json").unlink(missing_ok=True)
-        np.savez_compressed(folder / "expected.npz", **arrays)
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        sys.stdout.write(f"{name}: {size} bytes\n")

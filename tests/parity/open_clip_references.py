@@ -7,15 +7,13 @@ samples all weights and inputs with fixed seeds, so the cases are reproducible.
 """
 
 import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from parity.torchvision_shim import load_torchvision  # noqa: E402
+from torch_models import pixels_of, randomize_state
+from torchvision_shim import load_torchvision
+from write_folders import write
 
 load_torchvision()
 import open_clip  # noqa: E402  # pyright: ignore[reportMissingImports]
@@ -23,7 +21,6 @@ from open_clip.push_to_hf_hub import (  # noqa: E402  # pyright: ignore[reportMi
     save_for_hf,
 )
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
 B, T, VOCABULARY, END = 4, 13, 97, 61
 _TEXT = {"context_length": T, "vocab_size": VOCABULARY, "width": 12, "layers": 2}
 CASES: dict[str, dict[str, Any]] = {
@@ -74,7 +71,7 @@ class _NoTokenizer:
 
 
 def make_cases():
-    """Name of every case to its model, its configuration and its arrays."""
+    """The cases of `write`."""
     return {name: _case(config) for name, config in CASES.items()}
 
 
@@ -90,7 +87,7 @@ def _case(config):
             "resize_mode": "shortest" if is_square else "squash",
         },
     )
-    _randomize(model)
+    randomize_state(model, rounded=False, long=4)
     rng = np.random.default_rng(19)
     rows, columns = (size, size) if is_square else size
     # Rounded, so that the file is small.
@@ -98,30 +95,18 @@ def _case(config):
     ids = rng.integers(1, VOCABULARY, (B, T)).astype("int32")
     ids[:, 4] = ids[:2, 6] = END
     arrays = {"input_images": images, "input_token_ids": ids, **run(model, images, ids)}
-    return model, config, arrays
 
+    def save(folder):
+        save_for_hf(model, _NoTokenizer(), config, folder, safe_serialization=True)
 
-def _randomize(model):
-    rng = np.random.default_rng(11)
-    with torch.no_grad():
-        for key, weight in sorted(model.state_dict().items()):
-            if key.endswith("num_batches_tracked"):
-                continue
-            # The scales of norms are around one; sums over a kernel are long.
-            is_scale = weight.ndim == 1 and key.endswith(".weight")
-            spread = 0.3 if weight.ndim < 4 else 1 / np.sqrt(np.prod(weight.shape[1:]))
-            values = rng.normal(0, spread, weight.shape) + is_scale
-            if key.endswith("running_var"):
-                values = np.abs(values) + 0.5
-            weight.copy_(torch.from_numpy(np.asarray(values, "float32")))
+    return save, arrays
 
 
 def run(model, images, token_ids):
     """The outputs of a model of open_clip by our names."""
     with torch.no_grad():
         image, text, scale = model(
-            torch.from_numpy(images.transpose(0, 3, 1, 2).copy()),
-            torch.from_numpy(token_ids).long(),
+            pixels_of(images), torch.from_numpy(token_ids).long()
         )
         logits = scale * image @ text.T
         loss = open_clip.ClipLoss()(image, text, scale)
@@ -131,16 +116,6 @@ def run(model, images, token_ids):
         "output_logits": logits.numpy(),
         "output_loss": loss.numpy(),
     }
-
-
-def write(cases, parent=CHECKPOINTS):
-    """Writes one folder per case, by `save_for_hf`, with `expected.npz`."""
-    for name, (model, config, arrays) in cases.items():
-        folder = parent / name
-        save_for_hf(model, _NoTokenizer(), config, folder, safe_serialization=True)
-        np.savez_compressed(folder / "expected.npz", **arrays)
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        sys.stdout.write(f"{name}: {size} bytes\n")
 
 
 def load(folder):

@@ -12,30 +12,28 @@ case to `checkpoints/`, with an `expected.npz` as in `hugging_face.py`.
 Needs what `make install` puts beside torchvision; see `torchvision_shim.py`.
 """
 
+import functools
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import smp_unet_references as unet  # First: the shim.
+
+# isort: split
+import segmentation_models_pytorch as smp  # pyright: ignore[reportMissingImports]
+import timm  # pyright: ignore[reportMissingImports]
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
+import transformers  # pyright: ignore[reportMissingImports]
+from hugging_face import PADDING, run_from_first_token
+from timm.models._hub import save_for_hf  # pyright: ignore[reportMissingImports]
+from torch_models import pixels_of, random_images, randomize_parameters
+from torchvision_references import CLASSES, RESNET_SIZES
+from write_folders import write
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from parity.hugging_face import PADDING, run_from_first_token  # noqa: E402
-from parity.torchvision_shim import load_torchvision  # noqa: E402
-
-load_torchvision()
-
-import segmentation_models_pytorch as smp  # noqa: E402  # pyright: ignore[reportMissingImports]
-import timm  # noqa: E402  # pyright: ignore[reportMissingImports]
-import transformers  # noqa: E402  # pyright: ignore[reportMissingImports]
-from parity import smp_unet_references as unet  # noqa: E402
-from timm.models._hub import save_for_hf  # noqa: E402  # pyright: ignore[reportMissingImports]
-
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
-B, V, CLASSES = 2, 29, 5
+B, V = 2, 29
 _CONVNEXT_SIZE = (35, 70)
 NAMES = ["ant", "bee", "cat", "dog", "elk"]
 
@@ -69,13 +67,8 @@ def randomized(model, is_tiny=True):
         is_tiny: Whether weights become far larger than initial ones, so that outputs
             vary; in a deep model they would grow from layer to layer.
     """
-    rng = np.random.default_rng(11)
+    rng = randomize_parameters(model) if is_tiny else np.random.default_rng(11)
     with torch.no_grad():
-        for key, weight in sorted(model.named_parameters()):
-            is_scale = weight.ndim == 1 and key.endswith((".weight", ".gamma"))
-            values = rng.normal(0, 0.3, weight.shape) + is_scale
-            if is_tiny:
-                weight.copy_(torch.from_numpy(values.astype("float32")))
         for key, buffer in sorted(model.named_buffers()):
             if key.endswith("running_mean"):
                 values = rng.normal(0, 0.3, buffer.shape)
@@ -89,8 +82,8 @@ def randomized(model, is_tiny=True):
 
 def images_of(*shape):
     """Images (B, H, W, channels), and the tensor that PyTorch takes."""
-    images = np.random.default_rng(19).normal(size=(B, *shape)).astype("float32")
-    return images, torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+    images = random_images(B, *shape)
+    return images, pixels_of(images)
 
 
 def _timm(name, is_committed=True, **options):
@@ -271,12 +264,12 @@ CASES = {
     "own_smp_unet": _smp(
         lambda: unet.tiny_unet("resnet18"),
         (37, 54, 3),
-        unet.references.CLASSES,
+        CLASSES,
         True,
         {
             "decoder_channels": unet.DECODER,
-            "classes": unet.references.CLASSES,
-            "model_args": unet.references._RESNET_SIZES,
+            "classes": CLASSES,
+            "model_args": RESNET_SIZES,
         },
     ),
     "own_smp_unet_resnet34": _smp(
@@ -313,11 +306,5 @@ CASES = {
 if __name__ == "__main__":
     for name, case in CASES.items():
         if case.is_committed:
-            folder = CHECKPOINTS / name
-            folder.mkdir(exist_ok=True)
             model = case.make()
-            case.save(model, folder)
-            expected: dict[str, Any] = case.run(model)
-            np.savez_compressed(folder / "expected.npz", **expected)
-            size = sum(file.stat().st_size for file in folder.iterdir())
-            sys.stdout.write(f"{name}: {size} bytes\n")
+            write({name: (functools.partial(case.save, model), case.run(model))})

@@ -9,16 +9,15 @@ Needs PyTorch, transformers and PEFT.
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import peft  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import torch  # pyright: ignore[reportMissingImports]
 import transformers  # pyright: ignore[reportMissingImports]
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from parity.hugging_face import CHECKPOINTS, run  # noqa: E402
+from hugging_face import run
+from torch_models import pixels_of
+from write_folders import CHECKPOINTS
 
 ADAPTERS = CHECKPOINTS.parent / "adapters"
 B, T, VOCABULARY = 3, 7, 29
@@ -113,10 +112,9 @@ def outputs_of(model, inputs):
     given = {named[name]: x for name, x in inputs.items() if name in named}
     if "images" not in inputs:
         return {"logits": run(model, inputs["padding_mask"], **given)["logits"]}
-    pixels = torch.from_numpy(inputs["images"].transpose(0, 3, 1, 2).copy())
     given = {name: torch.from_numpy(ids).long() for name, ids in given.items()}
     with torch.no_grad():
-        found = model(pixel_values=pixels, **given)
+        found = model(pixel_values=pixels_of(inputs["images"]), **given)
     if "logits" in found:
         return {"logits": found["logits"].numpy()}
     return {

@@ -8,17 +8,12 @@ that the libraries write, and those of old files, which transformers still reads
 
 import importlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from parity.torchvision_shim import load_torchvision
+from torchvision_shim import load_torchvision
 
 FIELDS = Path(__file__).with_name("preprocessing.json")
 PIXELS = Path(__file__).with_name("preprocessing.npz")

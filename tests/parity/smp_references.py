@@ -1,14 +1,10 @@
 """The decoder of segmentation-models-pytorch's U-Net on a tiny encoder.
 
-`python tests/parity/smp_references.py` writes `segmenters/smp_*.npz`, in the format of
-`segmenter_references.py`, in a few seconds.
+`generate.py` writes them, in the format of `segmenter_references.py`.
 
 Needs what `make install` puts beside torchvision; see `torchvision_shim.py`.
 """
 
-from pathlib import Path
-
-import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 from segmenter_references import CLASSES, _Case
 from torchvision_shim import load_torchvision
@@ -23,7 +19,6 @@ from segmentation_models_pytorch.decoders.unet.decoder import (  # noqa: E402  #
 )
 
 WIDTHS, DECODER = (4, 5, 6), (6, 4, 3)
-DATA = Path(__file__).parent / "segmenters"
 
 
 def network(case, images):
@@ -49,8 +44,3 @@ def make_cases():
     """Name of every case to its arrays."""
     sizes = {"smp_even": (8, 24), "smp_odd": (11, 13)}
     return {name: _Case().run(network, size, size) for name, size in sizes.items()}
-
-
-if __name__ == "__main__":
-    for name, arrays in make_cases().items():
-        np.savez_compressed(DATA / f"{name}.npz", **arrays)

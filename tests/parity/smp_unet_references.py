@@ -6,24 +6,20 @@
 Needs what `smp_references.py` needs.
 """
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from parity import torchvision_references as references  # noqa: E402  First: the shim.
-from parity.write_folders import write  # noqa: E402
-from segmentation_models_pytorch import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+import torchvision_references as references  # First: the shim.
+from segmentation_models_pytorch import (  # pyright: ignore[reportMissingImports]
     Unet,
 )
-from segmentation_models_pytorch.base import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+from segmentation_models_pytorch.base import (  # pyright: ignore[reportMissingImports]
     SegmentationHead,
 )
-from segmentation_models_pytorch.decoders.unet.decoder import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+from segmentation_models_pytorch.decoders.unet.decoder import (  # pyright: ignore[reportMissingImports]
     UnetDecoder,
 )
-from segmentation_models_pytorch.encoders.resnet import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+from segmentation_models_pytorch.encoders.resnet import (  # pyright: ignore[reportMissingImports]
     ResNetEncoder,
 )
+from write_folders import write
 
 DECODER = (11, 7, 5, 3, 2)
 SIZE = (37, 54)
@@ -53,29 +49,21 @@ def tiny_unet(encoder_name):
 
 
 def make_cases():
-    """Name of each case to its tensors, its configuration and its arrays."""
-    cases = {}
-    for encoder_name in BLOCKS:
-        model = tiny_unet(encoder_name)
-        references.randomize(model)
-        tensors = {
-            key: value.numpy().astype(
-                "float16" if value.is_floating_point() else "int64"
-            )
-            for key, value in model.state_dict().items()
-        }
-        config = {
-            "library": "segmentation_models_pytorch",
-            "architecture": "Unet",
-            "encoder_name": encoder_name,
-            "in_channels": 3,
-            "classes": references.CLASSES,
-            "decoder_channels": DECODER,
-            "model_args": references._RESNET_SIZES,
-        }
-        name = f"smp_unet_{encoder_name}"
-        cases[name] = tensors, config, references._run(model, SIZE)
-    return cases
+    """The cases of `write`."""
+    config = {
+        "library": "segmentation_models_pytorch",
+        "architecture": "Unet",
+        "in_channels": 3,
+        "classes": references.CLASSES,
+        "decoder_channels": DECODER,
+        "model_args": references.RESNET_SIZES,
+    }
+    return {
+        f"smp_unet_{name}": references.case_of(
+            tiny_unet(name), {**config, "encoder_name": name}, SIZE
+        )
+        for name in BLOCKS
+    }
 
 
 if __name__ == "__main__":

@@ -1,110 +1,114 @@
-"""BERT, RoBERTa and the GPTs against transformers, from tiny checkpoints.
+"""Tasks of BERT, RoBERTa and the GPTs on one checkpoint, against transformers."""
 
-`bert_references.py` and `gpt_references.py` write the folders.
-"""
+from typing import Any
 
 import numpy as np
 import pytest
+from model_cases import build
 from parity.folders import (
     CHECKPOINTS,
-    TOLERANCE,
+    altered,
     arrays_of,
-    bytes_of,
     cases_of,
     compare,
-    config_of,
-    make_cases,
     outputs_of,
-    same_tensors,
     tensors_of,
 )
 
+from keras_attn import models
 from keras_attn.models import load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints.families import FAMILIES
 
-COUNTS = {"bert": 11, "roberta": 5, "gpt": 3, "gpt2": 5}
-CASES = cases_of(*COUNTS)
+CASES = cases_of("bert", "roberta", "gpt", "gpt2")
 
 
-def load_fresh(case, task, **overrides):
-    """A model whose head the files lack, which gives a warning."""
-    with pytest.warns(UserWarning, match="The checkpoint has no weights for"):
-        model = load_checkpoint(CHECKPOINTS / case, task, **overrides)
+def features_of(case):
+    """Inputs of a body, and transformers' outputs for each token."""
     inputs, expected = arrays_of(CHECKPOINTS / case)
-    return model, inputs, expected
+    if "sequence" in expected:  # XLNet's have further segments, and memories.
+        names = ("token_ids", "padding_mask", "segment_ids")
+        return {name: inputs[name] for name in names}, expected["sequence"]
+    return inputs, expected["sequence_output"]
 
 
-def test_every_case_is_committed():
-    counts = dict.fromkeys(COUNTS, 0)
-    for case in CASES:
-        counts[case.split("_")[0]] += 1
-    assert counts == COUNTS
-    assert bytes_of(CASES) < 600_000
-    kinds = {
-        str(next(iter(tensors_of(CHECKPOINTS / case).values())).dtype) for case in CASES
-    }
-    assert kinds == {"float32", "float16", "bfloat16"}
-    assert len(list((CHECKPOINTS / "bert_encoder_sharded").glob("*.safetensors"))) > 2
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_outputs_and_files_equal_those_of_transformers(case, tmp_path):
-    folder = CHECKPOINTS / case
-    model = load_checkpoint(folder)
-    inputs, expected = arrays_of(folder)
-    compare(outputs_of(model, inputs), expected, inputs["padding_mask"])
-
-    dtype = next((d for d in ("bfloat16", "float16") if case.endswith(f"_{d}")), None)
-    shard = 3000 if case.endswith("sharded") else 10**9
-    save_checkpoint(model, tmp_path, dtype=dtype, max_shard_size=shard)
-    same_tensors(case, tmp_path)
-    config = config_of(folder)
-    for key, value in config_of(tmp_path).items():
-        if key == "classifier_dropout" and config.get(key) is None:
-            assert value == 0.1  # transformers takes that of the body.
-        elif key == "n_inner" and config[key] is None:
-            assert value == 4 * config["n_embd"]
-        else:
-            assert value == config[key], key
-    if case.endswith("sharded"):
-        assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 2
-        assert not (tmp_path / "model.safetensors").exists()
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm", "xlnet"])
 def test_a_sentence_embedding_is_the_mean_of_the_tokens(family):
     folder = CHECKPOINTS / f"{family}_encoder"
-    inputs, expected = arrays_of(folder)
-    real = inputs["padding_mask"]
-    mean = np.stack(
-        [
-            row[mask].mean(0)
-            for row, mask in zip(expected["sequence_output"], real, strict=True)
-        ]
-    )
+    inputs, tokens = features_of(folder.name)
+    real = inputs["padding_mask"][:, :, None]
+    mean = (tokens * real).sum(1) / real.sum(1)
     model = load_checkpoint(folder, "sentence_encoder", normalize=False)
-    compare(outputs_of(model, inputs), {"logits": mean}, real)
+    compare(outputs_of(model, inputs), {"logits": mean}, inputs)
     unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
     model = load_checkpoint(folder, "sentence_encoder")
-    compare(outputs_of(model, inputs), {"logits": unit}, real)
+    compare(outputs_of(model, inputs), {"logits": unit}, inputs)
 
 
 @pytest.mark.parametrize(
     "case, task, features",
     [
         ("roberta_encoder", "next_sentence", "pooled_output"),
-        ("gpt_body", "token_classifier", "sequence_output"),
-        ("gpt2_body", "token_classifier", "sequence_output"),
+        ("gpt_body", "token_classifier", "tokens"),
+        ("gpt2_body", "token_classifier", "tokens"),
+        ("xlm_encoder", "next_sentence", "first"),
+        ("xlnet_encoder", "next_sentence", "last"),
     ],
 )
 def test_heads_that_transformers_lacks(case, task, features):
     overrides = {"num_classes": 3} if task == "token_classifier" else {}
-    model, inputs, expected = load_fresh(case, task, **overrides)
+    with pytest.warns(UserWarning, match="The checkpoint has no weights for"):
+        model = load_checkpoint(CHECKPOINTS / case, task, **overrides)
+    inputs, tokens = features_of(case)
+    places = [np.flatnonzero(row) for row in inputs["padding_mask"]]
+    rows = np.arange(len(tokens))
+    of = {
+        "tokens": tokens,
+        "first": tokens[rows, [place[0] for place in places]],
+        "last": tokens[rows, [place[-1] for place in places]],
+        **arrays_of(CHECKPOINTS / case)[1],
+    }
     layer = model.layers[-1]
     rng = np.random.default_rng(17)
     kernel, bias = rng.normal(size=layer.kernel.shape), rng.normal(size=layer.units)
     layer.set_weights([kernel, bias])
-    logits = expected[features] @ kernel + bias
-    compare(outputs_of(model, inputs), {"logits": logits}, inputs["padding_mask"])
+    logits = of[features] @ kernel + bias
+    compare(outputs_of(model, inputs), {"logits": logits}, inputs)
+
+
+TASKS = {
+    "masked_lm": {},
+    "classifier": {"num_classes": 3},
+    "token_classifier": {"num_classes": 3},
+    "span_qa": {},
+    "sentence_encoder": {},
+    "next_sentence": {},
+}
+
+
+@pytest.mark.parametrize(
+    "case, task",
+    [
+        *(("xlm_encoder", task) for task in TASKS),
+        *(("xlnet_encoder", task) for task in (*TASKS, "permutation_lm")),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The checkpoint has no weights:UserWarning")
+def test_every_task_is_recognized_and_written(case, task, tmp_path):
+    encoder: Any = load_checkpoint(CHECKPOINTS / case)
+    name, options = f"{case.removesuffix('encoder')}{task}", TASKS.get(task, {})
+    if name == "xlnet_masked_lm":
+        name, options = "xlnet_permutation_lm", {"two_stream": False}
+    model = getattr(models, f"build_{name}")(encoder, **options)
+    assert FAMILIES[case.partition("_")[0]].find_task(model) == task
+    if task == "next_sentence":
+        with pytest.raises(ValueError, match="no counterpart.*next_sentence"):
+            save_checkpoint(model, tmp_path)
+        return
+    inputs, _ = arrays_of(CHECKPOINTS / case.replace("xlnet_encoder", "xlnet_lm"))
+    save_checkpoint(model, tmp_path)
+    found = outputs_of(load_checkpoint(tmp_path, task), inputs)
+    for key, array in outputs_of(model, inputs).items():
+        np.testing.assert_array_equal(found[key], array)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_a_body_can_be_read_as_a_language_model(case, table):
     embeddings = tensors_of(folder)[f"{table}.weight"]
     logits = expected["sequence_output"] @ embeddings.T
     model = load_checkpoint(folder, "causal_lm")
-    compare(outputs_of(model, inputs), {"logits": logits}, inputs["padding_mask"])
+    compare(outputs_of(model, inputs), {"logits": logits}, inputs)
 
 
 @pytest.mark.parametrize(
@@ -131,75 +135,30 @@ def test_logits_of_masked_positions_only(case):
     name = "masked_lm" if "masked_lm" in expected else "logits"
     expected[name] = np.take_along_axis(expected[name], positions[:, :, None], 1)
     found = outputs_of(model, {**inputs, "masked_positions": positions})
-    compare(found, expected, real)
+    compare(found, expected, inputs)
 
 
-@pytest.mark.parity
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", CASES)
-def test_transformers_reads_our_files(case, tmp_path):
-    pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    from parity.hugging_face import run, run_from_first_token
-
-    model = load_checkpoint(CHECKPOINTS / case)
-    save_checkpoint(model, tmp_path, max_shard_size=5000)
-    (name,) = config_of(tmp_path)["architectures"]
-    theirs, report = getattr(transformers, name).from_pretrained(
-        tmp_path, output_loading_info=True
-    )
-    assert not any(report.values()), report
-    inputs, _ = arrays_of(CHECKPOINTS / case)
-    real = inputs["padding_mask"]
-    given = {"input_ids": inputs["token_ids"]}
-    if "segment_ids" in inputs:
-        given["token_type_ids"] = inputs["segment_ids"]
-    if case.startswith("gpt"):
-        given["position_ids"] = np.maximum(real.cumsum(1) - 1, 0)
-        theirs.config.pad_token_id = 3  # Not a size of the model, so not written.
-        result = run(theirs.eval(), real, **given)
-    else:
-        result = run_from_first_token(theirs.eval(), real, **given)
-    names = {
-        "sequence_output": "last_hidden_state",
-        "pooled_output": "pooler_output",
-        "masked_lm": "prediction_logits",
-        "next_sentence": "seq_relationship_logits",
-    }
-    found = outputs_of(model, inputs)
-    if case.endswith("_body"):
-        found.pop("pooled_output")  # transformers has none.
-    for key, ours in found.items():
-        array = result[names.get(key, key)]
-        if array.shape[:2] == real.shape:
-            ours, array = ours[real], array[real]
-        np.testing.assert_allclose(ours, array, atol=TOLERANCE, rtol=1e-5)
+# XLM.
 
 
-@pytest.mark.parity
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "script, families", [("bert", ["bert", "roberta"]), ("gpt", ["gpt", "gpt2"])]
-)
-def test_live(script, families, tmp_path, monkeypatch):
-    """Cases computed now equal the committed ones, and our outputs agree."""
-    cases = make_cases(f"{script}_references", monkeypatch)
-    from parity.hugging_face import write
+def test_default_positions_count_from_the_first_real_token():
+    inputs, expected = arrays_of(CHECKPOINTS / "xlm_encoder")
+    model = load_checkpoint(CHECKPOINTS / "xlm_encoder", position_ids=True)
+    first = inputs["padding_mask"].argmax(1)[:, None]
+    positions = np.maximum(np.arange(11) - first, 0).astype("int32")
+    found = outputs_of(model, {**inputs, "position_ids": positions})
+    del expected["pooled_output"], found["pooled_output"]
+    compare(found, expected, inputs)
 
-    assert set(cases) == {case for case in CASES if case.split("_")[0] in families}
-    write(cases, tmp_path)
-    for case in cases:
-        committed, now = CHECKPOINTS / case, tmp_path / case
-        for one, other in zip(arrays_of(committed), arrays_of(now), strict=True):
-            assert set(one) == set(other)
-            for key, array in other.items():
-                np.testing.assert_allclose(
-                    one[key], array, atol=1e-5, rtol=1e-5, err_msg=f"{case} {key}"
-                )
-        tensors = tensors_of(committed)
-        assert set(tensors) == set(tensors_of(now))
-        for key, array in tensors_of(now).items():
-            np.testing.assert_array_equal(tensors[key], array)
-        inputs, expected = arrays_of(now)
-        found = outputs_of(load_checkpoint(now), inputs)
-        compare(found, expected, inputs["padding_mask"])
+
+def test_the_old_name_of_the_vocabulary_size_is_read(tmp_path):
+    fields = {"vocab_size": None, "n_words": 29}
+    model = load_checkpoint(altered(tmp_path, "xlm_encoder", fields))
+    assert model.get_layer("token_embedding").input_dim == 29
+
+
+def test_models_that_transformers_lacks_are_not_written(tmp_path):
+    model = build("xlm_mlm_tlm_xnli15", hidden_dim=6, mlp_dim=11)
+    with pytest.raises(ValueError, match="no counterpart.*mlp_dim=11, width=6"):
+        save_checkpoint(model, tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -14,7 +14,6 @@ from parity.detector_training import compare_losses, images_of, our_losses
 from parity.folders import (
     CHECKPOINTS,
     altered,
-    check_refused,
     config_of,
     outputs_of,
     same_tensors,
@@ -26,7 +25,6 @@ from keras_attn.models import load_checkpoint, save_checkpoint
 
 CASE = "maskrcnn_resnet50_fpn"
 FASTER = "fasterrcnn_resnet50_fpn"
-PREDICTORS = {"class_logits", "box_deltas", "mask_logits"}
 
 
 @functools.cache
@@ -142,62 +140,3 @@ def test_the_mask_head_may_be_left_out_or_new(tmp_path):
     assert "masks" in masked.output
     # A head that is trained here.
     assert masked.get_layer("masks").aligned
-
-
-def test_another_number_of_classes_makes_new_predictors():
-    match = "no weights for box_deltas, class_logits, mask_logits"
-    with pytest.warns(UserWarning, match=match):
-        model = load_checkpoint(CHECKPOINTS / CASE, num_classes=3)
-    assert model.get_layer("class_logits").units == 4
-    for layer in model.layers:
-        if layer.weights and layer.name not in PREDICTORS:
-            old = committed().get_layer(layer.name).get_weights()
-            for one, other in zip(layer.get_weights(), old, strict=True):
-                np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        ({"num_classes": 1}, "`num_classes` .* at least 2: .* background.*=1"),
-        ({"num_classes": 9}, r"cls_score.weight is \(8, 13\), expected \(9, 13\)"),
-        ({"architecture": "maskrcnn_resnet50_fpn_v2"}, "`architecture` .* one of"),
-        ({"model_args": {"depth": 3}}, "`model_args` .*=.*depth"),
-        ({"model_args": {"image_size": 10**6}}, "`image_size` .* at most 4096"),
-        (
-            {"model_args": {"anchor_sizes": [8, -1]}},
-            "`anchor_sizes` .* positive numbers, each",
-        ),
-        ({"model_args": {"anchor_sizes": [8, 9]}}, "`anchor_sizes` must have one num"),
-        ({"model_args": {"score_threshold": 2}}, "`score_threshold` .* from 0 to 1"),
-        ({"model_args": {"bounding_box_format": ["xyxy"]}}, "`bounding_box_format`"),
-        ({"model_args": {"aligned_masks": 1}}, "`aligned_masks` .* true or false"),
-        (
-            {"model_args": {"proposal_options": {"strides": [3]}}},
-            "`proposal_options` in config.json may only have .*strides",
-        ),
-    ],
-)
-def test_unsupported_configs_are_refused(fields, message, tmp_path):
-    check_refused(tmp_path, CASE, fields, message, keeps_args=True)
-
-
-@pytest.mark.parametrize(
-    "key, message",
-    [
-        ("rpn.head.bbox_pred.bias", "lacks keys of this model.*rpn.head.bbox_pred.bi"),
-        ("roi_heads.mask_head.1.0.bias", "lacks keys .*mask_head.1.0.bias"),
-    ],
-)
-def test_missing_and_unknown_keys_are_named(key, message, tmp_path):
-    def without(tensors):
-        return {name: array for name, array in tensors.items() if name != key}
-
-    with pytest.raises(ValueError, match=message):
-        load_checkpoint(altered(tmp_path / "less", CASE, tensors=without))
-
-    def more(tensors):
-        return {**tensors, "rpn.head.conv.1.0.bias": np.zeros(11, "float32")}
-
-    with pytest.raises(ValueError, match="keys that this .*rpn.head.conv.1.0.bias"):
-        load_checkpoint(altered(tmp_path / "more", CASE, tensors=more))

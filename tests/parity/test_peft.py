@@ -54,6 +54,13 @@ def altered(folder, case, fields=None, tensors=None):
     return folder
 
 
+def randomize(model, seed=5):
+    """Gives what trains random numbers."""
+    rng = np.random.default_rng(seed)
+    for weight in model.trainable_variables:
+        weight.assign(rng.normal(0, 0.3, weight.shape))
+
+
 def check(model, inputs, expected, tolerance=TOLERANCE):
     """Asserts that the outputs at real tokens are those of PEFT."""
     found = folders.outputs_of(model, inputs)
@@ -120,9 +127,20 @@ def test_modules_with_names_of_transformers_4_are_read(case, tmp_path):
     check(model, inputs, expected)
 
 
-def longer(array, axis):
-    """The array with another row or column."""
-    return np.concatenate([array, np.take(array, [0], axis)], axis)
+def without(part):
+    """The tensors whose keys have not this part."""
+    return lambda tensors: {k: x for k, x in tensors.items() if part not in k}
+
+
+def longer(part, axis):
+    """The tensors, with another row or column where keys have this part."""
+    return lambda tensors: {
+        k: np.concatenate([x, np.take(x, [0], axis)], axis) if part in k else x
+        for k, x in tensors.items()
+    }
+
+
+QUERY = "bert.encoder.layer.0.attention.self.query.lora_B"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +148,7 @@ def longer(array, axis):
     [
         (
             "gpt2_causal_lm",
-            lambda x: {k: v for k, v in x.items() if "h.1" not in k},
+            without("h.1"),
             "must have the size of this model.*transformer.h.1.attn.c_attn",
         ),
         (
@@ -141,31 +159,18 @@ def longer(array, axis):
         ),
         (
             "bert_classifier",
-            lambda x: {
-                k: longer(v, 1) if k.endswith("lora_A.weight") else v
-                for k, v in x.items()
-            },
+            longer("lora_A.weight", 1),
             r"must be of a base model of these sizes.*shapes \(2, 13\) and \(12, 2\)",
         ),
         (
             "bert_classifier",
-            lambda x: {
-                k: longer(v, 0) if "classifier" in k else v for k, v in x.items()
-            },
+            longer("classifier", 0),
             r"sizes of the model's.*'classifier.* with shape \(6,.* of shape \(5,",
         ),
-        (
-            "bert_classifier",
-            lambda x: {
-                k: v for k, v in x.items() if "0.attention.self.query.lora_B" not in k
-            },
-            "tensors a module.*no 'bert.encoder.layer.0.attention.self.query.lora_B",
-        ),
+        ("bert_classifier", without(QUERY), f"tensors a module.*no '{QUERY}"),
         (
             "vit_classifier",
-            lambda x: {
-                k: v for k, v in x.items() if k != "base_model.model.classifier.bias"
-            },
+            without("classifier.bias"),
             "whole layers of it.*Received: classifier.bias in",
         ),
     ],
@@ -218,13 +223,9 @@ deprecated = pytest.mark.filterwarnings(
 )
 
 
-def live():
+def live() -> Any:
     """What makes the folders."""
-    pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch`")
-    pytest.importorskip("peft", reason="PEFT is not installed; `pip install peft`")
-    from parity import peft_references
-
-    return peft_references
+    return folders.run_script("peft_references", ("torch", "transformers", "peft"))
 
 
 @pytest.mark.parity
@@ -243,40 +244,37 @@ def test_the_folders_are_pefts(case, tmp_path):
         np.testing.assert_array_equal(array, committed[key], err_msg=key)
 
 
-# Parts of fused kernels by themselves, several as one update, tables and heads.
-TARGETS = {
-    "bert_classifier": (
-        "key",
-        "block_1/attention/value",
-        "contract",
-        "token_embedding",
+# Parts of fused kernels by themselves, several as one update, tables and heads; layers
+# that train as a whole; and PEFT's name of the task.
+OURS = [
+    (
+        "bert_classifier",
+        ("key", "block_1/attention/value", "contract", "token_embedding"),
+        *("classifier", "SEQ_CLS"),
     ),
-    "roberta_classifier": "all",
-    "gpt2_causal_lm": ("query", "value", "block_0/feed_forward/expand"),
-    "vit_classifier": ("query", "output", "patch_embedding/projection"),
-    "swin_classifier": ("stage_1_block_0/attention/value", "contract"),
-    "clip_end_token": ("text_block_0/.*", "block_1/attention/key", "projection"),
-}
+    ("bert_classifier", "value", (), None),
+    ("bert_classifier", "value", "pooler", None),
+    ("bert_token_classifier", "value", "embeddings_norm", None),
+    ("roberta_classifier", "all", "classifier", "SEQ_CLS"),
+    ("roberta_classifier", "value", "block_0", None),
+    ("own_distilbert_classifier", "value", "classifier", "SEQ_CLS"),
+    ("gpt2_causal_lm", ("query", "value", "block_0/feed_forward/expand"), (), ...),
+    ("vit_classifier", ("query", "output", "projection"), "classifier", ...),
+    ("swin_classifier", ("stage_1_.*/value", "contract"), "classifier", ...),
+    ("clip_end_token", ("text_block_0/.*", "block_1/.*/key", "projection"), (), ...),
+]
 
 
 @pytest.mark.parity
 @deprecated
-@pytest.mark.parametrize("case", TARGETS)
-def test_peft_reads_ours(case, tmp_path):
+@pytest.mark.parametrize("case, targets, also_train, task_type", OURS)
+def test_peft_reads_ours(case, targets, also_train, task_type, tmp_path):
     references = live()
     model = base_of(case)
-    has_head = "classifier" in [layer.name for layer in model.layers]
-    enable_lora(
-        model,
-        3,
-        alpha=4,
-        targets=TARGETS[case],
-        also_train="classifier" if has_head else (),
-    )
-    rng = np.random.default_rng(5)
-    for weight in model.trainable_variables:
-        weight.assign(rng.normal(0, 0.3, weight.shape))
+    enable_lora(model, 3, alpha=4, targets=targets, also_train=also_train)
+    randomize(model)
     save_lora(model, tmp_path)
+    assert task_type in (..., read(tmp_path)[0]["task_type"])
     import peft  # pyright: ignore[reportMissingImports]
 
     base = references.base_of(case)
@@ -286,3 +284,4 @@ def test_peft_reads_ours(case, tmp_path):
     expected = references.outputs_of(theirs, inputs)
     assert all(np.abs(expected[x] - before[x]).max() > 0.05 for x in expected)
     check(model, inputs, expected)
+    load_lora(base_of(case), tmp_path)

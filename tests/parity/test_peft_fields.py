@@ -1,7 +1,5 @@
 """The fields of PEFT's `adapter_config.json`: applied, refused, or without effect."""
 
-import json
-
 import numpy as np
 import pytest
 from parity import folders
@@ -26,9 +24,7 @@ def test_each_field_has_one_treatment():
     fields = [*APPLIED, *REFUSED, *WITHOUT_EFFECT]
     assert len(fields) == len(set(fields))
     for case in ADAPTERS.iterdir():
-        assert set(json.loads((case / "adapter_config.json").read_text())) <= set(
-            fields
-        )
+        assert set(read(case)[0]) <= set(fields)
 
 
 @pytest.mark.parity
@@ -103,7 +99,7 @@ def test_modules_that_the_fields_leave_out_have_no_tensors(fields, tmp_path, ber
 @pytest.mark.parametrize(
     "fields",
     [
-        {field: value for field, value in REFUSED.items()},
+        dict(REFUSED),
         {"use_dora": None, "bias": "", "a_field_of_next_year": False},
         {"task_type": "FEATURE_EXTRACTION", "runtime_config": {"x": 1}},
         {"target_modules": "all-linear"},
@@ -161,67 +157,59 @@ def test_numbers_that_are_not_finite_are_refused(key, value, tmp_path, bert):
     folders.same_weights(bert, base_of(CASE))
 
 
+GPT = "gpt2_causal_lm"
+BLOCK = "bert.encoder.layer.0.attention.self.key"
+
+
 @pytest.mark.parametrize(
-    ("module", "sizes", "message"),
+    ("case", "fields", "shapes", "message"),
     [
-        ("lm_head", (12, 29), "'lm_head', the output layer.*without it"),
-        ("transformer.wpe", (17, 12), "'transformer.wpe', which takes no .*[Mm]erge"),
+        (
+            GPT,
+            {"target_modules": ["c_attn", "c_fc", "c_proj", "lm_head"]},
+            {"lm_head.lora_A.weight": (2, 12), "lm_head.lora_B.weight": (29, 2)},
+            "`target_modules` in .*'lm_head', the output layer.*without it",
+        ),
+        (
+            GPT,
+            {"target_modules": ["c_attn", "c_fc", "c_proj", "transformer.wpe"]},
+            {
+                "transformer.wpe.lora_embedding_A": (2, 17),
+                "transformer.wpe.lora_embedding_B": (12, 2),
+            },
+            "`target_modules` in .*'transformer.wpe', which takes no .*[Mm]erge",
+        ),
+        (
+            GPT,
+            {"modules_to_save": ["lm_head"]},
+            {"lm_head.weight": (29, 12)},
+            "`modules_to_save` in .*'lm_head', the out",
+        ),
+        # PEFT: `save_pretrained(folder, save_embedding_layers=True)`.
+        (
+            GPT,
+            {},
+            {"lm_head.weight": (31, 12), "transformer.wte.weight": (31, 12)},
+            r"save_embedding_layers.*'lm_head'.*[Mm]erge",
+        ),
+        (
+            CASE,
+            {"modules_to_save": ["key"]},
+            {f"{BLOCK}.weight": (12, 12), f"{BLOCK}.bias": (12,)},
+            r"`modules_to_save` in .*\.query, .*\.key, .*\.value, or none",
+        ),
     ],
 )
-def test_modules_without_updates_are_refused_by_name(module, sizes, message, tmp_path):
-    start = f"base_model.model.{module}.lora_"
-    keys = ("A.weight", "B.weight")
-    if module != "lm_head":
-        keys = ("embedding_A", "embedding_B")
-    arrays = [np.ones((2, sizes[0]), "float32"), np.ones((sizes[1], 2), "float32")]
-    fields = {"target_modules": ["c_attn", "c_fc", "c_proj", module]}
-    folder = altered(
-        tmp_path / "other",
-        "gpt2_causal_lm",
-        fields,
-        lambda x: {**x, **{start + k: v for k, v in zip(keys, arrays, strict=True)}},
-    )
-    with pytest.raises(ValueError, match=f"`target_modules` in .*{message}"):
-        load_lora(base_of("gpt2_causal_lm"), folder)
-
-
-def test_an_output_layer_as_a_whole_is_refused_by_name(tmp_path):
-    key = "base_model.model.lm_head.weight"
-    folder = altered(
-        tmp_path / "other",
-        "gpt2_causal_lm",
-        {"modules_to_save": ["lm_head"]},
-        lambda x: {**x, key: np.ones((29, 12), "float32")},
-    )
-    with pytest.raises(ValueError, match="`modules_to_save` in .*'lm_head', the out"):
-        load_lora(base_of("gpt2_causal_lm"), folder)
-
-
-def test_tables_that_peft_saves_after_tokens_were_added_are_named(tmp_path):
-    """PEFT: `save_pretrained(folder, save_embedding_layers=True)`."""
-    start = "base_model.model."
-    tables = {
-        f"{start}lm_head.weight": np.ones((31, 12), "float32"),
-        f"{start}transformer.wte.weight": np.ones((31, 12), "float32"),
-    }
-    folder = altered(
-        tmp_path / "other", "gpt2_causal_lm", tensors=lambda x: {**x, **tables}
-    )
-    with pytest.raises(ValueError, match=r"save_embedding_layers.*'lm_head'.*[Mm]erge"):
-        load_lora(base_of("gpt2_causal_lm"), folder)
-
-
-def test_a_part_of_a_kernel_as_a_whole_is_refused_by_name(tmp_path, bert):
-    start = "base_model.model.bert.encoder.layer.0.attention.self.key."
+def test_modules_that_we_lack_are_refused_by_name(
+    case, fields, shapes, message, tmp_path
+):
     added = {
-        f"{start}weight": np.ones((12, 12), "float32"),
-        f"{start}bias": np.ones(12, "float32"),
+        f"base_model.model.{key}": np.ones(shape, "float32")
+        for key, shape in shapes.items()
     }
-    fields = {"modules_to_save": ["key"]}
-    folder = altered(tmp_path / "other", CASE, fields, lambda x: {**x, **added})
-    message = r"`modules_to_save` in .*\.query, .*\.key, .*\.value, or none"
+    folder = altered(tmp_path / "other", case, fields, lambda x: {**x, **added})
     with pytest.raises(ValueError, match=message):
-        load_lora(bert, folder)
+        load_lora(base_of(case), folder)
 
 
 # Options of PEFT for the committed checkpoints.

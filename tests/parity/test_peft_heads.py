@@ -6,7 +6,16 @@ import keras
 import numpy as np
 import pytest
 from parity import folders
-from parity.test_peft import ADAPTERS, altered, base_of, check, deprecated, live, read
+from parity.test_peft import (
+    ADAPTERS,
+    altered,
+    base_of,
+    check,
+    deprecated,
+    live,
+    randomize,
+    read,
+)
 
 from keras_attn import models
 from keras_attn.layers.adaptation.kept import kept_in
@@ -170,11 +179,9 @@ def test_two_classifiers_live_on_one_base():
     heads: Any = [models.build_bert_classifier(encoder, num_classes=x) for x in (3, 4)]
     base = [outputs(model) for model in heads]
     expected = []
-    rng = np.random.default_rng(2)
-    for name, model in zip("ab", heads, strict=True):
+    for seed, (name, model) in enumerate(zip("ab", heads, strict=True)):
         enable_lora(model, 2, also_train="classifier", name=name)
-        for weight in model.trainable_variables:
-            weight.assign(rng.normal(0, 0.3, weight.shape))
+        randomize(model, seed)
         expected.append(outputs(model))
     for index, name in enumerate("ab"):
         set_adapters(heads[index], name)
@@ -207,34 +214,3 @@ def test_two_adapters_of_peft(tmp_path):
         check(model, INPUTS, references.outputs_of(theirs, INPUTS))
         with theirs.disable_adapter(), adapters_off(model):
             check(model, INPUTS, references.outputs_of(theirs, INPUTS))
-
-
-@pytest.mark.parity
-@deprecated
-@pytest.mark.parametrize(
-    ("case", "also_train", "task_type"),
-    [
-        ("bert_classifier", "classifier", "SEQ_CLS"),
-        ("bert_classifier", (), None),
-        ("bert_classifier", "pooler", None),
-        ("bert_token_classifier", "embeddings_norm", None),
-        ("roberta_classifier", "block_0", None),
-        ("own_distilbert_classifier", "classifier", "SEQ_CLS"),
-    ],
-)
-def test_peft_reads_whatever_a_classifier_trains(case, also_train, task_type, tmp_path):
-    references = live()
-    import peft  # pyright: ignore[reportMissingImports]
-
-    model = base_of(case)
-    enable_lora(model, 2, targets="value", also_train=also_train)
-    rng = np.random.default_rng(3)
-    for weight in model.trainable_variables:
-        weight.assign(rng.normal(0, 0.3, weight.shape))
-    save_lora(model, tmp_path)
-    assert read(tmp_path)[0]["task_type"] == task_type
-    base = references.base_of(case)
-    inputs = references.inputs_of(base)
-    theirs = peft.PeftModel.from_pretrained(base, tmp_path).eval()
-    check(model, inputs, references.outputs_of(theirs, inputs))
-    load_lora(base_of(case), tmp_path)

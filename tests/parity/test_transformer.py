@@ -10,9 +10,6 @@ import pytest
 from parity.folders import (
     CHECKPOINTS,
     arrays_of,
-    bytes_of,
-    compare_with_committed,
-    make_cases,
     outputs_of,
     tensors_of,
 )
@@ -102,17 +99,3 @@ def test_agrees_with_transformers(case):
     found = outputs_of(read(case), inputs)["logits"]
     bias = tensors_of(CHECKPOINTS / case)["final_logits_bias"]
     np.testing.assert_allclose(found + bias, expected["logits"], rtol=0, atol=2e-5)
-
-
-def test_the_folders_are_small():
-    assert bytes_of(CASES) < 90_000
-
-
-@pytest.mark.parity
-@pytest.mark.filterwarnings("ignore")
-def test_live(monkeypatch):
-    """Cases computed now equal the committed ones."""
-    cases = make_cases("transformer_references", monkeypatch)
-    assert set(cases) == set(CASES)
-    for case, (model, arrays, _) in cases.items():
-        compare_with_committed(case, model.state_dict(), arrays)

@@ -10,28 +10,10 @@ from layer_contract import flat
 from parity.folders import (
     CHECKPOINTS,
     TOLERANCE,
-    cases_of,
-    check_refused,
-    compare_with_committed,
-    config_of,
-    make_cases,
-    same_tensors,
 )
 
-from keras_attn.models import xlnet
-from keras_attn.models.checkpoints import load_checkpoint, save_checkpoint
+from keras_attn.models.checkpoints import load_checkpoint
 from keras_attn.models.checkpoints.families.xlnet import XLNET
-
-CASES = cases_of("xlnet")
-HEADS = {
-    "permutation_lm": (xlnet.build_xlnet_permutation_lm, {}),
-    "masked_lm": (xlnet.build_xlnet_permutation_lm, {"two_stream": False}),
-    "next_sentence": (xlnet.build_xlnet_next_sentence, {}),
-    "classifier": (xlnet.build_xlnet_classifier, {"num_classes": 3}),
-    "token_classifier": (xlnet.build_xlnet_token_classifier, {"num_classes": 3}),
-    "span_qa": (xlnet.build_xlnet_span_qa, {}),
-    "sentence_encoder": (xlnet.build_xlnet_sentence_encoder, {}),
-}
 
 
 def close(actual, expected, atol=TOLERANCE):
@@ -120,44 +102,6 @@ def test_the_classifier_agrees_with_transformers():
     close(model(moved), got)
 
 
-def test_other_heads_agree_with_transformers():
-    arrays = arrays_of("xlnet_token_classifier")
-    got = load_checkpoint(CHECKPOINTS / "xlnet_token_classifier")(inputs_of(arrays))
-    real = arrays["input_padding_mask"]
-    close(flat(got)[0][real], arrays["output_logits"][real])
-    arrays = arrays_of("xlnet_span_qa")
-    got = load_checkpoint(CHECKPOINTS / "xlnet_span_qa")(inputs_of(arrays))
-    assert set(got) == {"start_logits", "end_logits"}
-    for name, logits in got.items():
-        close(flat(logits)[0][real], arrays[f"output_{name}"][real])
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_files_equal_those_of_transformers(case, tmp_path):
-    save_checkpoint(load_checkpoint(CHECKPOINTS / case), tmp_path)
-    same_tensors(case, tmp_path)
-    config = config_of(CHECKPOINTS / case)
-    for key, value in config_of(tmp_path).items():
-        assert value == config[key] or (key, value) == ("mem_len", None), key
-
-
-@pytest.mark.parametrize("task", HEADS)
-def test_every_task_is_recognized_and_written(task, tmp_path):
-    encoder = load_checkpoint(CHECKPOINTS / "xlnet_encoder")
-    builder, arguments = HEADS[task]
-    model = builder(encoder, **arguments)
-    assert XLNET.find_task(model) == task
-    if task == "next_sentence":
-        with pytest.raises(ValueError, match="no counterpart.*next_sentence"):
-            save_checkpoint(model, tmp_path)
-        return
-    inputs = inputs_of(arrays_of("xlnet_lm"))
-    inputs = {name: inputs[name] for name in model.input}
-    save_checkpoint(model, tmp_path)
-    loaded = load_checkpoint(tmp_path, task=task)
-    close(loaded(inputs), model(inputs), atol=0)
-
-
 def test_only_xlnets_are_recognized():
     assert XLNET.find_task(keras.Sequential([keras.Input((3,))])) is None
     encoder = load_checkpoint(CHECKPOINTS / "xlnet_encoder", memory_length=7)
@@ -167,90 +111,19 @@ def test_only_xlnets_are_recognized():
     assert XLNET.config(encoder)["mem_len"] == 7
 
 
-def test_a_missing_head_is_newly_initialized_with_a_warning():
-    folder = CHECKPOINTS / "xlnet_encoder"
-    with pytest.warns(UserWarning, match="no weights for next_sentence"):
-        model = load_checkpoint(folder, task="next_sentence")
-    arrays = arrays_of("xlnet_encoder")
-    real = arrays["input_padding_mask"]
-    last = [np.flatnonzero(row)[-1] for row in real]
-    features = arrays["output_sequence"][np.arange(len(real)), last]
-    layer = model.get_layer("next_sentence")
-    rng = np.random.default_rng(17)
-    kernel, bias = rng.normal(size=layer.kernel.shape), rng.normal(size=2)
-    layer.set_weights([kernel, bias])
-    close(model(inputs_of(arrays)), features @ kernel + bias)
-
-
-def test_a_sentence_embedding_is_the_mean_of_the_tokens():
-    arrays = arrays_of("xlnet_encoder")
-    real = arrays["input_padding_mask"][:, :, None]
-    mean = (arrays["output_sequence"] * real).sum(1) / real.sum(1)
-    unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-    folder, inputs = CHECKPOINTS / "xlnet_encoder", inputs_of(arrays)
-    close(load_checkpoint(folder, "sentence_encoder")(inputs), unit)
-    model = load_checkpoint(folder, "sentence_encoder", normalize=False)
-    close(model(inputs), mean)
-
-
-@pytest.mark.parametrize(
-    "field, value",
-    [
-        ("attn_type", "uni"),
-        ("bi_data", True),
-        ("untie_r", False),
-        ("d_head", 5),
-        ("clamp_len", -3),
-        ("summary_type", "mean"),
-        ("summary_use_proj", False),
-        ("summary_activation", "relu"),
-        ("ff_activation", "celu"),
-    ],
-)
-def test_unsupported_configs_are_refused(field, value, tmp_path):
-    message = f"`{field}` in config.json .*{field}="
-    check_refused(tmp_path, "xlnet_classifier", {field: value}, message)
-
-
 @pytest.mark.shipped
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="exporters need TensorFlow"
 )
-@pytest.mark.parametrize(
-    "case, suffix",
-    [
-        ("xlnet_lm", ""),
-        ("xlnet_lm", ".tflite"),
-        ("xlnet_lm", ".onnx"),
-        ("xlnet_classifier", ".tflite"),
-    ],
-)
-def test_exports(case, suffix, tmp_path):
+def test_it_is_exported_at_any_size(tmp_path):
     from keras_attn.export import export, load_runner
 
-    model, inputs = load_checkpoint(CHECKPOINTS / case), inputs_of(arrays_of(case))
-    path = tmp_path / f"model{suffix}"
+    model = load_checkpoint(CHECKPOINTS / "xlnet_lm")
+    inputs, path = inputs_of(arrays_of("xlnet_lm")), tmp_path / "model.tflite"
     report = export(model, path)
     assert not report.notes  # No size was fixed.
-    assert report.max_abs_diff is not None
-    assert report.tolerance == 1e-4
-    assert report.max_abs_diff <= 1e-4
-    if suffix == ".tflite":
-        names = " ".join(report.operators).upper()
-        assert "FLEX" not in names and "CUSTOM" not in names
+    assert report.max_abs_diff is not None and report.max_abs_diff <= 1e-4
+    names = " ".join(report.operators).upper()
+    assert "FLEX" not in names and "CUSTOM" not in names
     (got,) = load_runner(path)(inputs).values()
     close(got, model(inputs))
-
-
-@pytest.mark.parity
-@pytest.mark.filterwarnings("ignore")
-def test_live(tmp_path, monkeypatch):
-    """Cases computed now equal the committed ones, and our outputs agree."""
-    cases = make_cases("xlnet_references", monkeypatch)
-    assert sorted(cases) == CASES
-    for case, (model, arrays) in cases.items():
-        compare_with_committed(case, model.state_dict(), arrays)
-        model.save_pretrained(tmp_path / case)
-        got = flat(load_checkpoint(tmp_path / case)(inputs_of(arrays)))[0]
-        expected = load_checkpoint(CHECKPOINTS / case)(inputs_of(arrays))
-        np.testing.assert_array_equal(got, flat(expected)[0])

@@ -7,10 +7,10 @@ Needs what `make install` puts beside torchvision; see `torchvision_shim.py`.
 
 import functools
 
-import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
+from torch_models import pixels_of, random_images, randomize_parameters
 from torchvision_shim import load_torchvision
-from write_folders import write
+from write_folders import saving, write
 
 load_torchvision()
 
@@ -22,7 +22,6 @@ from timm.layers import (  # noqa: E402  # pyright: ignore[reportMissingImports]
 from timm.models import resnetv2  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 B, CLASSES = 2, 5
-SPREAD = 0.3  # Standard deviation of the weights, as in `hugging_face.py`.
 _SIZES = {
     "img_size": [14, 21],
     "patch_size": 7,
@@ -87,7 +86,7 @@ RESNET = {"layers": (1, 1), "channels": (128, 256), "stem_chs": 32}
 
 
 def make_cases():
-    """Name of every case to its tensors, its configuration and its arrays."""
+    """The cases of `write`."""
     return {name: _case(*case) for name, case in CASES.items()}
 
 
@@ -120,7 +119,10 @@ def _case(architecture, arguments, config):
         )
     else:
         model = timm.create_model(architecture, **options)
-    arrays = _run(model, size)
+    randomize_parameters(model.eval(), rounded=True)
+    images = random_images(B, *size, 3)
+    with torch.no_grad():
+        logits = model(pixels_of(images)).numpy()
     tensors = {
         key: x.numpy().astype("float16") for key, x in model.state_dict().items()
     }
@@ -131,24 +133,7 @@ def _case(architecture, arguments, config):
         **config,
         "model_args": arguments,
     }
-    return tensors, fields, arrays
-
-
-def _run(model, size):
-    """Sets random weights; returns images of that size, and the logits for them."""
-    model.eval()
-    rng = np.random.default_rng(11)
-    with torch.no_grad():
-        for key, weight in sorted(model.named_parameters()):
-            is_scale = weight.ndim == 1 and key.endswith((".weight", ".gamma"))
-            values = rng.normal(0, SPREAD, weight.shape) + is_scale
-            # Rounded as in the files.
-            weight.copy_(torch.from_numpy(values.astype("float16").astype("float32")))
-    images = np.random.default_rng(19).normal(size=(B, *size, 3)).astype("float32")
-    with torch.no_grad():
-        pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
-        logits = model(pixels).numpy()
-    return {"input_images": images, "output_logits": logits}
+    return saving(tensors, fields), {"input_images": images, "output_logits": logits}
 
 
 if __name__ == "__main__":

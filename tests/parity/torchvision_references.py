@@ -7,21 +7,17 @@ Arrays have our order of axes: channels last.
 """
 
 import functools
-import sys
-from pathlib import Path
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 from torch import nn  # pyright: ignore[reportMissingImports]
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from parity.torchvision_shim import load_torchvision  # noqa: E402
-from parity.write_folders import write  # noqa: E402
+from torch_models import pixels_of, random_images, randomize_state
+from torchvision_shim import load_torchvision
+from write_folders import saving, write
 
 torchvision = load_torchvision()
 
 B, CLASSES = 2, 5
-SPREAD = 0.3  # Standard deviation of scales, shifts and biases.
 STEM_DIM = 3
 NUM_BLOCKS = (1, 2, 2, 1)
 HIDDEN_DIMS, NUM_CONVS, FULLY_CONNECTED_DIMS = (5, 7), (1, 2), (11, 13)
@@ -89,16 +85,16 @@ def tiny_fcn(auxiliary):
     return _segmentation.FCN(body, head(32 * STEM_DIM, CLASSES), second)
 
 
-_RESNET_SIZES = {"stem_dim": STEM_DIM, "num_blocks": NUM_BLOCKS}
+RESNET_SIZES = {"stem_dim": STEM_DIM, "num_blocks": NUM_BLOCKS}
 # Case to its model and the fields of its configuration.
 CASES = {
     "torchvision_resnet18": (
         functools.partial(tiny_resnet, _resnet.BasicBlock),
-        {"architecture": "resnet18", "model_args": _RESNET_SIZES},
+        {"architecture": "resnet18", "model_args": RESNET_SIZES},
     ),
     "torchvision_resnet50": (
         tiny_resnet,
-        {"architecture": "resnet50", "model_args": _RESNET_SIZES},
+        {"architecture": "resnet50", "model_args": RESNET_SIZES},
     ),
     "torchvision_vgg16": (
         TinyVGG,
@@ -114,60 +110,39 @@ CASES = {
     ),
     "torchvision_fcn_resnet50": (
         functools.partial(tiny_fcn, True),
-        {
-            "architecture": "fcn_resnet50",
-            "aux_loss": True,
-            "model_args": _RESNET_SIZES,
-        },
+        {"architecture": "fcn_resnet50", "aux_loss": True, "model_args": RESNET_SIZES},
     ),
     "torchvision_fcn_resnet50_plain": (
         functools.partial(tiny_fcn, False),
-        {
-            "architecture": "fcn_resnet50",
-            "aux_loss": False,
-            "model_args": _RESNET_SIZES,
-        },
+        {"architecture": "fcn_resnet50", "aux_loss": False, "model_args": RESNET_SIZES},
     ),
 }
 
 
 def make_cases():
-    """Name of every case to its tensors, its configuration and its arrays."""
-    cases = {}
-    for name, (make, fields) in CASES.items():
-        model = make().eval()
-        randomize(model)
-        arrays = _run(model, SIZES[name])
-        tensors = {
-            # Counts of batches are integers.
-            key: x.numpy().astype("float16" if x.is_floating_point() else "int64")
-            for key, x in model.state_dict().items()
-        }
-        config = {"library": "torchvision", "num_classes": CLASSES, **fields}
-        cases[name] = tensors, config, arrays
-    return cases
+    """The cases of `write`."""
+    same = {"library": "torchvision", "num_classes": CLASSES}
+    return {
+        name: case_of(make().eval(), {**same, **fields}, SIZES[name])
+        for name, (make, fields) in CASES.items()
+    }
 
 
-def randomize(model):
-    """Sets random weights, rounded as in the files."""
-    rng = np.random.default_rng(11)
-    with torch.no_grad():
-        for key, value in sorted(model.state_dict().items()):
-            if not value.is_floating_point():
-                continue
-            is_scale = value.ndim == 1 and key.endswith(".weight")
-            # Kernels keep the size of what they get, so that outputs are of size one.
-            spread = SPREAD if value.ndim == 1 else value[0].numel() ** -0.5
-            values = rng.normal(0, spread, value.shape) + is_scale
-            if key.endswith("running_var"):
-                values = np.abs(values) + 0.5
-            value.copy_(torch.from_numpy(values.astype("float16").astype("float32")))
+def case_of(model, config, size):
+    """A case of `write`, with random weights, and images of a size."""
+    randomize_state(model)
+    tensors = {
+        # Counts of batches are integers.
+        key: x.numpy().astype("float16" if x.is_floating_point() else "int64")
+        for key, x in model.state_dict().items()
+    }
+    return saving(tensors, config), _run(model, size)
 
 
 def _run(model, size):
-    images = np.random.default_rng(19).normal(size=(B, *size, 3)).astype("float32")
+    images = random_images(B, *size, 3)
     with torch.no_grad():
-        found = model(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
+        found = model(pixels_of(images))
     if isinstance(found, torch.Tensor):
         found = {"out": found}
     names = {"out": "output_logits", "aux": "output_auxiliary_logits"}

@@ -62,7 +62,7 @@ def load_torchvision() -> Any:
     try:
         return importlib.import_module("torchvision")
     except RuntimeError:  # "operator torchvision::nms does not exist"
-        for name in [name for name in sys.modules if name.startswith("torchvision")]:
+        for name in [x for x in sys.modules if x.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
     library = torch.library.Library("torchvision", "DEF")
     _LIBRARIES.append(library)

@@ -5,7 +5,8 @@ Marian is the paper's model with post-norm; Pegasus is the same with pre-norm.
 
 import numpy as np
 import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
-from hugging_face import PADDING, B, make_model, run_from_first_token, write
+from hugging_face import PADDING, B, case_of, make_model, run_from_first_token
+from write_folders import write
 
 V, TARGET = 29, 5
 SIZES = {
@@ -28,13 +29,10 @@ SIZES = {
 
 
 def make_cases():
-    """Name of every case to its model, its arrays and arguments of `write`."""
+    """The cases of `write`."""
     return {
-        "transformer_post_norm": (*_case("Marian", "MarianMTModel"), {}),
-        "transformer_pre_norm": (
-            *_case("Pegasus", "PegasusForConditionalGeneration"),
-            {},
-        ),
+        "transformer_post_norm": _case("Marian", "MarianMTModel"),
+        "transformer_pre_norm": _case("Pegasus", "PegasusForConditionalGeneration"),
     }
 
 
@@ -50,12 +48,12 @@ def _case(family, name):
     found = run_from_first_token(
         model, PADDING, input_ids=token_ids, decoder_input_ids=target
     )
-    return model, {
-        "input_token_ids": token_ids,
-        "input_padding_mask": PADDING,
-        "input_decoder_token_ids": target,
-        "output_logits": found["logits"],
+    inputs = {
+        "token_ids": token_ids,
+        "padding_mask": PADDING,
+        "decoder_token_ids": target,
     }
+    return case_of(model, inputs, {"logits": found["logits"]})
 
 
 if __name__ == "__main__":

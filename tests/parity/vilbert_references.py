@@ -7,9 +7,6 @@ equations: the order of its layers, the queries, keys and values of its co-atten
 and its names. The test that runs live writes the cases again.
 """
 
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +16,8 @@ from torch.nn.functional import (  # pyright: ignore[reportMissingImports]
     layer_norm,
     linear,
 )
+from write_folders import saving, write
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
 B, T, R = 3, 7, 5
 CONFIG: dict[str, Any] = {
     "vocab_size": 31,
@@ -102,13 +99,15 @@ class Net:
     def block(self, key, x, mask, heads):
         """A block of one stream."""
         name = f"{key}.attention.self"
-        q, k, v = (
-            self.dense(f"{name}.{part}", x) for part in ("query", "key", "value")
-        )
-        context = self.attend(q, k, v, mask, heads)
+        context = self.attend(*self.parts(name, x), mask, heads)
         context = self.dense(f"{key}.attention.output.dense", context)
         x = self.norm(f"{key}.attention.output.LayerNorm", context + x)
         return self.feed(f"{key}.intermediate", f"{key}.output", x)
+
+    def parts(self, name, x, stream=""):
+        """Queries, keys and values."""
+        parts = ("query", "key", "value")
+        return [self.dense(f"{name}.{part}{stream}", x) for part in parts]
 
     def feed(self, inner, outer, x):
         """A feed-forward network with its norm."""
@@ -118,40 +117,26 @@ class Net:
     def co_attention(self, key, regions, words, region_mask, mask):
         """Both streams after a co-attention; 1 is the regions, 2 the words."""
         name, heads = f"{key}.biattention", self.config["bi_num_attention_heads"]
-        q1, k1, v1 = (
-            self.dense(f"{name}.{x}1", regions) for x in ("query", "key", "value")
-        )
-        q2, k2, v2 = (
-            self.dense(f"{name}.{x}2", words) for x in ("query", "key", "value")
-        )
+        q1, k1, v1 = self.parts(name, regions, 1)
+        q2, k2, v2 = self.parts(name, words, 2)
         of_words = self.attend(q2, k1, v1, region_mask, heads)
         of_regions = self.attend(q1, k2, v2, mask, heads)
         out = f"{key}.biOutput"
-        x = self.norm(
-            f"{out}.LayerNorm1", self.dense(f"{out}.dense1", of_regions) + regions
-        )
-        y = self.norm(
-            f"{out}.LayerNorm2", self.dense(f"{out}.dense2", of_words) + words
-        )
+        x = self.dense(f"{out}.dense1", of_regions) + regions
+        y = self.dense(f"{out}.dense2", of_words) + words
+        x, y = self.norm(f"{out}.LayerNorm1", x), self.norm(f"{out}.LayerNorm2", y)
         x = self.feed(f"{key}.v_intermediate", f"{key}.v_output", x)
         return x, self.feed(f"{key}.t_intermediate", f"{key}.t_output", y)
 
     def embed(self, inputs):
         """Words, regions with the whole image before them, and the regions' mask."""
         tables, ids = "bert.embeddings", inputs["token_ids"].long()
-        words = self.tensors[f"{tables}.word_embeddings.weight"][ids]
-        words = (
-            words
-            + self.tensors[f"{tables}.position_embeddings.weight"][
-                torch.arange(ids.shape[1])
-            ]
+        word, position, segment = (
+            self.tensors[f"{tables}.{name}_embeddings.weight"]
+            for name in ("word", "position", "token_type")
         )
-        words = (
-            words
-            + self.tensors[f"{tables}.token_type_embeddings.weight"][
-                inputs["segment_ids"].long()
-            ]
-        )
+        words = word[ids] + position[: ids.shape[1]]
+        words = words + segment[inputs["segment_ids"].long()]
         features, boxes = inputs["region_features"], inputs["region_boxes"]
         mask = inputs["region_padding_mask"].float()
         # As the authors' readers do: features of padding are zeros.
@@ -341,30 +326,16 @@ def inputs_for(config):
 
 
 def make_cases():
-    """Name of every case to its configuration, its tensors and its arrays."""
+    """The cases of `write`."""
     cases = {}
     for name, config in CASES.items():
         tensors, inputs = tensors_for(config), inputs_for(config)
         outputs = Net(config, tensors).run(inputs)
         arrays = {f"input_{key}": array for key, array in inputs.items()}
         arrays |= {f"output_{key}": array for key, array in outputs.items()}
-        cases[name] = config, tensors, arrays
+        cases[name] = saving(tensors, config), arrays
     return cases
 
 
-def write(parent=CHECKPOINTS):
-    """Writes one folder per case."""
-    from safetensors.numpy import save_file
-
-    for name, (config, tensors, arrays) in make_cases().items():
-        folder = parent / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-        save_file(tensors, folder / "model.safetensors")
-        np.savez_compressed(folder / "expected.npz", **arrays)
-        size = sum(file.stat().st_size for file in folder.iterdir())
-        sys.stdout.write(f"{name}: {len(tensors)} tensors, {size} bytes\n")
-
-
 if __name__ == "__main__":
-    write()
+    write(make_cases())

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
-from hugging_face import make_model, write
+from hugging_face import case_of, make_model
+from torch_models import pixels_of
+from write_folders import write
 
 B, CLASSES = 2, 5
 _BODY = {
@@ -115,7 +117,7 @@ OUTPUTS = {
 
 
 def make_cases():
-    """Name of every case to its model, its arrays and arguments of `write`."""
+    """The cases of `write`."""
     return {name: _case(name, *case) for name, case in CASES.items()}
 
 
@@ -128,20 +130,18 @@ def _case(case, name, own, image_size):
     rng = np.random.default_rng(19)
     channels = config.num_channels
     images = rng.normal(size=(B, *size, channels)).astype("float32")
-    given: dict[str, Any] = {}
-    given["pixel_values"] = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+    given: dict[str, Any] = {"pixel_values": pixels_of(images)}
     if case == "vit_interpolated":
         given["interpolate_pos_encoding"] = True
-    arrays = {"input_images": images}
+    inputs = {"images": images}
     if kind == "ViTMAE":
         count = (size[0] // config.patch_size) * (size[1] // config.patch_size)
         noise = rng.uniform(size=(B, count)).astype("float32")
         given["noise"] = torch.from_numpy(noise)
-        arrays["input_noise"] = noise
+        inputs["noise"] = noise
     with torch.no_grad():
         found = model(**given, output_hidden_states=kind == "Swin")
-    arrays.update(_outputs(kind, found))
-    return model, arrays, {}
+    return case_of(model, inputs, _outputs(kind, found))
 
 
 def _outputs(kind, found):
@@ -161,11 +161,11 @@ def _outputs(kind, found):
             continue
         if name == "sequence_output" and kind == "ConvNext":
             name, value = "stage_1", value.permute(0, 2, 3, 1)
-        arrays[f"output_{name}"] = value.numpy()
-    if "reshaped_hidden_states" in found and "output_logits" not in arrays:
+        arrays[name] = value.numpy()
+    if "reshaped_hidden_states" in found and "logits" not in arrays:
         # transformers has the other stages' maps only after the merging.
         last = found["reshaped_hidden_states"][-1]
-        arrays["output_stage_1"] = last.permute(0, 2, 3, 1).numpy()
+        arrays["stage_1"] = last.permute(0, 2, 3, 1).numpy()
     return arrays
 
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 import transformers  # pyright: ignore[reportMissingImports]  The extra `parity`.
-from hugging_face import PADDING, B, T, arrays, make_model, run_from_first_token, write
+from hugging_face import PADDING, B, T, case_of, make_model, run_from_first_token
+from write_folders import write
 
 V, LANGUAGES, CLASSES = 29, 5, 7
 SIZES = {
@@ -25,8 +26,8 @@ CASES = {
 
 
 def make_cases():
-    """Name of every case to its model, its arrays and arguments of `write`."""
-    return {f"xlm_{case}": (*_case(case), {}) for case in CASES}
+    """The cases of `write`."""
+    return {f"xlm_{case}": _case(case) for case in CASES}
 
 
 def _case(case):
@@ -51,7 +52,7 @@ def _case(case):
             "sequence_output": sequence,
             "pooled_output": sequence[np.arange(B), first],
         }
-    return model, arrays({**inputs, "padding_mask": PADDING}, found)
+    return case_of(model, {**inputs, "padding_mask": PADDING}, found)
 
 
 if __name__ == "__main__":

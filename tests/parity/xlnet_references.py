@@ -6,7 +6,8 @@ Masks in `input_*` are ours: True = a real token, True = attend.
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]  The extra `parity`.
 import transformers  # pyright: ignore[reportMissingImports]
-from hugging_face import make_model, write
+from hugging_face import make_model
+from write_folders import write
 
 B, T, P = 5, 11, 3  # Batch, length, targets.
 LATER = 3  # Length of the second segment, which has a memory.
@@ -34,7 +35,7 @@ PADDING = np.array(
 
 
 def make_cases():
-    """Name of every case to its model and its arrays."""
+    """The cases of `write`."""
     return {
         "xlnet_encoder": _encoder(),
         "xlnet_clamped": _encoder(clamp_len=4, ff_activation="relu"),
@@ -57,7 +58,7 @@ def _encoder(**config):
     arrays.update({key.replace("_", "_later_", 1): x for key, x in later.items()})
     arrays["output_later_sequence"] = second.last_hidden_state
     _add_memory(arrays, "output_later_memory", second.mems)
-    return model, _as_numpy(arrays)
+    return _case(model, arrays)
 
 
 def _language_model():
@@ -76,7 +77,7 @@ def _language_model():
     arrays["output_logits"] = result.logits
     _add_memory(arrays, "output_memory", result.mems)
     arrays["output_logits_behind_memory"] = model(**given, mems=result.mems).logits
-    return model, _as_numpy(arrays)
+    return _case(model, arrays)
 
 
 def _head(name, **config):
@@ -88,7 +89,7 @@ def _head(name, **config):
         arrays["output_end_logits"] = result.end_logits
     else:
         arrays["output_logits"] = result.logits
-    return model, _as_numpy(arrays)
+    return _case(model, arrays)
 
 
 def _model(name, **config):
@@ -124,13 +125,12 @@ def _add_memory(arrays, name, memory):
         arrays[f"{name}_{index}"] = states.transpose(0, 1)
 
 
-def _as_numpy(arrays):
-    return {
+def _case(model, arrays):
+    return model.save_pretrained, {
         key: x.detach().numpy() if isinstance(x, torch.Tensor) else x
         for key, x in arrays.items()
     }
 
 
 if __name__ == "__main__":
-    cases = make_cases().items()
-    write({name: (model, arrays, {}) for name, (model, arrays) in cases})
+    write(make_cases())
