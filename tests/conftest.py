@@ -132,6 +132,16 @@ def no_masks_of_earlier_tests():
 
 
 @pytest.fixture
+def set_policy():
+    """Sets Keras' dtype policy until the test ends."""
+    import keras
+
+    before = keras.config.dtype_policy()
+    yield keras.config.set_dtype_policy
+    keras.config.set_dtype_policy(before)
+
+
+@pytest.fixture
 def example(monkeypatch, capsys):
     """Runs a script with options, and returns what it printed."""
     # As Python does for a script that it runs.

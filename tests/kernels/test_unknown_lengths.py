@@ -133,9 +133,6 @@ def test_no_tensor_has_a_score_for_every_pair(monkeypatch):
     shapes = []
     product = ops.matmul
 
-    def record(shape):
-        shapes.append(tuple(shape))
-
     def spy(*inputs):
         result = product(*inputs)
         tf.numpy_function(

@@ -102,15 +102,8 @@ def test_the_callback_writes_a_picture_per_image(tmp_path):
     maps = ReadingAttentionMaps(
         tmp_path, inputs, TOKENIZER, boxes=BOXES, every=2, max_examples=2
     )
-    trained = []
-    for callbacks in ([maps], []):
-        model = small_reader()
-        labels = inputs["decoder_token_ids"]
-        model.fit(inputs, labels, epochs=3, verbose=0, callbacks=callbacks)
-        trained.append(model.get_weights())
-    # Training is not affected.
-    for one, two in zip(*trained, strict=True):
-        np.testing.assert_array_equal(one, two)
+    labels = inputs["decoder_token_ids"]
+    small_reader().fit(inputs, labels, epochs=3, verbose=0, callbacks=[maps])
     written = pictures_of(tmp_path)
     assert set(written) == {"reading/0", "reading/1"}
     for (first, one), (last, two) in written.values():
