@@ -209,24 +209,15 @@ def test_keras_masks_are_padding_masks():
     "call, message",
     [
         ({"targets": draw(B, P, D)}, "must be given together.*target_mapping=None"),
-        (
-            {"target_mapping": MAPPING},
-            r"must be given together.*target_mapping=\(2, 3, 5\)",
-        ),
+        ({"target_mapping": MAPPING}, r"must be given together.*=\(2, 3, 5\)"),
         (
             {"targets": draw(B, P, D), "target_mapping": MAPPING[:, :, :3]},
             r"`target_mapping` must have the shape .*\(2, 3, 5\).*\(2, 3, 3\)",
         ),
         ({"memory": draw(B, M, 3)}, "`memory` must have the shape .*memory length"),
         ({"positions": draw(T, D)}, "`positions` must have 3 axes"),
-        (
-            {"positions": draw(1, T, D)},
-            r"`positions` must have the shape .*\(1, 10, 17\).*\(1, 5, 17\)",
-        ),
-        (
-            {"padding_mask": PADDING, "memory": draw(B, M, D)},
-            r"`padding_mask` must have the shape .*\(2, 12\).*\(2, 5\)",
-        ),
+        ({"positions": draw(1, T, D)}, r"`positions` .*\(1, 10, 17\).*\(1, 5, 17\)"),
+        ({"padding_mask": PADDING, "memory": draw(B, M, D)}, r"\(2, 12\).*\(2, 5\)"),
     ],
 )
 def test_wrong_calls_are_refused(call, message):

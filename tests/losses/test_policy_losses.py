@@ -186,23 +186,6 @@ def losses():
 
 
 @every_way
-@pytest.mark.parametrize("name", ["ppo", "grpo", "rloo"])
-def test_before_the_first_update(way, name):
-    found, (slopes,) = run_with_gradients(losses()[name], noise(OLD), way=way)
-    _, clip_share, ratio, approximate_kl, reference_kl = found
-    assert ratio == 1 and clip_share == approximate_kl == reference_kl == 0
-    # The gradient of REINFORCE.
-    per_token = np.broadcast_to(OF_SEQUENCES[:, None], (B, T)).copy()
-    if name == "ppo":
-        per_token = ADVANTAGES / len(REAL)
-    elif name == "grpo":
-        per_token /= B * np.maximum(MASK.sum(1, keepdims=True), 1)
-    else:
-        per_token /= B
-    np.testing.assert_allclose(slopes, -per_token * MASK, atol=1e-6)
-
-
-@every_way
 def test_nothing_to_learn_from_is_a_loss_of_0(way):
     nothing = np.zeros((B, T), bool)
     nan = np.full((B, T), np.float32("nan"))

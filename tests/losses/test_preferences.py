@@ -213,9 +213,7 @@ def test_wrong_arguments_are_named():
     for make in (RankingLoss, lambda **x: ranking_loss(SCORES, RATINGS, **x)):
         for name in ("margin", "center_weight"):
             for value in (-0.1, float("nan"), "1"):
-                with pytest.raises(
-                    ValueError, match=f"`{name}` must be a number of at"
-                ):
+                with pytest.raises(ValueError, match=f"`{name}` must be a number"):
                     untyped(make)(**{name: value})
     for make in (RankingLoss, RankingAccuracy):
         with pytest.raises(ValueError, match="`num_answers` must be at least 2"):

@@ -179,6 +179,20 @@ def evaluate(model, *data, **options):
     return model.evaluate(*data, batch_size=12, verbose=0, return_dict=True, **options)
 
 
+def check_correlations(result, true, found):
+    for metric, reference in REFERENCES.items():
+        expected = reference(true, found)[0]
+        assert result[metric().name] == pytest.approx(expected, abs=1e-6)
+
+
+def check_classes(result, labels, logits, chosen):
+    classes = labels, logits.argmax(-1)
+    expected = {"matthews_correlation": matthews(*classes)}
+    expected["f1_score"] = f1(*classes, chosen)
+    found = {name: result[name] for name in expected}
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.compiled
 def test_models_are_evaluated_with_them(jit_compile):
@@ -187,19 +201,12 @@ def test_models_are_evaluated_with_them(jit_compile):
     metrics = PearsonCorrelation(), SpearmanCorrelation()
     model = compiled("mse", *metrics, width=1, jit_compile=jit_compile)
     result = evaluate(model, found[:, None], true, sample_weight=weights)
-    pairs = copies(weights, true, found)
-    for metric in metrics:
-        expected = REFERENCES[type(metric)](*pairs)[0]
-        assert result[metric.name] == pytest.approx(expected, abs=1e-6)
+    check_correlations(result, *copies(weights, true, found))
     labels, logits = logits_and_labels(3)
     metrics = MatthewsCorrelation(3), SparseF1Score(2, 3)
     model = compiled(CROSS_ENTROPY, *metrics, width=3, jit_compile=jit_compile)
     result = evaluate(model, logits, labels, sample_weight=weights)
-    labels, logits = copies(weights, labels, logits)
-    classes = labels, logits.argmax(-1)
-    expected = pytest.approx(matthews(*classes), abs=1e-6)
-    assert result["matthews_correlation"] == expected
-    assert result["f1_score"] == pytest.approx(f1(*classes, 2), abs=1e-6)
+    check_classes(result, *copies(weights, labels, logits), 2)
 
 
 # A last batch of 11, of which one device gets 6, and one of 1, of which one gets none.
@@ -222,15 +229,8 @@ def test_two_devices_score_like_one():
     assert process.returncode == 0, process.stderr[-3000:]
     results = json.loads(process.stdout.splitlines()[-1])
     for rows, result in zip(ROWS, results, strict=True):
-        true, found = (side[:rows] for side in numbers(ties=True))
-        for metric, reference in REFERENCES.items():
-            expected = pytest.approx(reference(true, found)[0], abs=1e-6)
-            assert result[metric().name] == expected
-        labels, logits = (side[:rows] for side in logits_and_labels(2))
-        classes = labels, logits.argmax(-1)
-        expected = pytest.approx(matthews(*classes), abs=1e-6)
-        assert result["matthews_correlation"] == expected
-        assert result["f1_score"] == pytest.approx(f1(*classes, 1), abs=1e-6)
+        check_correlations(result, *(side[:rows] for side in numbers(ties=True)))
+        check_classes(result, *(side[:rows] for side in logits_and_labels(2)), 1)
 
 
 def main():

@@ -193,9 +193,7 @@ def test_masks_that_are_refused():
         (cells(), cells(20)),
         (cells()[None], cells()[None]),
     ]:
-        with pytest.raises(
-            ValueError, match=r"must be masks \(H, W\) of the same shape"
-        ):
+        with pytest.raises(ValueError, match=r"masks \(H, W\) of the same shape"):
             foreground_rand_scores(truth, prediction)
     with pytest.raises(ValueError, match="`truth` must have objects"):
         foreground_rand_scores(np.zeros((3, 5)), np.ones((3, 5)))

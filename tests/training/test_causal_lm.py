@@ -95,24 +95,25 @@ def test_a_memory_mapped_file_is_read(tmp_path):
     np.testing.assert_array_equal(labels.ravel(), text[1 : 144 * 7 + 1])
 
 
-def test_invalid_arguments_are_refused():
-    def make(text=None, **options):
-        text = np.arange(50) if text is None else text
-        causal_lm_dataset(text, **{"block_length": 5, "batch_size": 3, **options})
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        (range(50), {"block_length": 0}, "`block_length` must be a positive integer"),
+        (range(50), {"batch_size": 0}, "`batch_size` must be a positive integer"),
+        (range(50), {"stride": 0}, "`stride` must be a positive integer"),
+        (range(50), {"stride": 6}, "`stride` must be at most.*stride=6, block"),
+        ([range(10)] * 5, {}, r"array of integers.*shape=\(5, 10\)"),
+        (np.arange(50.0), {}, "`token_ids` must be a one.*dtype=float64"),
+        (range(5), {}, "must have at least 6 .*Received: 5 tokens"),
+        (range(1), {"keep_tail": True}, "must have at least 2 .*Received: 1 tokens"),
+    ],
+)
+def test_invalid_arguments_are_refused(text, options, message):
+    with pytest.raises(ValueError, match=message):
+        blocks(text, **options)
 
-    for name in ("block_length", "batch_size", "stride"):
-        with pytest.raises(ValueError, match=f"`{name}` must be a positive integer"):
-            make(**{name: 0})
-    with pytest.raises(ValueError, match="`stride` must be at most.*stride=6, block"):
-        make(stride=6)
-    with pytest.raises(ValueError, match=r"array of integers.*shape=\(5, 10\)"):
-        make(np.arange(50).reshape(5, 10))
-    with pytest.raises(ValueError, match="`token_ids` must be a one.*dtype=float64"):
-        make(np.arange(50.0))
-    with pytest.raises(ValueError, match="must have at least 6 .*Received: 5 tokens"):
-        make(np.arange(5))
-    with pytest.raises(ValueError, match="must have at least 2 .*Received: 1 tokens"):
-        make(np.arange(1), keep_tail=True)
+
+def test_ids_that_no_document_can_have():
     with pytest.raises(ValueError, match=r"ids in \[0, 65535\].*from 5 to 65536"):
         pack_documents([[5, 65_536]], 7, dtype="uint16")
     with pytest.raises(ValueError, match="ids from -1 to 7"):

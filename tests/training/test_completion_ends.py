@@ -99,9 +99,7 @@ def test_wrong_arguments_are_named():
         ("pad_token_id", (-1, None)),
     ):
         for value in values:
-            with pytest.raises(
-                ValueError, match=f"`{name}` must be an integer of at l"
-            ):
+            with pytest.raises(ValueError, match=f"`{name}` must be an integer of"):
                 truncate_completions(TOKENS, **{"stop_token_ids": 13, name: value})
     with pytest.raises(ValueError, match="`how` must be one of 'replace', 'subtract'"):
         untyped(penalize_missing_end)([1.0], [True], how="add")

@@ -95,6 +95,10 @@ def test_the_longer_text_is_truncated_at_both_ends():
     assert min(starts) > 20 and max(stops) < 80
 
 
+def test_the_least_length_has_two_tokens():
+    assert all(len(a) == len(b) == 1 for a, b, _ in pairs(documents(), max_length=5))
+
+
 def test_the_seed_determines_the_pairs():
     texts = documents()
     assert pairs(texts, seed=3) == pairs(texts, seed=3) != pairs(texts, seed=4)
@@ -134,21 +138,17 @@ def test_batches_contain_the_pairs():
     assert dtypes["padding_mask"] == "int32"
 
 
-def test_invalid_arguments_are_refused():
-    def first(texts, **more):
-        given = {"max_length": 31, "seed": 0, **more}
-        return next(next_sentence_pairs(texts, **given))
-
-    with pytest.raises(ValueError, match="`max_length` must leave room.*length=4"):
-        first(documents(), max_length=4)
-    assert len(first(documents(), max_length=5)) == 3
-    with pytest.raises(ValueError, match="`max_length` must be a positive integer"):
-        first(documents(), max_length=0)
-    with pytest.raises(ValueError, match="`random_rate` must be a probability"):
-        first(documents(), random_rate=1.0)
-    with pytest.raises(ValueError, match="`short_rate` must be a probability"):
-        first(documents(), short_rate=-0.5)
-    with pytest.raises(ValueError, match="Received: 3 documents, 1 of them not empty"):
-        first([[[5]], [[]], []])
-    with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
-        next_sentence_dataset(documents(), **options(batch_size=0))
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"max_length": 4}, "`max_length` must leave room.*length=4"),
+        ({"max_length": 0}, "`max_length` must be a positive integer"),
+        ({"random_rate": 1.0}, "`random_rate` must be a probability"),
+        ({"short_rate": -0.5}, "`short_rate` must be a probability"),
+        ({"documents": [[[5]], [[]], []]}, "3 documents, 1 of them not empty"),
+        ({"batch_size": 0}, "`batch_size` must be a positive integer"),
+    ],
+)
+def test_invalid_arguments_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        next_sentence_dataset(**options(**{"documents": documents(), **changes}))

@@ -101,6 +101,11 @@ def test_the_report_names_what_was_reached_and_what_was_not():
         model.quantize("int8")
 
 
+INT8 = keras.quantizers.Int8QuantizationConfig
+OWN_QUANTIZER = INT8(weight_quantizer=keras.quantizers.AbsMaxQuantizer(axis=0))
+FLOAT8 = keras.quantizers.Float8QuantizationConfig()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -110,22 +115,9 @@ def test_the_report_names_what_was_reached_and_what_was_not():
         ({"mode": "int4", "block_size": 7}, "`block_size` must be even"),
         ({"mode": "int8", "filters": "no_layer"}, "no kernel to quantize.*`filters`"),
         ({"mode": "int8", "filters": "(block"}, "`filters` must be regular.*block"),
-        (
-            {"mode": "int4", "config": keras.quantizers.Int8QuantizationConfig()},
-            "`mode` must be that of `config`",
-        ),
-        (
-            {
-                "config": keras.quantizers.Int8QuantizationConfig(
-                    weight_quantizer=keras.quantizers.AbsMaxQuantizer(axis=0)
-                )
-            },
-            "`config` must have no `weight_quantizer`",
-        ),
-        (
-            {"config": keras.quantizers.Float8QuantizationConfig()},
-            r"`config.mode` must be one of",
-        ),
+        ({"mode": "int4", "config": INT8()}, "`mode` must be that of `config`"),
+        ({"config": OWN_QUANTIZER}, "`config` must have no `weight_quantizer`"),
+        ({"config": FLOAT8}, r"`config.mode` must be one of"),
     ],
 )
 def test_wrong_arguments_are_named_and_change_nothing(options, message):

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from event_files import pictures_of
 from matplotlib.colors import to_rgb
 from model_cases import build, inputs_for, make_inputs, tiny
@@ -118,21 +117,6 @@ def small_answerer():
     return model, inputs
 
 
-@pytest.mark.compiled
-def test_glimpses_in_tensorboard(tmp_path):
-    model, inputs = small_answerer()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.3), loss, jit_compile=False)
-    options = {"truths": ["red", "two"], "grid_size": (3, 7)}
-    maps = GlimpseMaps(tmp_path, inputs, ["one ?", "two ?"], ANSWERS, **options)
-    model.fit(inputs, np.array([0, 2]), epochs=2, verbose=0, callbacks=[maps])
-    written = pictures_of(tmp_path)
-    assert set(written) == {"glimpses/0", "glimpses/1"}
-    for (first, one), (last, two) in written.values():
-        assert (first, last) == (0, 1) and one != two
-        assert tf.io.decode_png(one).shape[-1] == 3
-
-
 def test_the_maps_and_chances_of_glimpses_are_those_of_the_model(tmp_path):
     model, inputs = small_answerer()
     logits = np.log(np.array([CHANCES, CHANCES[::-1]]))
@@ -141,6 +125,7 @@ def test_the_maps_and_chances_of_glimpses_are_those_of_the_model(tmp_path):
         inputs,
         ["one ?", "two ?"],
         ANSWERS,
+        truths=["red", "two"],
         predict=lambda _: {"logits": logits},
         layer="hop_1",
         grid_size=(3, 7),
