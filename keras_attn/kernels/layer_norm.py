@@ -103,14 +103,20 @@ def layer_norm_onednn(inputs, gamma, beta, epsilon):
     """As `layer_norm`: the graph that TensorFlow's optimizer turns into oneDNN's."""
     import tensorflow as tf
 
-    shape = tf.shape(inputs)
+    shape, width = tf.shape(inputs), inputs.shape[-1]
     rows = tf.reduce_prod(shape[:-1])
+    is_sequence = len(inputs.shape) == 3
+    if not is_sequence:
+        # The optimizer takes three axes only. Without the placeholder it would merge
+        # this reshape with the next one.
+        sequence = tf.reshape(inputs, (1, rows, width))
+        inputs = _kept(sequence, (1, None, width))
     # The optimizer looks for two `Fill` operations, which must not have been folded
     # into constants.
-    channels = tf.raw_ops.PlaceholderWithDefault(input=[rows], shape=[1])
+    channels = _kept([rows], (1,))
     empty = tf.constant([], tf.float32)
     normalized = tf.raw_ops.FusedBatchNormV3(
-        x=tf.reshape(inputs, (1, rows, inputs.shape[-1], 1)),
+        x=tf.reshape(inputs, (1, rows, width, 1)),
         scale=tf.fill(channels, 1.0),
         offset=tf.fill(channels, 0.0),
         mean=empty,
@@ -120,7 +126,15 @@ def layer_norm_onednn(inputs, gamma, beta, epsilon):
         is_training=True,
     )[0]
     gamma, beta = (ops.cast(weight, inputs.dtype) for weight in (gamma, beta))
-    return tf.reshape(normalized, shape) * gamma + beta
+    outputs = tf.reshape(normalized, tf.shape(inputs)) * gamma + beta
+    return outputs if is_sequence else tf.reshape(outputs, shape)
+
+
+def _kept(value, shape):
+    """The value, which TensorFlow's optimizer neither folds nor merges."""
+    import tensorflow as tf
+
+    return tf.raw_ops.PlaceholderWithDefault(input=value, shape=shape)
 
 
 def _normalize(inputs, epsilon):

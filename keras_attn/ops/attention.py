@@ -39,11 +39,17 @@ def project(inputs, kernel, bias=None):
     Returns:
         (..., E).
     """
-    shape = ops.shape(inputs)
-    outputs = product(ops.reshape(inputs, (-1, shape[-1])), kernel)
+    shape, is_matrix = ops.shape(inputs), len(inputs.shape) == 2
+    if not is_matrix:
+        inputs = ops.reshape(inputs, (-1, shape[-1]))
+    outputs = product(inputs, kernel)
     if bias is not None:
         outputs = add_bias(outputs, bias)
-    return ops.reshape(outputs, (*shape[:-1], kernel.shape[-1]))
+    # A reshape of a matrix would come between the bias and an activation, which
+    # TensorFlow fuses.
+    return (
+        outputs if is_matrix else ops.reshape(outputs, (*shape[:-1], kernel.shape[-1]))
+    )
 
 
 def project_neighborhoods(inputs, kernel, bias=None):

@@ -37,19 +37,11 @@ class CachedKeysAndValues(NamedTuple):
         new = self.keys.shape[2]
         return None if earlier is None or new is None else earlier + new
 
-    def causal_mask(self, query_length):
-        """Causal mask of the queries over all keys, (T, S).
-
-        Args:
-            query_length: T.
-        """
-        return self.mask_by_position(query_length, is_causal=True)
-
-    def mask_by_position(self, query_length, *, is_causal=False, window=None):
+    def mask_by_position(self, query, is_causal=False, window=None):
         """Mask of the queries over all keys by their distance, (T, S), or None.
 
         Args:
-            query_length: T.
+            query: The queries, (B, T, D).
             is_causal: Whether a query attends to no later key.
             window: As for `sliding_window_mask`, or None.
         """
@@ -58,7 +50,7 @@ class CachedKeysAndValues(NamedTuple):
         key_length = ops.shape(self.keys)[2]
         if self.earlier is not None:
             key_length = ops.shape(self.earlier[0])[2] + key_length
-        lengths, causal, near = (query_length, key_length), None, None
+        lengths, causal, near = (ops.shape(query)[1], key_length), None, None
         if is_causal:
             causal = causal_mask(*lengths, self.offset)
         if window is not None:

@@ -28,14 +28,17 @@ def transposed_product(rows, kernel):
     """`x Wᵀ`, such as the logits of an embedding that is tied to the output layer.
 
     Args:
-        rows: (..., E).
+        rows: (..., E); the product runs in their precision.
         kernel: (D, E).
 
     Returns:
         (..., D).
     """
     own = getattr(kernel, "transposed_product", None)
-    return ops.matmul(rows, ops.transpose(kernel)) if own is None else own(rows)
+    if own is not None:
+        return own(rows)
+    # Keras keeps embeddings in float32 in a layer that computes in 16 bits.
+    return ops.matmul(rows, ops.transpose(ops.cast(kernel, rows.dtype)))
 
 
 def kernel_rows(kernel, indices):

@@ -111,3 +111,34 @@ def test_wrong_arguments_are_rejected():
     cache = np.zeros((B, 3, T, D), "float32")
     with pytest.raises(ValueError, match="longer than the cache.*length=5, length=4"):
         PadCache(4)(cache)
+
+
+@pytest.mark.parametrize("reverse_dtype", [None, "float32"])
+def test_the_product_of_logits_has_a_precision(reverse_dtype):
+    """That of the layer, or the one asked for; the logits are float32."""
+    layer = TokenEmbedding(7, 4, dtype="mixed_bfloat16", reverse_dtype=reverse_dtype)
+    layer(np.array([[1, 2]]))
+    table = keras.ops.convert_to_numpy(layer.embeddings)
+    features = keras.random.normal((3, 4), seed=0)
+    logits = layer(features, reverse=True)
+    assert logits.dtype == "float32"
+    factors = [
+        keras.ops.cast(x, reverse_dtype or "bfloat16") for x in (features, table.T)
+    ]
+    expected = keras.ops.matmul(*factors)
+    # The order of a sum changes the last bit, the other precision the third digit.
+    np.testing.assert_allclose(logits, keras.ops.cast(expected, "float32"), rtol=1e-5)
+
+
+@pytest.mark.parametrize("tie_weights", [True, False])
+def test_logits_equal_keras(tie_weights):
+    options = {"tie_weights": tie_weights, "logit_soft_cap": 0.5, "name": "tokens"}
+    ours = TokenEmbedding(7, 4, **options)
+    theirs = keras.layers.ReversibleEmbedding(7, 4, **options)
+    features = keras.random.normal((2, 3, 4), seed=0)
+    for layer in (ours, theirs):
+        layer.build((None, None))
+    theirs.set_weights(ours.get_weights())
+    np.testing.assert_allclose(
+        ours(features, reverse=True), theirs(features, reverse=True), rtol=1e-6
+    )

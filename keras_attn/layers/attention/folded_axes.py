@@ -15,7 +15,8 @@ class FoldedAxes:
     """Folds inputs into sequences, and results back.
 
     Axes that are not attended over count as batch, and those that are become one
-    sequence, so that (B, F…, T…, D) is (B·F, T, D).
+    sequence, so that (B, F…, T…, D) is (B·F, T, D). Inputs with three axes, and their
+    results, stay as they are.
 
     Args:
         axes: The axes that are attended over, in order, from 1 to the one before the
@@ -25,6 +26,9 @@ class FoldedAxes:
     """
 
     def __init__(self, axes: Sequence[int] | None, query, value=None):
+        self.has_several = len(query.shape) > 3
+        if not self.has_several:
+            return
         value = query if value is None else value
         inner = range(1, len(query.shape) - 1)
         axes = inner if axes is None else axes
@@ -38,31 +42,37 @@ class FoldedAxes:
 
     def fold(self, inputs):
         """(B, …, D) -> (B·F, T, D); None -> None."""
-        if inputs is None:
-            return None
+        if inputs is None or not self.has_several:
+            return inputs
         inputs = ops.transpose(inputs, self.order)
         length = _product([ops.shape(inputs)[-2 - i] for i in range(len(self.axes))])
         return ops.reshape(inputs, (-1, length, ops.shape(inputs)[-1]))
 
-    def unfold(self, outputs):
-        """(B·F, T, D) -> (B, …, D); D may be several axes."""
-        last = outputs.shape[2:]
-        outputs = ops.reshape(outputs, (*self.batch, *self.queries, *last))
+    def unfold(self, outputs, last: Sequence[int] | None = None):
+        """(B·F, T, D) -> (B, …, D), or with the sizes `last` in place of D."""
+        if not self.has_several and last is None:
+            return outputs
+        axes = ops.shape(outputs)[:2]
+        if self.has_several:
+            axes = (*self.batch, *self.queries)
+        outputs = ops.reshape(outputs, (*axes, *(last or outputs.shape[2:])))
+        if not self.has_several:
+            return outputs
         order = [*self.order[:-1], *range(len(self.order) - 1, len(outputs.shape))]
         inverse = sorted(range(len(order)), key=order.__getitem__)
         return ops.transpose(outputs, inverse)
 
     def unfold_scores(self, scores):
         """(B·F, N, T, S) -> (B, F…, N, T…, S…); None -> None."""
-        if scores is None:
-            return None
+        if scores is None or not self.has_several:
+            return scores
         heads = scores.shape[1]
         return ops.reshape(scores, (*self.batch, heads, *self.queries, *self.keys))
 
     def fold_padding(self, mask):
         """(B, …) -> (B·F, T), a mask of queries or keys; None -> None."""
-        if mask is None:
-            return None
+        if mask is None or not self.has_several:
+            return mask
         return ops.squeeze(self.fold(ops.expand_dims(mask, -1)), -1)
 
     def fold_mask(self, mask):
@@ -71,8 +81,8 @@ class FoldedAxes:
         As in Keras, axes that are missing are before those of queries and keys. None
         stays None.
         """
-        if mask is None:
-            return None
+        if mask is None or not self.has_several:
+            return mask
         pairs = len(self.queries) + len(self.keys)
         rank = len(self.batch) + 1 + pairs
         while len(mask.shape) < rank:

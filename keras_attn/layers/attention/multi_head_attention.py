@@ -12,17 +12,19 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Constraint, Initializer, Regularizer
-from keras_attn.checks.arguments import check_fraction, check_positive
+from keras_attn.checks.arguments import check_fraction
 from keras_attn.layers import recorder
 from keras_attn.layers.attention.folded_axes import FoldedAxes, as_axes
 from keras_attn.layers.attention.from_keras import from_keras
 from keras_attn.layers.attention.multi_head_checks import (
     check_call,
-    check_groups,
+    check_head_sizes,
+    check_heads,
     check_masks,
     check_no_flash_attention,
     check_only_mask,
     check_output_shape,
+    check_window,
     mask_of_keys,
 )
 from keras_attn.layers.base import BaseLayer
@@ -214,24 +216,17 @@ class MultiHeadAttention(BaseLayer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        check_no_flash_attention(flash_attention)
-        self.num_heads = check_positive("num_heads", num_heads)
-        self.key_dim = check_positive("key_dim", key_dim)
-        self.value_dim = check_positive(
-            "value_dim", key_dim if value_dim is None else value_dim
-        )
-        groups = num_heads if num_key_value_heads is None else num_key_value_heads
-        self.num_key_value_heads = check_groups(num_heads, groups)
+        heads = check_heads(num_heads, num_key_value_heads)
+        self.num_heads, self.num_key_value_heads = heads
+        self.key_dim, self.value_dim = check_head_sizes(key_dim, value_dim)
         self.dropout = check_fraction("dropout", dropout)
         self.use_bias = use_bias
         self.qkv_bias = qkv_bias
         self._output_shape = check_output_shape(output_shape)
         self.attention_axes = as_axes(attention_axes)
-        if sliding_window is not None:
-            check_positive("sliding_window", sliding_window)
-        self.sliding_window = sliding_window
+        self.sliding_window = check_window(sliding_window)
         self.use_gate = use_gate
-        self.flash_attention = flash_attention
+        self.flash_attention = check_no_flash_attention(flash_attention)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -244,18 +239,11 @@ class MultiHeadAttention(BaseLayer):
         self.seed = seed
         self._dropout = make_dropout(self) if dropout else None
 
-    @property
-    def projection_dims(self):
-        """Widths of the projected query, key and value, all heads together."""
-        keys, values = self.key_dim, self.value_dim
-        groups = self.num_key_value_heads
-        return self.num_heads * keys, groups * keys, groups * values
-
     def build(self, query_shape, value_shape=None, key_shape=None):
         self.is_self_attention = value_shape is None
-        key_shape = value_shape if key_shape is None else key_shape
-        q_dim, k_dim, v_dim = self.projection_dims
-        heads_dim = self.num_heads * self.value_dim
+        heads, groups = self.num_heads, self.num_key_value_heads
+        q_dim, k_dim = heads * self.key_dim, groups * self.key_dim
+        v_dim, heads_dim = groups * self.value_dim, heads * self.value_dim
         qkv_bias = self.use_bias if self.qkv_bias is None else self.qkv_bias
         output_dim = math.prod(self._output_shape or query_shape[-1:])
         if self.is_self_attention:
@@ -265,6 +253,7 @@ class MultiHeadAttention(BaseLayer):
             )
         else:
             self.query = add_projection(self, "query", query_shape, q_dim, qkv_bias)
+            key_shape = key_shape or value_shape
             self.key = add_projection(self, "key", key_shape, k_dim, qkv_bias)
             self.value = add_projection(self, "value", value_shape, v_dim, qkv_bias)
         if self.use_gate:
@@ -302,35 +291,28 @@ class MultiHeadAttention(BaseLayer):
     ):
         check_call(self, query, value, key, cache, cache_index)
         keras_mask = mask_of_keys(value, mask, query_mask, value_mask, key_mask)
-        folded = None
-        if len(query.shape) > 3:
-            check_only_mask(padding_mask, attention_bias, cache, return_cache)
-            folded = FoldedAxes(self.attention_axes, query, value)
-            query, value, key = map(folded.fold, (query, value, key))
-            attention_mask = folded.fold_mask(attention_mask)
-            keras_mask = folded.fold_padding(keras_mask)
+        check_only_mask(query, padding_mask, attention_bias, cache, return_cache)
+        folded = FoldedAxes(self.attention_axes, query, value)
+        query, value, key = map(folded.fold, (query, value, key))
+        attention_mask = folded.fold_mask(attention_mask)
         queries, keys, values = self._project_inputs(query, value, key)
         # Without a cache: the call's own keys and values. With a cache: the cache, as
         # `earlier`, and the call's own; or with a `cache_index` the cache after the
         # write.
-        attended_to = with_cache(keys, values, cache, cache_index, self.compute_dtype)
-        check_masks(
-            self, query, attended_to, padding_mask, attention_mask, attention_bias
-        )
+        memory = with_cache(keys, values, cache, cache_index, self.compute_dtype)
+        check_masks(self, query, memory, padding_mask, attention_mask, attention_bias)
         if cache is None:  # Keras' masks do not cover cached keys.
-            padding_mask = both_masks(padding_mask, keras_mask)
+            padding_mask = both_masks(padding_mask, folded.fold_padding(keras_mask))
         # Queries of a cache do not begin with its first key.
         is_causal = use_causal_mask and cache is None
-        by_position = attended_to.mask_by_position(
-            ops.shape(query)[1],
-            is_causal=use_causal_mask and not is_causal,
-            window=self.sliding_window,
+        by_position = memory.mask_by_position(
+            query, use_causal_mask and not is_causal, self.sliding_window
         )
         heads, weights = scaled_dot_product_attention(
             queries,
-            attended_to.keys,
-            attended_to.values,
-            cache=attended_to.earlier,
+            memory.keys,
+            memory.values,
+            cache=memory.earlier,
             mask=merge_masks(attention_mask=attention_mask, causal=by_position),
             padding_mask=padding_mask,
             is_causal=is_causal,
@@ -339,18 +321,14 @@ class MultiHeadAttention(BaseLayer):
             return_weights=return_attention_scores or recorder.is_recording(),
         )
         if self.use_gate:
-            (gate,) = self.gate.heads(query, (self.num_heads,))
-            heads = ops.multiply(heads, gate)
+            heads = ops.multiply(heads, self.gate.heads(query, (self.num_heads,))[0])
         output = self.output_projection.merge_heads(heads)
-        if self._output_shape:
-            output = ops.reshape(output, (*ops.shape(output)[:2], *self._output_shape))
-        if weights is not None:
-            recorder.record(self, weights)
-        if folded is not None:
-            output, weights = folded.unfold(output), folded.unfold_scores(weights)
+        recorder.record(self, weights)
+        output = folded.unfold(output, self._output_shape)
+        weights = folded.unfold_scores(weights)
         # `updated`: the copy of the cache after a write, the cache in cross-attention
         # to it, otherwise only the call's own keys and values.
-        return Attended(output, weights, attended_to.updated).as_outputs(
+        return Attended(output, weights, memory.updated).as_outputs(
             scores=return_attention_scores, cache=return_cache or cache is not None
         )
 

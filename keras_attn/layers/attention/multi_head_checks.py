@@ -4,6 +4,7 @@ Legend: B batch, T query length, S key length, N heads, G key/value heads.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -16,14 +17,31 @@ from keras_attn.layers.attention.attention_checks import (
 from keras_attn.ops import both_masks
 
 
-def check_groups(num_heads: int, groups: int) -> int:
-    """Returns G; raises unless N is a multiple of it."""
+def check_heads(num_heads: int, groups: int | None) -> tuple[int, int]:
+    """Returns N and G, by default N; raises unless N is a multiple of G."""
+    num_heads = check_positive("num_heads", num_heads)
+    groups = num_heads if groups is None else groups
     if num_heads % check_positive("num_key_value_heads", groups):
         raise ValueError(
             "`num_heads` must be a multiple of `num_key_value_heads`. Received: "
             f"num_heads={num_heads}, num_key_value_heads={groups}"
         )
-    return groups
+    return num_heads, groups
+
+
+def check_head_sizes(key_dim: int, value_dim: int | None) -> tuple[int, int]:
+    """Returns H and V, by default H."""
+    key_dim = check_positive("key_dim", key_dim)
+    if value_dim is None:
+        return key_dim, key_dim
+    return key_dim, check_positive("value_dim", value_dim)
+
+
+def check_window(sliding_window: int | None) -> int | None:
+    """Returns the window; raises if it holds no key."""
+    if sliding_window is None:
+        return None
+    return check_positive("sliding_window", sliding_window)
 
 
 def check_output_shape(
@@ -38,8 +56,8 @@ def check_output_shape(
     return tuple(sizes)
 
 
-def check_no_flash_attention(flash_attention) -> None:
-    """Raises if `flash_attention` is asked for, which is no option here."""
+def check_no_flash_attention(flash_attention: Any) -> Any:
+    """Returns None or False; raises if flash attention is asked for."""
     if flash_attention:
         raise ValueError(
             "`flash_attention` must be None: this layer itself picks attention that "
@@ -47,9 +65,10 @@ def check_no_flash_attention(flash_attention) -> None:
             "Call it without `return_attention_scores`. "
             f"Received: flash_attention={flash_attention!r}"
         )
+    return flash_attention
 
 
-def check_only_mask(padding_mask, attention_bias, cache, return_cache) -> None:
+def check_only_mask(query, padding_mask, attention_bias, cache, return_cache) -> None:
     """Raises for arguments that attention over chosen axes does not have."""
     given = {
         "padding_mask": padding_mask is not None,
@@ -58,7 +77,7 @@ def check_only_mask(padding_mask, attention_bias, cache, return_cache) -> None:
         "return_cache": return_cache,
     }
     names = [f"`{name}`" for name, is_given in given.items() if is_given]
-    if names:
+    if names and len(query.shape) > 3:
         raise ValueError(
             "Inputs with more than 3 axes take no mask but an `attention_mask`, and no "
             f"bias or cache. Received: {', '.join(names)}"
@@ -131,11 +150,11 @@ def mask_of_keys(value, mask=None, query_mask=None, value_mask=None, key_mask=No
 
 
 def check_masks(
-    layer, query, attended_to, padding_mask, attention_mask, attention_bias
+    layer, query, memory, padding_mask, attention_mask, attention_bias
 ) -> None:
     """Raises unless masks and bias have the shapes of the keys and the scores."""
     batch, query_length, _ = query.shape
-    key_length = attended_to.static_length
+    key_length = memory.static_length
     scores_shape = (batch, layer.num_heads, query_length, key_length)
     check_padding_mask("padding_mask", padding_mask, batch, key_length)
     check_attention_mask("attention_mask", attention_mask, scores_shape)

@@ -7,10 +7,9 @@ from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive
 from keras_attn.kernels.gelu import get_activation, with_fast_gradient
 from keras_attn.kernels.runtime import has_fixed_shape
-from keras_attn.layers.adaptation.keras_layers import Dense
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.dropout import make_dropout
-from keras_attn.layers.initializers import independent_copy
+from keras_attn.layers.projection import add_projection
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -61,24 +60,18 @@ class FeedForward(BaseLayer):
         self.seed = seed
 
     def build(self, inputs_shape):
-        width, initializer = inputs_shape[-1], self.kernel_initializer
-        self.expand = self._new_projection("expand", self.mlp_dim, initializer)
-        initializer = self.output_initializer or initializer
-        self.contract = self._new_projection("contract", width, initializer)
-        self.drop = make_dropout(self)
-        self.expand.build((None, width))
-        hidden_shape = (None, self.mlp_dim)
-        self.drop.build(hidden_shape)
-        self.contract.build(hidden_shape)
-
-    def _new_projection(self, name, units, initializer):
-        return Dense(
-            units,
-            use_bias=self.use_bias,
-            kernel_initializer=independent_copy(initializer, name),
-            dtype=self.dtype_policy,
-            name=name,
+        width, bias = inputs_shape[-1], self.use_bias
+        self.expand = add_projection(self, "expand", (width,), self.mlp_dim, bias)
+        self.contract = add_projection(
+            self,
+            "contract",
+            (self.mlp_dim,),
+            width,
+            bias,
+            kernel_initializer=self.output_initializer or self.kernel_initializer,
         )
+        self.drop = make_dropout(self)
+        self.drop.build((None, self.mlp_dim))
 
     def call(self, inputs, training=None):
         # Flattened: a batched product with one shared matrix is slower.
@@ -86,8 +79,8 @@ class FeedForward(BaseLayer):
         activate = self.activation
         if training:
             activate = with_fast_gradient(activate, fixed_shape=has_fixed_shape(inputs))
-        hidden = self.drop(activate(self.expand(flat)), training=training)
-        return ops.reshape(self.contract(hidden), ops.shape(inputs))
+        hidden = self.drop(activate(self.expand.project(flat)), training=training)
+        return ops.reshape(self.contract.project(hidden), ops.shape(inputs))
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

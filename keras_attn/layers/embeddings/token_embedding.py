@@ -12,7 +12,7 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.adaptation.keras_layers import SavedByNumber
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy
-from keras_attn.ops.kernels import kernel_rows, transposed_product
+from keras_attn.ops.kernels import kernel_rows, product, transposed_product
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -21,11 +21,14 @@ class TokenEmbedding(SavedByNumber, keras.layers.ReversibleEmbedding):
     """One vector per token id; with `reverse=True`, one logit per token id.
 
     The same as Keras' `ReversibleEmbedding`, except that the reverse pass is one
-    product of two matrices and returns float32 logits under every dtype policy.
+    product of two matrices and returns float32 logits under every dtype policy, for a
+    loss in float32.
 
     Args:
         input_dim: V.
         output_dim: D.
+        reverse_dtype: Precision of the product of the reverse pass. Default: the
+            layer's compute dtype; in bfloat16 it takes half the time of float32.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
@@ -46,8 +49,19 @@ class TokenEmbedding(SavedByNumber, keras.layers.ReversibleEmbedding):
 
     kernel_name = "_embeddings"
 
-    def __init__(self, input_dim: int, output_dim: int, **kwargs):
-        super().__init__(input_dim, output_dim, **kwargs)
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        *,
+        reverse_dtype: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(input_dim, output_dim, reverse_dtype=reverse_dtype, **kwargs)
+
+    def add_weight(self, *args, **kwargs):
+        # Rows are cast, not the table, and the product has a precision of its own.
+        return super().add_weight(*args, **{**kwargs, "autocast": False})
 
     def call(self, inputs, reverse=False):
         if not reverse:
@@ -55,7 +69,10 @@ class TokenEmbedding(SavedByNumber, keras.layers.ReversibleEmbedding):
             return self._embed(inputs)
         # Flattened: a batched product with one shared matrix is slower.
         flat = ops.reshape(inputs, (-1, inputs.shape[-1]))
+        flat = ops.cast(flat, self.reverse_dtype or self.compute_dtype)
         logits = ops.cast(self._reversed(flat), "float32")
+        if self.logit_soft_cap is not None:
+            logits = self.logit_soft_cap * ops.tanh(logits / self.logit_soft_cap)
         return ops.reshape(logits, (*ops.shape(inputs)[:-1], self.input_dim))
 
     def _embed(self, token_ids):
@@ -65,9 +82,9 @@ class TokenEmbedding(SavedByNumber, keras.layers.ReversibleEmbedding):
         return ops.cast(rows, self.compute_dtype)
 
     def _reversed(self, features):
-        if isinstance(self._embeddings, keras.Variable):
-            return super().call(features, reverse=True)
-        return transposed_product(features, self._embeddings)
+        if self.tie_weights:
+            return transposed_product(features, self._embeddings)
+        return product(features, ops.cast(self.reverse_embeddings, features.dtype))
 
     def compute_output_spec(self, inputs, reverse=False):
         spec = super().compute_output_spec(inputs, reverse=reverse)
