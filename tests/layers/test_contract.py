@@ -315,7 +315,7 @@ UNCHECKED_INPUTS = {
     *("StandardizedConv2D", "TextImageMask", "TokenEmbedding"),
     *("encoder_outputs", "encoder_padding_mask", "initial_state", "key", "noise"),
     *("positions", "region_padding_mask", "MaxUnpool2D.inputs", "SelectMasks.classes"),
-    *("SinusoidalPositionEmbedding.inputs", "TransformerEncoderBlock.attention_mask"),
+    "TransformerEncoderBlock.attention_mask",
     # Only their number of axes is checked.
     *("PositionWeightedSum.padding_mask", "TokenPooling.padding_mask"),
 }
