@@ -41,6 +41,22 @@ def attend(score, query, key, value, mask=None):
     return np.einsum("bts,bsd->btd", weights, value), weights
 
 
+def score_of(layer):
+    """The score of two vectors, with the weights of a built `ScoredAttention`."""
+    weights = weights_of(layer)
+    if "score_vector" in weights:
+        w, u = weights["query/kernel"], weights["key/kernel"]
+        v, b = weights["score_vector"][:, 0], weights.get("key/bias", 0.0)
+        return lambda q, k: v @ np.tanh(q @ w + k @ u + b)
+    kernel: Any = weights.get("projection/kernel")
+    return {
+        "dot": lambda q, k: q @ k,
+        "scaled_dot": lambda q, k: q @ k / math.sqrt(len(q)),
+        "general": lambda q, k: q @ kernel @ k,
+        "linear": lambda q, k: np.concatenate([q, k]) @ kernel[:, 0],
+    }[layer.score]
+
+
 def multi_head(query, key, value, weights, heads, groups=None, mask=None, bias=None):
     """`concat(head_1 … head_N) W^O`, head by head (Vaswani et al. 2017, 3.2.2).
 

@@ -146,6 +146,16 @@ def example_module(monkeypatch):
 
 
 @pytest.fixture
+def set_policy():
+    """Sets Keras' dtype policy until the test ends."""
+    import keras
+
+    before = keras.config.dtype_policy()
+    yield keras.config.set_dtype_policy
+    keras.config.set_dtype_policy(before)
+
+
+@pytest.fixture
 def example(monkeypatch, capsys):
     """Runs a script with options, and returns what it printed."""
     # As Python does for a script that it runs.

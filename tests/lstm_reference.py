@@ -6,7 +6,7 @@ from attention_reference import lstm_step
 
 
 def numpy_step(weights, x, h, c):
-    """The next h and c of an LSTM from its kernel, recurrent kernel and bias."""
+    """An LSTM without peepholes; the gates are i, f, g, o."""
     return lstm_step(x, h, c, *weights)
 
 

@@ -91,8 +91,7 @@ def check_damaged_backup_is_refused(backup, process):
     assert backup.exists()
 
 
-# Each start takes many seconds. `tests/training/test_translation.py` kills training
-# inside a process, with each kind of backup.
+# Each start takes many seconds.
 @pytest.mark.runs
 @pytest.mark.parametrize(
     "model, moments",

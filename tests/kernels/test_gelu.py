@@ -5,6 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
+from attention_reference import gelu as exact
 
 from keras_attn.kernels.gelu import get_activation, with_fast_gradient
 from keras_attn.layers.blocks.feed_forward import FeedForward
@@ -17,10 +18,6 @@ ROUNDING = {"float64": 1e-8, "float32": 4e-6, "bfloat16": 2.0**-7, "float16": 2.
 only_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="other backends keep the activation"
 )
-
-
-def exact(x):
-    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
 def approximate(x):

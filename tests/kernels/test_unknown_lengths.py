@@ -133,9 +133,6 @@ def test_no_tensor_has_a_score_for_every_pair(monkeypatch):
     shapes = []
     product = ops.matmul
 
-    def record(shape):
-        shapes.append(tuple(shape))
-
     def spy(*inputs):
         result = product(*inputs)
         tf.numpy_function(
@@ -204,7 +201,5 @@ def test_dropout_has_no_second_order_gradients(monkeypatch):
     monkeypatch.setattr(lean, "_PAIRS", dict.fromkeys(lean._PAIRS, 0))
     seed = tf.constant([3, 5], tf.uint32)
     drop = RandomDropout(lambda x: dropout(x, 0.4, seed), 0.4, lambda: seed)
-    with pytest.raises(
-        ValueError, match="Second-order gradients .* Received: dropout=0.4"
-    ):
+    with pytest.raises(ValueError, match="Second-order gradients .*: dropout=0.4"):
         gradients_of(lambda *x: attended(*x, dropout=drop), inputs_of(19, 21), 2)

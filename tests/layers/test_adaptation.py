@@ -53,27 +53,22 @@ ADAPTABLE = [
 ]
 # What does not depend on the options of a layer.
 FIRST = {name.split("-")[0]: case for name, case in ADAPTABLE[::-1]}
-every_case = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case, id=name, marks=() if case in FIRST.values() else pytest.mark.variation
-        )
-        for name, case in ADAPTABLE
-    ],
-)
+
+
+def of_each(cases, always):
+    """All cases; those of these names always, and the others as variations."""
+    marks = [() if name in always else pytest.mark.variation for name, _ in cases]
+    params = zip(cases, marks, strict=True)
+    return pytest.mark.parametrize(
+        "case", [pytest.param(case, id=name, marks=m) for (name, case), m in params]
+    )
+
+
+every_case = of_each(ADAPTABLE, [n for n, case in ADAPTABLE if case in FIRST.values()])
 # One of each kind of kernel: of a product, of filters, of a table, of several products,
 # and of a layer that is called in a loop.
 KINDS = ("Dense", "Conv2D", "Embedding", "MultiHeadAttention", "AttentionRNN")
-each_layer = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case, id=name, marks=() if name in KINDS else pytest.mark.variation
-        )
-        for name, case in FIRST.items()
-    ],
-)
+each_layer = of_each(FIRST.items(), KINDS)
 
 
 def test_every_weight_is_of_a_kernel_or_listed_with_a_reason():

@@ -50,9 +50,6 @@ def test_follows_the_equations(kernel_size):
     # Neither values nor neighbours of padding count.
     other = np.where(mask[..., None], value, 99).astype("float32")
     assert_close(layer(query, other, padding_mask=mask), got[0], atol=1e-6)
-    for dtype in ("int32", "float32"):
-        number = layer(query, value, padding_mask=mask.astype(dtype))
-        assert_close(number, got[0], atol=0)
     none = layer(query, value, padding_mask=np.zeros_like(mask))
     assert not flat(none)[0].any()
 
@@ -68,59 +65,9 @@ def test_the_projection_can_be_used_again():
     assert_close(again, expected, atol=0)
 
 
-def test_bad_inputs_are_refused():
-    query, value = normal(B, T, D), normal(B, ROWS, COLUMNS, E)
-    layer = built_on(AdditiveAttention2D(UNITS), query, value)
-    sequence = value.reshape(B, -1, E)
-    mask = np.ones((B, ROWS, COLUMNS), bool)
-    for call, message in (
-        (lambda: layer(query[0], value), "`query` must have 3 axes"),
-        (
-            lambda: layer(query, sequence),
-            "`value` must have 4 axes, .batch, rows, columns",
-        ),
-        (
-            lambda: layer(query, value, padding_mask=mask[:, 0]),
-            "`padding_mask` must have 3 axes",
-        ),
-        (
-            lambda: layer(query, value, padding_mask=mask[:, :, :4]),
-            r"`padding_mask` must have the shape .* = \(2, 3, 5\).*\(2, 3, 4\)",
-        ),
-        (
-            lambda: AdditiveAttention2D(UNITS)(query, sequence),
-            "`value` must have 4 axes",
-        ),
-        (lambda: AdditiveAttention2D(UNITS)(query[0], value), "`query` must have 3"),
-        (lambda: AdditiveAttention2D(0), "`units` must be a positive integer"),
-        (lambda: AdditiveAttention2D(3, (3, 0)), "`kernel_size` must be a positive"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
-
-
 def test_columns_up_to_the_width_are_real():
     images = np.zeros((4, 2, 5, 3), "float32")
     mask = ops.convert_to_numpy(ColumnMask()(np.array([0, 1, 4, 5]), images))
-    assert mask.dtype == bool
-    assert mask.astype(int).tolist() == [
-        [0, 0, 0, 0, 0],
-        [1, 0, 0, 0, 0],
-        [1, 1, 1, 1, 0],
-        [1, 1, 1, 1, 1],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("widths", "shape", "message"),
-    [
-        ([1, 6], (2, 2, 5, 3), r"`widths` must be in \[0, 6\).*Received: 6"),
-        ([1, -1], (2, 2, 5, 3), r"`widths` must be in \[0, 6\).*Received: -1"),
-        ([[1], [2]], (2, 2, 5, 3), "`widths` must have 1 axes"),
-        ([1, 2], (2, 2, 5), "`images` must have 4 axes"),
-        ([1, 2, 3], (2, 2, 5, 3), r"`widths` must have the shape \(batch,\)"),
-    ],
-)
-def test_bad_widths_are_refused(widths, shape, message):
-    with pytest.raises(ValueError, match=message):
-        ColumnMask()(np.array(widths), np.zeros(shape, "float32"))
+    np.testing.assert_array_equal(mask, np.arange(5) < [[0], [1], [4], [5]])
+    with pytest.raises(ValueError, match=r"`widths` must have the shape \(batch,\)"):
+        ColumnMask()(np.array([1, 2, 3]), images)

@@ -86,25 +86,17 @@ def _own_arguments(name):
     return inspect.signature(getattr(layers, name)).parameters
 
 
+def of_each(cases):
+    """All of these cases, always."""
+    names, cases = zip(*cases, strict=True)
+    return pytest.mark.parametrize("case", cases, ids=names)
+
+
 every_layer = of_each_layer(ALL)
 OTHERS = {name.split("-")[0] for name, _ in ALL} - KINDS
-every_case = (
-    every_layer
-    if ON_JAX
-    else pytest.mark.parametrize(
-        "case", [case for _, case in ALL], ids=[name for name, _ in ALL]
-    )
-)
-padded_cases = pytest.mark.parametrize(
-    "case",
-    [case for _, case in ALL if case.padding],
-    ids=[name for name, case in ALL if case.padding],
-)
-causal_cases = pytest.mark.parametrize(
-    "case",
-    [case for _, case in ALL if case.causal_over],
-    ids=[name for name, case in ALL if case.causal_over],
-)
+every_case = every_layer if ON_JAX else of_each(ALL)
+padded_cases = of_each([(name, case) for name, case in ALL if case.padding])
+causal_cases = of_each([(name, case) for name, case in ALL if case.causal_over])
 # Every mask of a layer.
 MASKS = {
     f"{label}-{name}": (case, name)
@@ -112,13 +104,6 @@ MASKS = {
     for name in case.inputs
     if name.endswith("_mask")
 }
-
-
-@pytest.fixture
-def policy(request):
-    keras.config.set_dtype_policy(request.param)
-    yield request.param
-    keras.config.set_dtype_policy("float32")
 
 
 def test_every_exported_layer_has_cases():
@@ -288,6 +273,96 @@ def test_an_index_out_of_range_is_an_error(case, name):
             layer(**{**inputs, name: changed}, **case.static)
 
 
+# Arguments that may be any number, or that Keras or another layer checks.
+UNCHECKED_ARGUMENTS = {
+    *("activation", "axis", "data_format", "epsilon", "groups", "layer_norm_epsilon"),
+    *("momentum", "name", "power_iterations", "renorm_momentum", "seed"),
+    *("num_prefix_tokens", "initial_value", "max_wavelength"),
+    *("canonical_size", "canonical_level", "anchor_sizes", "box_weights"),
+    *("aspect_ratios", "positive_threshold", "negative_threshold", "match_threshold"),
+    *("ImagePreprocessing.scale", "ImagePreprocessing.mean", "RegionProposal.strides"),
+    *("ROIAlign.strides", "ROIPool.strides", "XLNetBlock.key_dim"),
+    *("TransformerDecoderBlock.key_dim", "TransformerEncoderBlock.key_dim"),
+    *("TransformerDecoderBlock.num_key_value_heads", "PatchMerging.output_dim"),
+    *("TransformerEncoderBlock.num_key_value_heads", "layer_scale", "initial_bias"),
+    "LogMelSpectrogram.min_frequency",
+}
+
+
+@every_case
+def test_a_wrong_argument_is_named(case):
+    layer = case.make()
+    config = layer.get_config() if isinstance(layer, BaseLayer) else {}
+    wrong = {int: -1, float: -1, str: "none", list: [0], tuple: [0]}
+    for name, value in config.items():
+        paths = {name, f"{type(layer).__name__}.{name}"}
+        if type(value) not in wrong or paths & UNCHECKED_ARGUMENTS:
+            continue
+        match = f"`{name}` must .*{name}="
+        with pytest.raises((TypeError, ValueError), match=match) as raised:
+            type(layer).from_config({**config, name: wrong[type(value)]})
+        # Keras raises a `TypeError` from it.
+        assert ValueError in (raised.type, type(raised.value.__context__)), name
+
+
+# Inputs with any number of axes, and what Keras or a layer inside checks.
+UNCHECKED_INPUTS = {
+    *("AttentionObjective", "BatchNormalization", "CodeProjection", "Conv2D", "Dense"),
+    *("ConditionalBatchNormalization", "Dropout", "Embedding", "FeedForward"),
+    *("GlobalRegion", "GumbelSoftmax", "LayerNormalization", "LayerScale", "Maxout"),
+    *("OutputBias", "PatchUnmasking", "PerFrame", "Projection", "ROIAlign", "ROIPool"),
+    *("SegmentMemory", "SelectDetections", "SpectralNormalization", "StochasticDepth"),
+    *("StandardizedConv2D", "TextImageMask", "TokenEmbedding"),
+    *("encoder_outputs", "encoder_padding_mask", "initial_state", "key", "noise"),
+    *("positions", "region_padding_mask", "MaxUnpool2D.inputs", "SelectMasks.classes"),
+    "TransformerEncoderBlock.attention_mask",
+    # Only their number of axes is checked.
+    *("PositionWeightedSum.padding_mask", "TokenPooling.padding_mask"),
+}
+# The first case of each input.
+CHECKED_INPUTS = {
+    f"{layer}-{name}": (case, name)
+    for layer, cases in CASES.items()
+    for case in [*cases.values()][::-1]
+    for name, shape in case.inputs.items()
+    if not isinstance(shape, list)
+    and not {layer, name, f"{layer}.{name}"} & UNCHECKED_INPUTS
+}
+
+
+@pytest.mark.parametrize("case, name", CHECKED_INPUTS.values(), ids=CHECKED_INPUTS)
+def test_an_input_of_another_shape_is_named(case, name):
+    layer, inputs = built(case), tensors(case)
+    wrong = [inputs[name][0]]
+    if name.endswith(("_mask", "_bias", "same_segment")):
+        wrong.append(inputs[name][..., 1:])
+    for value in wrong:
+        with pytest.raises(ValueError, match=f"`{name}` must have"):
+            layer(**{**inputs, name: value}, **case.static)
+
+
+RATES = {
+    f"{name}-{option}": ([*cases.values()][0], option)
+    for name, cases in CASES.items()
+    for option in _own_arguments(name)
+    if option.endswith("dropout") or option in ("rate", "stochastic_depth")
+}
+
+
+@pytest.mark.parametrize("case, option", RATES.values(), ids=RATES)
+def test_units_are_dropped_in_training_only(case, option):
+    made = case.make()
+    rates = {name: 0.0 for _, name in RATES.values() if name in made.get_config()}
+    options = {**made.get_config(), **rates, option: 0.5, "seed": 3}
+    layer, call = type(made).from_config(options), {**tensors(case), **case.static}
+    layer(**call)
+    randomize(layer)
+    expected = flat(layer(**call))
+    assert_close(layer(**call, training=False), expected, atol=0)
+    found = flat(layer(**call, training=True))
+    assert max(np.abs(x - y).max() for x, y in zip(found, expected, strict=True)) > 0.01
+
+
 # TensorFlow has no gradient through a cache write, and training uses no cache.
 @of_each_layer([(name, case) for name, case in ALL if "cache" not in case.inputs])
 def test_every_weight_gets_a_gradient(case):
@@ -331,9 +406,9 @@ def test_compiled_outputs_match_eager_ones(case):
         pytest.param("mixed_bfloat16", id="bf16"),
         pytest.param("mixed_float16", id="f16", marks=pytest.mark.variation),
     ],
-    indirect=True,
 )
-def test_half_precision(case, policy):
+def test_half_precision(case, policy, set_policy):
+    set_policy(policy)
     layer = built(case)
     assert {str(w.dtype) for w in layer.trainable_variables} <= {"float32"}
     outputs = layer(**tensors(case), **case.static)
@@ -351,7 +426,7 @@ def test_half_precision(case, policy):
         expected = "float32" if full else policy.removeprefix("mixed_")
         dtype = keras.backend.standardize_dtype(output.dtype)
         assert dtype == expected, f"of an output of shape {tuple(output.shape)}"
-    keras.config.set_dtype_policy("float32")
+    set_policy("float32")
     full = built(case)
     for one, other in zip(
         full.non_trainable_variables, layer.non_trainable_variables, strict=True
@@ -423,14 +498,13 @@ def test_masked_positions_have_no_influence(case):
     assert max(np.abs(a - b).max() for a, b in zip(before, after, strict=True)) > 1e-3
 
 
-@padded_cases
-def test_integer_and_float_masks_work_like_boolean_ones(case):
+@pytest.mark.parametrize("case, name", MASKS.values(), ids=MASKS)
+def test_integer_and_float_masks_work_like_boolean_ones(case, name):
     layer = built(case)
     inputs = tensors(case)
-    ((mask, _),) = case.padding.items()
     expected = layer(**inputs, **case.static)
     for dtype in ("int32", "float32"):
-        inputs[mask] = inputs[mask].astype(dtype)
+        inputs[name] = inputs[name].astype(dtype)
         assert_close(layer(**inputs, **case.static), expected, atol=0)
 
 

@@ -43,12 +43,6 @@ def watch(shape, states=None):
             "Received: inputs.shape=(2, 3)",
         ),
         (
-            watch((2, 3)),
-            ValueError,
-            "`memory` must have 4 axes, (batch, steps, locations",
-        ),
-        (watch((2, 3, 4)), ValueError, "`memory` must have 4 axes, (batch, steps,"),
-        (
             watch((2, 3, 4, 5), [np.zeros((2, 3), "float32")]),
             ValueError,
             "`initial_state` must hold one tensor for each state of the cell. "

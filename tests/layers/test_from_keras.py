@@ -72,7 +72,7 @@ def test_values_and_gradients_are_those_of_keras(case):
         )
 
 
-@pytest.mark.parametrize("case", ["plain", "gate", "window", "output_shape"])
+@pytest.mark.parametrize("case", ["plain", "gate", "window", "output_shape", "causal"])
 def test_self_attention_has_one_kernel_of_the_same_numbers(case):
     options, call = CASES[case]
     theirs = keras_layer((QUERY, QUERY, QUERY), options)
@@ -82,6 +82,13 @@ def test_self_attention_has_one_kernel_of_the_same_numbers(case):
         ours(QUERY, return_attention_scores=True, **call),
         theirs(QUERY, QUERY, return_attention_scores=True, **call),
     )
+    slopes = gradients(theirs, query=QUERY, value=QUERY, **call)
+    parts = [
+        slopes[f"{theirs.name}/{part}/kernel"].reshape(D, -1)
+        for part in ("query", "key", "value")
+    ]
+    found = gradients(ours, query=QUERY, **call)["mine/query_key_value/kernel"]
+    assert_close(found[:, : 3 * N * H], np.concatenate(parts, 1), atol=1e-4)
 
 
 @pytest.mark.parametrize("axes", [None, (1,), (2,), (-2,), (1, 2), 1])
@@ -202,52 +209,35 @@ def quantized():
     return layer
 
 
+def mha(**options):
+    return MultiHeadAttention(N, H, **options)
+
+
+def converted(layer, **options):
+    return MultiHeadAttention.from_keras(layer, **options)
+
+
+UNBUILT = keras.layers.MultiHeadAttention(N, H)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: mha(flash_attention=True), "must be None.*flash_attention=True"),
+        (lambda: mha(attention_axes=()), r"must be an axis .*attention_axes=\(\)"),
+        (lambda: mha(sliding_window=0), "`sliding_window` must be a positive integer"),
+        (lambda: mha(output_shape=()), "`output_shape` must be a positive integer"),
+        (lambda: converted(UNBUILT), "`layer` must be built: call it once"),
+        (lambda: converted(quantized()), "quantize the new layer"),
+        (lambda: mha(attention_axes=2)(QUERY), r"must be different .*_axes=\(2,\)"),
+        (lambda: mha(attention_axes=(1, -3))(FOUR), r"different .*_axes=\(1, -3\)"),
+        (lambda: mha()(FOUR, VALUE), "`value` must have as many axes as `query`"),
         (
-            lambda: MultiHeadAttention(N, H, flash_attention=True),  # pyright: ignore[reportArgumentType]
-            "`flash_attention` must be None.*flash_attention=True",
-        ),
-        (
-            lambda: MultiHeadAttention(N, H, attention_axes=()),
-            r"`attention_axes` must be an axis .*attention_axes=\(\)",
-        ),
-        (
-            lambda: MultiHeadAttention(N, H, sliding_window=0),
-            "`sliding_window` must be a positive integer.*sliding_window=0",
-        ),
-        (
-            lambda: MultiHeadAttention(N, H, output_shape=()),
-            "`output_shape` must be a positive integer",
-        ),
-        (
-            lambda: MultiHeadAttention.from_keras(
-                keras.layers.MultiHeadAttention(N, H)
-            ),
-            "`layer` must be built: call it once",
-        ),
-        (lambda: MultiHeadAttention.from_keras(quantized()), "quantize the new layer"),
-        (
-            lambda: MultiHeadAttention(N, H, attention_axes=2)(QUERY),
-            r"`attention_axes` must be different .*attention_axes=\(2,\)",
-        ),
-        (
-            lambda: MultiHeadAttention(N, H, attention_axes=(1, -3))(FOUR),
-            r"`attention_axes` must be different .*attention_axes=\(1, -3\)",
-        ),
-        (
-            lambda: MultiHeadAttention(N, H)(FOUR, VALUE),
-            "`value` must have as many axes as `query`",
-        ),
-        (
-            lambda: MultiHeadAttention.from_keras(
-                keras_layer((QUERY, VALUE, VALUE), {}), self_attention=True
-            ),
+            lambda: converted(keras_layer((QUERY, VALUE), {}), self_attention=True),
             "`self_attention` needs one width",
         ),
         (
-            lambda: MultiHeadAttention(N, H)(FOUR, padding_mask=np.ones((B, 6))),
+            lambda: mha()(FOUR, padding_mask=np.ones((B, 6))),
             "no mask but an `attention_mask`.*Received: `padding_mask`",
         ),
     ],

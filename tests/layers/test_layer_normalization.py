@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from attention_reference import layer_norm
 from keras import ops
 
 from keras_attn.kernels.layer_norm import has_onednn
@@ -25,10 +26,7 @@ def built(shape=(None, None, D), **options):
 
 
 def expected(inputs, epsilon=1e-3):
-    inputs = inputs.astype("float64")
-    centred = inputs - inputs.mean(-1, keepdims=True)
-    deviation = np.sqrt(inputs.var(-1, keepdims=True) + epsilon)
-    return centred / deviation * GAMMA + BETA
+    return layer_norm(inputs.astype("float64"), GAMMA, BETA, epsilon)
 
 
 def as_numpy(tensor):
@@ -99,13 +97,6 @@ def test_onednn_is_on_x86_alone(machine, option, expected, monkeypatch):
     if option is not None:
         monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", option)
     assert has_onednn() == (expected and is_tensorflow_on_cpu())
-
-
-def test_rows_are_normalized_independently():
-    inputs = normal(3, 5)
-    other = inputs.copy()
-    other[1, 2] = 1e3 * other[1, 2] + 7
-    np.testing.assert_allclose(as_numpy(built()(other)), expected(other), atol=2e-5)
 
 
 @pytest.mark.parametrize(

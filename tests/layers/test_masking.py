@@ -12,99 +12,42 @@ OTHER_IDS = np.array([[1, 4, 2], [6, 0, 0]])
 WIDTH, HEADS = 11, 3
 
 
-def self_attention(layer, query, value, query_mask=None, value_mask=None):
-    return layer(query, padding_mask=query_mask, return_attention_scores=True)
+def mha():
+    return layers.MultiHeadAttention(HEADS, 7)
 
 
-def query_with_mask(layer, query, value, query_mask=None, value_mask=None):
-    # With a second tensor Keras passes the mask under another name.
-    return layer(
-        query,
-        padding_mask=query_mask,
-        attention_mask=np.ones((1, 5, 5), bool),
-        return_attention_scores=True,
-    )
+def encoder(**options):
+    return layers.TransformerEncoderBlock(HEADS, 13, key_dim=7, **options)
 
 
-def cross(layer, query, value, query_mask=None, value_mask=None):
-    return layer(query, value, padding_mask=value_mask, return_attention_scores=True)
+def decoder():
+    return layers.TransformerDecoderBlock(HEADS, 13, key_dim=7, norm_first=True)
 
 
-def causal(layer, query, value, query_mask=None, value_mask=None):
-    return layer(
-        query,
-        padding_mask=query_mask,
-        use_causal_mask=True,
-        return_attention_scores=True,
-    )
-
-
-def decoder(layer, query, value, query_mask=None, value_mask=None):
-    return layer(
-        query,
-        value,
-        padding_mask=query_mask,
-        encoder_padding_mask=value_mask,
-        return_attention_scores=True,
-    )
-
-
-def rnn(layer, query, value, query_mask=None, value_mask=None):
-    state = np.zeros((2, WIDTH), "float32")
-    outputs = layer(
-        query,
-        value,
-        state,
-        memory_padding_mask=value_mask,
-        return_attention_scores=True,
-    )
-    return [outputs["states"], outputs["attention_scores"]]
-
-
-def mha(**options):
-    return layers.MultiHeadAttention(HEADS, 7, **options)
-
-
-def block(kind, **options):
-    return kind(HEADS, 13, key_dim=7, **options)
-
-
+# With a second tensor Keras passes the mask under another name.
+OPEN = {"attention_mask": np.ones((1, 5, 5), bool)}
+# The layer, whether it attends to other vectors, and options of its call.
 CASES = {
-    "additive": (lambda: layers.AdditiveAttention(7), cross),
-    "dot_product": (layers.DotProductAttention, cross),
-    "mha_self": (mha, self_attention),
-    "mha_self_with_mask": (mha, query_with_mask),
-    "mha_causal": (mha, causal),
-    "mha_cross": (mha, cross),
-    "encoder_post": (lambda: block(layers.TransformerEncoderBlock), self_attention),
-    "encoder_pre": (
-        lambda: block(layers.TransformerEncoderBlock, norm_first=True),
-        self_attention,
-    ),
-    "encoder_with_mask": (
-        lambda: block(layers.TransformerEncoderBlock),
-        query_with_mask,
-    ),
-    "decoder_only": (lambda: block(layers.TransformerDecoderBlock), self_attention),
-    "decoder": (
-        lambda: block(layers.TransformerDecoderBlock, norm_first=True),
-        decoder,
-    ),
-    "rnn": (
-        lambda: layers.AttentionRNN(
-            keras.layers.GRUCell(WIDTH), layers.AdditiveAttention(7)
-        ),
-        rnn,
-    ),
+    "additive": (lambda: layers.AdditiveAttention(7), True, {}),
+    "dot_product": (layers.DotProductAttention, True, {}),
+    "mha_self": (mha, False, {}),
+    "mha_self_with_mask": (mha, False, OPEN),
+    "mha_causal": (mha, False, {"use_causal_mask": True}),
+    "mha_cross": (mha, True, {}),
+    "encoder_post": (encoder, False, {}),
+    "encoder_pre": (lambda: encoder(norm_first=True), False, {}),
+    "encoder_with_mask": (encoder, False, OPEN),
+    "decoder_only": (decoder, False, {}),
+    "decoder": (decoder, True, {}),
 }
-every_case = pytest.mark.parametrize(("make", "call"), CASES.values(), ids=list(CASES))
+every_case = pytest.mark.parametrize(
+    ("make", "crosses", "options"), CASES.values(), ids=list(CASES)
+)
 
 
-@pytest.fixture
-def policy(request):
-    keras.config.set_dtype_policy(request.param)
-    yield
-    keras.config.set_dtype_policy("float32")
+def call(layer, query, value, crosses, options):
+    inputs = [query, value] if crosses else [query]
+    return layer(*inputs, return_attention_scores=True, **options)
 
 
 class ReturnsMask(keras.layers.Layer):
@@ -116,53 +59,31 @@ class ReturnsMask(keras.layers.Layer):
         return mask
 
 
-@pytest.mark.each_value
-@every_case
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"], indirect=True)
-def test_keras_masks_are_padding_masks(make, call, policy):
-    embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True, dtype="float32")
-    plain = keras.layers.Embedding(7, WIDTH, dtype="float32")
-    layer = make()
-    call(layer, embedding(IDS), embedding(OTHER_IDS))  # Builds the layers.
-    plain.build()
-    plain.embeddings.assign(embedding.embeddings)
-    randomize(layer)
-    found = call(layer, embedding(IDS), embedding(OTHER_IDS))
-    inputs = plain(IDS), plain(OTHER_IDS)
-    assert_close(found, call(layer, *inputs, IDS != 0, OTHER_IDS != 0), atol=0)
-    unmasked = call(layer, *inputs)
-    with pytest.raises(AssertionError):
-        assert_close(found, unmasked, atol=1e-3)
-
-
 @every_case
 @pytest.mark.compiled
-def test_keras_masks_in_a_compiled_model(make, call):
+def test_keras_masks_in_a_compiled_model(make, crosses, options):
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
     ids, other_ids = keras.Input((5,), dtype="int32"), keras.Input((3,), dtype="int32")
     layer = make()
-    if isinstance(layer, layers.AttentionRNN):
-        pooled = keras.ops.zeros_like(embedding(ids)[:, 0])
-        outputs = layer(
-            embedding(ids), embedding(other_ids), pooled, return_attention_scores=True
-        )
-        outputs = [outputs["states"], outputs["attention_scores"]]
-    else:
-        outputs = call(layer, embedding(ids), embedding(other_ids))
+    outputs = call(layer, embedding(ids), embedding(other_ids), crosses, options)
     model = keras.Model([ids, other_ids], outputs)
     randomize(model)
     found = model.predict([IDS, OTHER_IDS], verbose=0)
-    assert_close(found, call(layer, embedding(IDS), embedding(OTHER_IDS)))
+    inputs = embedding(IDS), embedding(OTHER_IDS)
+    assert_close(found, call(layer, *inputs, crosses, options))
 
 
 @every_case
-def test_the_mask_of_the_queries_is_passed_on(make, call):
+def test_keras_masks_are_used_and_that_of_the_queries_is_passed_on(
+    make, crosses, options
+):
     embedding = keras.layers.Embedding(7, WIDTH, mask_zero=True)
-    outputs = call(make(), embedding(IDS), embedding(OTHER_IDS))[0]
-    if call is rnn:  # Returns a dictionary, without masks.
-        assert ReturnsMask()(outputs) is None
-    else:
-        assert_close(ReturnsMask()(outputs), IDS != 0, atol=0)
+    inputs = embedding(IDS), embedding(OTHER_IDS)
+    outputs, *_, scores = call(make(), *inputs, crosses, options)
+    assert_close(ReturnsMask()(outputs), IDS != 0, atol=0)
+    of_keys = np.moveaxis(np.asarray(scores), -1, 1)
+    real = (OTHER_IDS if crosses else IDS) != 0
+    assert not of_keys[~real].any() and of_keys[real].any()
 
 
 @pytest.mark.parametrize(

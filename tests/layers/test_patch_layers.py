@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from attention_reference import layer_norm
 from layer_contract import randomize
 from model_cases import numpy
 
@@ -82,34 +83,16 @@ def test_another_number_of_channels_is_rejected(stem_dims):
         layer(keras.Input((8, 8, 1)))
 
 
-@pytest.mark.parametrize(
-    "shape, message",
-    [
-        ((8, 8, None), r"channels must be known.*inputs.shape=\(None, 8, 8, None\)"),
-        ((8, 8), r"`inputs` must have 4 axes.*inputs.shape=\(None, 8, 8\)"),
-    ],
-)
-def test_inputs_without_channels_are_rejected(shape, message):
+def test_inputs_without_channels_are_rejected():
+    message = r"channels must be known.*inputs.shape=\(None, 8, 8, None\)"
     with pytest.raises(ValueError, match=message):
-        layers.PatchEmbedding(7, 4)(keras.Input(shape))
+        layers.PatchEmbedding(7, 4)(keras.Input((8, 8, None)))
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"patch_size": 0}, "`patch_size` must be a positive integer"),
-        ({"patch_size": (2, 3, 4)}, "`patch_size` must be .*pair of them"),
-        ({"padding": "full"}, "`padding` must be one of None, 'same', 'valid'"),
-        (
-            {"patch_size": 6, "stem_dims": [5, 5]},
-            r"multiple of .*2 \*\* len\(stem_dims\) = 4",
-        ),
-        ({"hidden_dim": 0}, "`hidden_dim` must be a positive integer"),
-    ],
-)
-def test_wrong_arguments_of_patches_are_rejected(options, message):
+def test_patches_must_be_as_large_as_the_strides_of_the_stem():
+    message = r"multiple of .*2 \*\* len\(stem_dims\) = 4"
     with pytest.raises(ValueError, match=message):
-        layers.PatchEmbedding(**{"hidden_dim": 7, "patch_size": 4, **options})
+        layers.PatchEmbedding(7, 6, stem_dims=[5, 5])
 
 
 def test_a_stem_comes_before_the_patches():
@@ -141,9 +124,7 @@ def test_patches_are_merged_column_before_row():
     merged = np.concatenate(
         [padded[:, row::2, column::2] for column in (0, 1) for row in (0, 1)], axis=-1
     )
-    mean, variance = merged.mean(-1, keepdims=True), merged.var(-1, keepdims=True)
-    normed = (merged - mean) / np.sqrt(variance + 1e-5)
-    normed = normed * numpy(layer.norm.gamma) + numpy(layer.norm.beta)
+    normed = layer_norm(merged, numpy(layer.norm.gamma), numpy(layer.norm.beta), 1e-5)
     expected = normed @ numpy(layer.reduction.kernel)
     np.testing.assert_allclose(layer(image), expected, rtol=0, atol=1e-4)
 

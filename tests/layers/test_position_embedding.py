@@ -1,7 +1,6 @@
 import attention_reference as reference
 import numpy as np
 import pytest
-from attention_reference import array_of
 from layer_contract import B, D, E, S, T, assert_close, normal
 
 from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
@@ -59,11 +58,12 @@ def test_the_first_rows_are_negative_positions():
     assert_close(layer(inputs), inputs + vectors[2:])
     positions = np.array([0, -1, -2, *range(1, T - 2)])
     assert_close(layer(inputs, positions), inputs + vectors[positions + 2])
-    with pytest.raises(ValueError, match="longer than `max_sequence_length`"):
+    message = (
+        "`inputs` are longer than `max_sequence_length`; shorten them, or build with "
+        "more positions. Received: length=6, max_sequence_length=5"
+    )
+    with pytest.raises(ValueError, match=message):
         layer(normal(B, T + 1, D))
-    for wrong in (-1, -2):
-        with pytest.raises(ValueError, match=f"`first_row` must.*first_row={wrong}"):
-            LearnedPositionEmbedding(T, first_row=wrong)
 
 
 @pytest.mark.parametrize(("merge", "dim"), [("add", None), ("concatenate", 6)])
@@ -87,14 +87,6 @@ def test_large_positions_are_exact_in_half_precision():
     assert_close(layer(inputs, positions), expected, atol=0.01)
 
 
-def test_initial_vectors_are_distinct_and_small():
-    layer = LearnedPositionEmbedding(17)
-    layer(normal(B, T, D))
-    vectors = array_of(layer.embeddings)
-    assert 0.01 < vectors.std() < 0.05
-    assert len(np.unique(vectors)) == vectors.size
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -104,18 +96,12 @@ def test_initial_vectors_are_distinct_and_small():
     ids=["sinusoidal", "learned"],
 )
 def test_wrong_arguments_are_rejected(make):
-    with pytest.raises(ValueError, match="`merge` must be one of 'add', .*merge='sum'"):
-        make("sum")
     message = (
         "`position_dim` requires merge='concatenate': added positions are as wide as "
         "the inputs. Received: position_dim=5, merge='add'"
     )
     with pytest.raises(ValueError, match=message):
         make(position_dim=5)
-    with pytest.raises(ValueError, match="`position_dim` must be a positive.*dim=0"):
-        make("concatenate", position_dim=0)
-    with pytest.raises(ValueError, match=r"`inputs` must have 3 axes.*shape=\(2, 11\)"):
-        make()(normal(B, D))
 
 
 def test_wrong_grids_are_rejected():
@@ -132,16 +118,3 @@ def test_wrong_grids_are_rejected():
     )
     with pytest.raises(ValueError, match=message):
         SinusoidalPositionEmbedding()(normal(B, T, S, 10), np.arange(T))
-    with pytest.raises(ValueError, match="`inputs` must have 3 axes"):
-        LearnedPositionEmbedding(17)(normal(B, T, S, D))
-
-
-def test_sequences_that_are_too_long_are_rejected():
-    with pytest.raises(ValueError, match="`max_sequence_length` must be.*length=0"):
-        LearnedPositionEmbedding(0)
-    message = (
-        "`inputs` are longer than `max_sequence_length`; shorten them, or build with "
-        "more positions. Received: length=5, max_sequence_length=3"
-    )
-    with pytest.raises(ValueError, match=message):
-        LearnedPositionEmbedding(3)(normal(B, T, D))

@@ -8,11 +8,8 @@ from keras import ops
 from layer_contract import assert_close, flat, gradients, randomize
 from layers.relative_cases import (
     CALLS,
-    EARLIER,
     MAPPING,
     PADDING,
-    PADDING_WITH_MEMORY,
-    TARGETS,
     B,
     D,
     H,
@@ -158,24 +155,6 @@ def test_relative_position_encoding():
     assert known.shape == (1, T + S, D)
 
 
-@pytest.mark.parametrize("name", ["targets", "order", "memory"])
-def test_masked_keys_have_no_probability(name):
-    layer, inputs, call = make(), draw(B, T, D), CALLS[name]
-    _, scores = layer(inputs, **call, return_attention_scores=True)
-    scores = ops.convert_to_numpy(scores)
-    if name == "memory":
-        padding = np.broadcast_to(~PADDING_WITH_MEMORY[:, None, None], scores.shape)
-        assert padding.any() and not scores[padding].any()
-    elif name == "order":
-        visible = EARLIER | np.eye(T, dtype=bool)
-        hidden = np.broadcast_to(~visible[:, None], scores.shape)
-        assert not scores[hidden].any() and scores[~hidden].all()
-    else:
-        hidden = ~np.take_along_axis(EARLIER & PADDING[:, None], TARGETS[..., None], 1)
-        hidden = np.broadcast_to(hidden[:, None], scores.shape)
-        assert not scores[hidden].any() and scores[~hidden].all()
-
-
 def test_a_query_without_keys_gets_zeros():
     layer, inputs = make(), draw(B, T, D)
     nothing = np.zeros((B, T), bool)
@@ -195,23 +174,10 @@ def test_a_query_without_keys_gets_zeros():
             assert np.isfinite(gradient).all(), path
 
 
-@pytest.mark.parametrize("name", ["memory", "targets_all"])
-def test_every_weight_gets_a_gradient(name):
-    layer = make()
-    found = gradients(layer, inputs=draw(B, T, D), **CALLS[name])
-    assert len(found) == 9
-    for path, gradient in found.items():
-        assert np.isfinite(gradient).all(), path
-        assert np.abs(gradient).max() > 1e-6, path
-
-
-def test_dropout_applies_in_training_only():
+def test_dropout_does_not_apply_to_the_scores():
     inputs = draw(B, T, D)
-    layer, plain = make(dropout=0.5, seed=1), make()
-    assert_close(layer(inputs), plain(inputs), atol=0)
-    trained, scores = layer(inputs, return_attention_scores=True, training=True)
-    assert np.abs(flat(trained)[0] - flat(plain(inputs))[0]).max() > 0.1
-    assert_close(scores, plain(inputs, return_attention_scores=True)[1], atol=0)
+    trained = make(dropout=0.5)(inputs, return_attention_scores=True, training=True)
+    assert_close(trained[1], make()(inputs, return_attention_scores=True)[1], atol=0)
 
 
 def test_keras_masks_are_padding_masks():
@@ -239,48 +205,16 @@ def test_keras_masks_are_padding_masks():
 @pytest.mark.parametrize(
     "call, message",
     [
-        ({"inputs": draw(T, D)}, r"`inputs` must have 3 axes, .*shape=\(5, 17\)"),
         ({"targets": draw(B, P, D)}, "must be given together.*target_mapping=None"),
-        (
-            {"target_mapping": MAPPING},
-            r"must be given together.*target_mapping=\(2, 3, 5\)",
-        ),
-        (
-            {"targets": draw(P, D), "target_mapping": MAPPING},
-            "`targets` must have 3 axes",
-        ),
-        (
-            {"targets": draw(B, P, D), "target_mapping": MAPPING[0]},
-            "`target_mapping` must have 3 axes",
-        ),
+        ({"target_mapping": MAPPING}, r"must be given together.*=\(2, 3, 5\)"),
         (
             {"targets": draw(B, P, D), "target_mapping": MAPPING[:, :, :3]},
             r"`target_mapping` must have the shape .*\(2, 3, 5\).*\(2, 3, 3\)",
         ),
-        ({"memory": draw(M, D)}, "`memory` must have 3 axes"),
         ({"memory": draw(B, M, 3)}, "`memory` must have the shape .*memory length"),
         ({"positions": draw(T, D)}, "`positions` must have 3 axes"),
-        (
-            {"positions": draw(1, T, D)},
-            r"`positions` must have the shape .*\(1, 10, 17\).*\(1, 5, 17\)",
-        ),
-        (
-            {"padding_mask": PADDING[0]},
-            r"`padding_mask` must have 2 axes, \(batch, key length\)",
-        ),
-        (
-            {"padding_mask": PADDING, "memory": draw(B, M, D)},
-            r"`padding_mask` must have the shape .*\(2, 12\).*\(2, 5\)",
-        ),
-        (
-            {"same_segment": np.ones((B, T, 3), bool)},
-            r"`same_segment` must have the shape \(batch, query.*\) = \(2, 5, 5\)",
-        ),
-        ({"attention_mask": np.ones(T, bool)}, "`attention_mask` must have 4 axes"),
-        (
-            {"attention_mask": np.ones((B, 3, T, T), bool)},
-            r"`attention_mask` must have the shape .*\(2, 11, 5, 5\)",
-        ),
+        ({"positions": draw(1, T, D)}, r"`positions` .*\(1, 10, 17\).*\(1, 5, 17\)"),
+        ({"padding_mask": PADDING, "memory": draw(B, M, D)}, r"\(2, 12\).*\(2, 5\)"),
     ],
 )
 def test_wrong_calls_are_refused(call, message):

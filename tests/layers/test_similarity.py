@@ -49,15 +49,7 @@ def test_the_optimizer_keeps_the_scale_in_its_range(optimizer, max_scale):
         assert found[-1] == 0.0
 
 
-def test_wrong_arguments_are_rejected():
-    with pytest.raises(ValueError, match="`initial_scale` must be .*initial_scale=0"):
-        SimilarityLogits(0)
+def test_the_largest_scale_is_not_below_the_first_or_one():
     for scales in ((2.0, 1.5), (0.1, 0.5)):
         with pytest.raises(ValueError, match="`max_scale` must be at least 1"):
             SimilarityLogits(scales[0], max_scale=scales[1])
-    layer = SimilarityLogits()
-    layer(X)
-    with pytest.raises(ValueError, match="`inputs` must have 2 axes"):
-        layer(X[0], Y)
-    with pytest.raises(ValueError, match="`others` must have 2 axes"):
-        layer(X, Y[None])

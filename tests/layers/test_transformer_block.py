@@ -13,7 +13,6 @@ from layer_contract import (
     T,
     assert_close,
     built_on,
-    flat,
     normal,
 )
 
@@ -189,22 +188,6 @@ def test_every_option_reaches_the_sub_layers():
     assert block.cross_attention_norm.epsilon == 1e-3
 
 
-@pytest.mark.parametrize("option", ["dropout", "attention_dropout", "mlp_dropout"])
-@pytest.mark.parametrize(
-    "make",
-    [TransformerEncoderBlock, TransformerDecoderBlock],
-    ids=["encoder", "decoder"],
-)
-def test_each_dropout_is_active_only_in_training(make, option):
-    inputs = normal(B, T, D)
-    block = built_on(make(HEADS, MLP, key_dim=KEY_DIM, seed=3, **{option: 0.5}), inputs)
-    expected, again = flat([block(inputs), block(inputs, training=False)])
-    np.testing.assert_array_equal(expected, again)
-    first, second = flat([block(inputs, training=True), block(inputs, training=True)])
-    assert np.abs(first - expected).max() > 0.01
-    assert np.abs(first - second).max() > 0.01
-
-
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize("groups", [None, 1])
 def test_incremental_decoding_matches_one_call(groups, norm_first):
@@ -239,53 +222,7 @@ def test_incremental_decoding_matches_one_call(groups, norm_first):
         assert_close(same, cross_cache, atol=0)
 
 
-def test_incremental_decoding_of_a_padded_prompt():
-    block = TransformerDecoderBlock(HEADS, MLP, key_dim=KEY_DIM)
-    inputs = built_on(block, normal(B, T, D)) and normal(B, T, D)
-    # The prompt of the first row is shorter: its padding stays masked.
-    padding = np.ones((B, S), bool)
-    padding[0, 2:3] = False
-    expected = block(inputs, padding_mask=padding[:, :T])
-    cache = list(1e3 * normal(2, B, HEADS, S, KEY_DIM, seed=2))
-    outputs, cache = block(
-        inputs[:, :3], padding_mask=padding, cache=cache, cache_index=0
-    )
-    assert_close(outputs, expected[:, :3])
-    for index in range(3, T):
-        outputs, cache = block(
-            inputs[:, index : index + 1],
-            padding_mask=padding,
-            cache=cache,
-            cache_index=index,
-        )
-        assert_close(outputs, expected[:, index : index + 1])
-
-
-@pytest.mark.parametrize("make", [TransformerEncoderBlock, TransformerDecoderBlock])
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_heads": 0}, "`num_heads` must be a positive integer.*num_heads=0"),
-        ({"mlp_dim": 2.5}, "`mlp_dim` must be a positive integer.*mlp_dim=2.5"),
-        ({"dropout": 1.5}, "`dropout` must be a probability.*dropout=1.5"),
-        ({"attention_dropout": -1}, "`attention_dropout` must be a probability.*=-1"),
-        ({"mlp_dropout": 1.0}, "`mlp_dropout` must be a probability.*mlp_dropout=1.0"),
-    ],
-)
-def test_wrong_arguments_are_rejected(make, options, message):
-    with pytest.raises(ValueError, match=message):
-        make(**{"num_heads": HEADS, "mlp_dim": MLP, **options})
-
-
 def test_wrong_calls_are_rejected():
-    message = re.escape(
-        "`inputs` must have 3 axes, (batch, length, width). "
-        "Received: inputs.shape=(2, 12)"
-    )
-    for make in (TransformerEncoderBlock, TransformerDecoderBlock):
-        block = make(HEADS, MLP, key_dim=KEY_DIM)
-        with pytest.raises(ValueError, match=message):
-            block(normal(B, 12))
     message = (
         "`encoder_outputs` must be given in every call or in none, as in the first "
         "call. Received: encoder_outputs="

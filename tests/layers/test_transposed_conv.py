@@ -1,6 +1,5 @@
 """Transposed convolution against the sum of stamped kernels; max unpooling layers."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -55,17 +54,6 @@ def test_the_output_is_the_sum_of_stamped_kernels(
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-def test_it_is_the_gradient_of_a_convolution():
-    """`<conv(x), y> = <x, transposed(y)>` for the same kernel."""
-    x, y, kernel = normal(2, 9, 11, 5), normal(2, 4, 5, 7, seed=1), normal(3, 3, 5, 7)
-    layer = layers.TransposedConv2D(5, 3, 2, use_bias=False)
-    layer.build(y.shape)
-    layer.kernel.assign(kernel)
-    convolved = ops.convert_to_numpy(ops.conv(x, kernel, 2))
-    one, other = np.vdot(convolved, y), np.vdot(x, ops.convert_to_numpy(layer(y)))
-    np.testing.assert_allclose(one, other, rtol=1e-4)
-
-
 @pytest.mark.parametrize("factor", [2, 3, 4, 8])
 def test_a_bilinear_kernel_interpolates(factor):
     """Between the centres of the first and last pixel; zeros surround the map."""
@@ -96,21 +84,10 @@ def test_a_bilinear_kernel_is_loaded_with_its_layer():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"filters": 0}, "`filters` must be a positive integer.*filters=0"),
-        ({"kernel_size": (3,)}, "`kernel_size` must be a positive integer or a pair"),
-        ({"strides": 0}, "`strides` must be a positive integer"),
         ({"padding": 3}, r"less than `kernel_size`.*padding=3, kernel_size=\(3, 3\)"),
-        ({"padding": -1}, "`padding` must be a non-negative integer.*padding=-1"),
         ({"padding": (1, True)}, r"`padding` must be .*padding=\(1, True\)"),
-        (
-            {"padding": "same"},
-            "`padding` must be a non-negative integer.*padding='same'",
-        ),
+        ({"padding": "same"}, "`padding` must be a non-negative .*padding='same'"),
         ({"output_padding": 2}, r"less than `strides`.*output_padding=2, strides=\(2"),
-        (
-            {"output_padding": (0, 0, 0)},
-            "`output_padding` must be a non-negative integer",
-        ),
     ],
 )
 def test_numbers_out_of_range_are_refused(arguments, message):
@@ -123,8 +100,6 @@ def test_maps_that_cannot_be_enlarged_are_refused():
     layer = layers.TransposedConv2D(5, 3, padding=2)
     with pytest.raises(ValueError, match=r"empty: .*\(2, 2, 7, 3\), padding=\(2, 2\)"):
         layer(normal(2, 2, 7, 3))
-    with pytest.raises(ValueError, match="`inputs` must have 4 axes"):
-        layer(normal(2, 7, 3))
     with pytest.raises(ValueError, match=r"channels of `inputs` must be known.*None\)"):
         layer.build((None, 7, 7, None))
 
@@ -137,29 +112,3 @@ def test_unpooling_needs_the_size_of_the_map_that_was_pooled():
     kept = restored != 0
     np.testing.assert_array_equal(restored[kept], images[kept])
     assert kept.sum() == np.prod(values.shape)
-    with pytest.raises(ValueError, match=r"padding='valid' reduce it to \(4, 2\)"):
-        layer(values, indices, normal(2, 8, 5, 3))
-    with pytest.raises(ValueError, match="`reference` must have 4 axes"):
-        layer(values, indices, images[0])
-    with pytest.raises(ValueError, match="`inputs` and `indices` must have the same"):
-        layer(values, indices[:, 1:], images)
-    with pytest.raises(ValueError, match="`padding` must be one of 'valid', 'same'"):
-        layers.MaxUnpool2D(padding="full")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"at least \(8, 8\) rows"):
-        layers.MaxPoolWithIndices(8)(images)
-
-
-def test_a_network_of_pooling_and_unpooling_fits():
-    """The loss of a small autoencoder of images of any size falls, under XLA."""
-    keras.utils.set_random_seed(5)
-    images = keras.Input((None, None, 3))
-    hidden = keras.layers.Conv2D(7, 3, padding="same", activation="relu")(images)
-    values, indices = layers.MaxPoolWithIndices(padding="same")(hidden)
-    values = keras.layers.Conv2D(7, 3, padding="same")(values)
-    restored = layers.MaxUnpool2D(padding="same")(values, indices, hidden)
-    outputs = layers.TransposedConv2D(3, 3, padding=1)(restored)
-    model = keras.Model(images, outputs)
-    model.compile(keras.optimizers.Adam(0.01), loss="mse", jit_compile=True)
-    data = normal(4, 9, 7, 3)
-    losses = model.fit(data, data, epochs=8, verbose=0).history["loss"]
-    assert losses[-1] < 0.8 * losses[0]

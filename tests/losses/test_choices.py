@@ -101,13 +101,6 @@ def test_a_model_that_scores_rows_learns_to_choose(jit):
 
 
 @pytest.mark.parametrize("cls", [ChoiceCrossEntropy, ChoiceAccuracy])
-def test_configurations(cls):
-    one = cls(N, name="choice")
-    again = cls.from_config(one.get_config())
-    assert again.num_options == N and again.name == "choice"
-
-
-@pytest.mark.parametrize("cls", [ChoiceCrossEntropy, ChoiceAccuracy])
 def test_errors(cls):
     with pytest.raises(ValueError, match="`num_options` must be at least 2"):
         cls(1)

@@ -175,7 +175,5 @@ def test_wrong_arguments_are_named():
             loss(x[0], y, *scalars)
         with pytest.raises(ValueError, match="`text_embeddings` must have 2 axes"):
             loss(x, y[0], *scalars)
-        with pytest.raises(
-            ValueError, match=r"must have the same shape.*text_embeddings.shape=\(12, 5"
-        ):
+        with pytest.raises(ValueError, match=r"the same shape.*text_.*=\(12, 5"):
             loss(x, y[1:], *scalars)

@@ -1,6 +1,5 @@
 """The region that a phrase refers to, against counting one by one."""
 
-import keras
 import numpy as np
 import pytest
 from model_cases import numpy
@@ -40,12 +39,6 @@ def test_the_loss(limit):
     assert weighted == pytest.approx((expected[0] + 2 * expected[2]) / B, rel=1e-5)
 
 
-def test_the_loss_with_every_overlap_is_that_of_keras():
-    theirs = keras.losses.BinaryCrossentropy(from_logits=True)(OVERLAPS, LOGITS)
-    ours = ReferringCrossEntropy(0.0)(OVERLAPS, LOGITS)
-    assert float(ours) == pytest.approx(R * float(theirs), rel=1e-5)
-
-
 def test_the_accuracy():
     right = [
         row[int(np.argmax(logits))] >= 0.5
@@ -62,9 +55,7 @@ def test_the_accuracy():
 
 
 @pytest.mark.parametrize("cls", [ReferringCrossEntropy, ReferringAccuracy])
-def test_configurations_and_errors(cls):
-    again = cls.from_config(cls(0.3, name="x").get_config())
-    assert again.min_iou == 0.3 and again.name == "x"
+def test_errors(cls):
     for bad in (1.5, "half", None):
         with pytest.raises(ValueError, match="`min_iou` must be a number from 0 to 1"):
             cls(bad)

@@ -44,21 +44,6 @@ def test_the_loss_is_the_mean_over_all_answers_of_those_that_are_known():
     assert mean == pytest.approx(expected.mean(), rel=1e-5)
     weighted = SoftAnswerCrossEntropy()(ANSWERS, LOGITS, [2.0, 0.0, 1.0])
     assert float(weighted) == pytest.approx(2 * expected[0] / 3, rel=1e-5)
-    # A single answer is Keras' own cross-entropy.
-    theirs = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    one = ANSWERS[:2, :1] * 0 + 4
-    ours = SoftAnswerCrossEntropy()(one, LOGITS[:2])
-    assert float(ours) == pytest.approx(float(theirs(one[:, 0], LOGITS[:2])), rel=1e-5)
-
-
-def test_the_loss_is_least_where_the_probabilities_are_the_shares_of_the_answers():
-    answers = np.array([[0] * 5 + [1] * 3 + [2] * 2])
-    shares = np.log(np.array([[0.5, 0.3, 0.2]], "float32"))
-    loss = SoftAnswerCrossEntropy()
-    least = float(loss(answers, shares))
-    for step in np.eye(3, dtype="float32"):
-        for size in (-0.1, 0.1):
-            assert float(loss(answers, shares + size * step)) > least
 
 
 @pytest.mark.parametrize("count", [4, 5, 10])
@@ -75,17 +60,6 @@ def test_the_accuracy_is_that_of_all_choices_but_one(count):
     metric.reset_state()
     metric.update_state(answers, logits, weights)
     assert float(metric.result()) == pytest.approx(expected[1::2].mean(), rel=1e-5)
-
-
-def test_one_to_four_equal_answers_of_ten():
-    logits = np.eye(1, 3).repeat(5, 0)
-    answers = np.array([[0] * n + [-1] * (10 - n) for n in (0, 1, 2, 3, 4)])
-    metric, found = VQAAccuracy(), []
-    for row in range(5):
-        metric.reset_state()
-        metric.update_state(answers[row : row + 1], logits[row : row + 1])
-        found.append(float(metric.result()))
-    np.testing.assert_allclose(found, [0, 0.3, 0.6, 0.9, 1], rtol=1e-5)
 
 
 def test_the_accuracy_of_texts():
@@ -109,24 +83,17 @@ def test_a_model_learns_by_them_and_keeps_them(tmp_path):
     assert loaded.evaluate(inputs, answers, verbose=0) == pytest.approx(
         model.evaluate(inputs, answers, verbose=0)
     )
-    for made in (loss, metric):
-        assert type(made).from_config(made.get_config()).get_config() == (
-            made.get_config()
-        )
 
 
-def test_half_precision_does_not_round_large_answers():
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        logits = np.zeros((1, 3000), "float16")
-        logits[0, 2999] = 20
-        answers = np.full((1, 10), 2999, "int32")
-        assert float(SoftAnswerCrossEntropy()(answers, logits)) < 0.01
-        metric = VQAAccuracy()
-        metric.update_state(answers, logits)
-        assert float(metric.result()) == 1
-    finally:
-        keras.config.set_dtype_policy("float32")
+def test_half_precision_does_not_round_large_answers(set_policy):
+    set_policy("mixed_float16")
+    logits = np.zeros((1, 3000), "float16")
+    logits[0, 2999] = 20
+    answers = np.full((1, 10), 2999, "int32")
+    assert float(SoftAnswerCrossEntropy()(answers, logits)) < 0.01
+    metric = VQAAccuracy()
+    metric.update_state(answers, logits)
+    assert float(metric.result()) == 1
 
 
 def test_other_shapes_are_refused():

@@ -59,6 +59,11 @@ def score(metric, *arrays):
     return float(metric.result())
 
 
+def check(metric, expected, *arrays):
+    """The result over batches is the expected one."""
+    assert score(metric, *arrays) == pytest.approx(expected, abs=1e-6)
+
+
 def copies(weights, *arrays):
     """Every example as many times as its weight says."""
     return [np.repeat(array, weights, axis=0) for array in arrays]
@@ -72,14 +77,12 @@ def test_correlations_equal_scipy_whatever_the_batches(metric, ties, seed):
     if ties:
         assert len(set(true)) < 7
     expected = REFERENCES[metric](true, found)[0]
-    assert score(metric(), true, found) == pytest.approx(expected, abs=1e-6)
-    assert score(metric(), true[:, None], found[:, None]) == pytest.approx(
-        expected, abs=1e-6
-    )
+    check(metric(), expected, true, found)
+    check(metric(), expected, true[:, None], found[:, None])
     whole = metric()
     whole.update_state(true, found)
     assert float(whole.result()) == pytest.approx(expected, abs=1e-6)
-    assert score(metric(), true, -found) == pytest.approx(-expected, abs=1e-6)
+    check(metric(), -expected, true, -found)
 
 
 @both
@@ -89,12 +92,12 @@ def test_a_weight_counts_an_example_that_many_times(metric):
     assert (weights == 0).sum() > 5
     expected = REFERENCES[metric](*copies(weights, true, found))[0]
     given = weights.astype("float32")
-    assert score(metric(), true, found, given) == pytest.approx(expected, abs=1e-6)
+    check(metric(), expected, true, found, given)
     given = 0.37 * given[:, None]
-    assert score(metric(), true, found, given) == pytest.approx(expected, abs=1e-6)
+    check(metric(), expected, true, found, given)
     # Whatever padding holds.
     found[weights == 0] = np.nan
-    assert score(metric(), true, found, given) == pytest.approx(expected, abs=1e-6)
+    check(metric(), expected, true, found, given)
 
 
 @both
@@ -152,7 +155,7 @@ def test_the_buffer_of_ranks_is_limited():
     true, found = numbers()
     metric = SpearmanCorrelation(max_samples=N)
     expected = stats.spearmanr(true, found)[0]
-    assert score(metric, true, found) == pytest.approx(expected, abs=1e-6)
+    check(metric, expected, true, found)
     with pytest.raises(ValueError, match=f"max_samples={N}, {N + 1} examples"):
         metric.update_state(true[:1], found[:1])
     model = compiled("mse", metric, width=1, jit_compile=False)
@@ -176,6 +179,20 @@ def evaluate(model, *data, **options):
     return model.evaluate(*data, batch_size=12, verbose=0, return_dict=True, **options)
 
 
+def check_correlations(result, true, found):
+    for metric, reference in REFERENCES.items():
+        expected = reference(true, found)[0]
+        assert result[metric().name] == pytest.approx(expected, abs=1e-6)
+
+
+def check_classes(result, labels, logits, chosen):
+    classes = labels, logits.argmax(-1)
+    expected = {"matthews_correlation": matthews(*classes)}
+    expected["f1_score"] = f1(*classes, chosen)
+    found = {name: result[name] for name in expected}
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.compiled
 def test_models_are_evaluated_with_them(jit_compile):
@@ -184,19 +201,12 @@ def test_models_are_evaluated_with_them(jit_compile):
     metrics = PearsonCorrelation(), SpearmanCorrelation()
     model = compiled("mse", *metrics, width=1, jit_compile=jit_compile)
     result = evaluate(model, found[:, None], true, sample_weight=weights)
-    pairs = copies(weights, true, found)
-    for metric in metrics:
-        expected = REFERENCES[type(metric)](*pairs)[0]
-        assert result[metric.name] == pytest.approx(expected, abs=1e-6)
+    check_correlations(result, *copies(weights, true, found))
     labels, logits = logits_and_labels(3)
     metrics = MatthewsCorrelation(3), SparseF1Score(2, 3)
     model = compiled(CROSS_ENTROPY, *metrics, width=3, jit_compile=jit_compile)
     result = evaluate(model, logits, labels, sample_weight=weights)
-    labels, logits = copies(weights, labels, logits)
-    classes = labels, logits.argmax(-1)
-    expected = pytest.approx(matthews(*classes), abs=1e-6)
-    assert result["matthews_correlation"] == expected
-    assert result["f1_score"] == pytest.approx(f1(*classes, 2), abs=1e-6)
+    check_classes(result, *copies(weights, labels, logits), 2)
 
 
 # A last batch of 11, of which one device gets 6, and one of 1, of which one gets none.
@@ -219,15 +229,8 @@ def test_two_devices_score_like_one():
     assert process.returncode == 0, process.stderr[-3000:]
     results = json.loads(process.stdout.splitlines()[-1])
     for rows, result in zip(ROWS, results, strict=True):
-        true, found = (side[:rows] for side in numbers(ties=True))
-        for metric, reference in REFERENCES.items():
-            expected = pytest.approx(reference(true, found)[0], abs=1e-6)
-            assert result[metric().name] == expected
-        labels, logits = (side[:rows] for side in logits_and_labels(2))
-        classes = labels, logits.argmax(-1)
-        expected = pytest.approx(matthews(*classes), abs=1e-6)
-        assert result["matthews_correlation"] == expected
-        assert result["f1_score"] == pytest.approx(f1(*classes, 1), abs=1e-6)
+        check_correlations(result, *(side[:rows] for side in numbers(ties=True)))
+        check_classes(result, *(side[:rows] for side in logits_and_labels(2)), 1)
 
 
 def main():
@@ -285,20 +288,18 @@ def test_scores_of_classes_are_the_published_formulas(num_classes, seed):
     if num_classes == 2:
         assert expected == pytest.approx(np.corrcoef(labels, found)[0, 1])
     metric = MatthewsCorrelation(num_classes)
-    assert score(metric, labels, logits) == pytest.approx(expected, abs=1e-6)
-    assert score(metric, labels[:, None], logits) == pytest.approx(expected, abs=1e-6)
+    check(metric, expected, labels, logits)
+    check(metric, expected, labels[:, None], logits)
     weights = np.random.default_rng(seed + 100).integers(0, 4, N)
     counted = copies(weights, labels, found)
     given = weights.astype("float32")
-    expected = pytest.approx(matthews(*counted), abs=1e-6)
-    assert score(metric, labels, logits, given) == expected
-    assert score(metric, labels, logits, 0.37 * given[:, None]) == expected
+    check(metric, matthews(*counted), labels, logits, given)
+    check(metric, matthews(*counted), labels, logits, 0.37 * given[:, None])
     for chosen in range(num_classes):
         metric = SparseF1Score(chosen, num_classes)
         expected = f1(labels, found, chosen)
-        assert score(metric, labels, logits) == pytest.approx(expected, abs=1e-6)
-        expected = pytest.approx(f1(counted[0], counted[1], chosen), abs=1e-6)
-        assert score(metric, labels, logits, given) == expected
+        check(metric, expected, labels, logits)
+        check(metric, f1(*counted, chosen), labels, logits, given)
 
 
 @pytest.mark.parity
@@ -313,11 +314,9 @@ def test_scores_of_classes_equal_scikit_learn():
         labels, logits = logits_and_labels(4, seed)
         found = logits.argmax(-1)
         expected = metrics.matthews_corrcoef(labels, found)
-        result = score(MatthewsCorrelation(4), labels, logits)
-        assert result == pytest.approx(expected, abs=1e-6)
+        check(MatthewsCorrelation(4), expected, labels, logits)
         expected = metrics.f1_score(labels, found, labels=[3], average=None)[0]
-        result = score(SparseF1Score(3, 4), labels, logits)
-        assert result == pytest.approx(expected, abs=1e-6)
+        check(SparseF1Score(3, 4), expected, labels, logits)
 
 
 def test_rare_classes_are_not_rounded_away():
@@ -342,8 +341,8 @@ def test_one_class_alone_has_the_score_0():
         assert score(metric, *arrays, weights) == 0.0
     assert score(f1_score, labels, always) == 0.0
     assert score(f1_score, np.ones(N), always) == 0.0
-    assert score(metric, labels, np.eye(3)[labels]) == pytest.approx(1, abs=1e-6)
-    assert score(f1_score, labels, np.eye(3)[labels]) == pytest.approx(1, abs=1e-6)
+    check(metric, 1, labels, np.eye(3)[labels])
+    check(f1_score, 1, labels, np.eye(3)[labels])
     metric.reset_state()
     assert float(metric.result()) == 0.0
 
@@ -355,10 +354,9 @@ def test_labels_that_are_no_classes_are_left_out():
     kept = (given >= 0) & (given < 2)
     found = logits.argmax(-1)
     expected = matthews(labels[kept], found[kept])
-    result = score(MatthewsCorrelation(), given, logits)
-    assert result == pytest.approx(expected, abs=1e-6)
+    check(MatthewsCorrelation(), expected, given, logits)
     expected = f1(labels[kept], found[kept], 1)
-    assert score(SparseF1Score(), given, logits) == pytest.approx(expected, abs=1e-6)
+    check(SparseF1Score(), expected, given, logits)
 
 
 @pytest.mark.parametrize("metric", [MatthewsCorrelation, SparseF1Score])
@@ -381,31 +379,10 @@ def test_classes_are_checked():
             SparseF1Score(wrong)
 
 
-@pytest.mark.parametrize(
-    ("metric", "arguments"),
-    [
-        (PearsonCorrelation, {}),
-        (SpearmanCorrelation, {"max_samples": 97}),
-        (MatthewsCorrelation, {"num_classes": 5}),
-        (SparseF1Score, {"positive_class": 3, "num_classes": 5}),
-    ],
-)
-def test_they_are_serialised(metric, arguments):
-    metric = metric(**arguments, name="other")
-    again = keras.metrics.deserialize(keras.metrics.serialize(metric))
-    assert type(again) is type(metric) and again.name == "other"
-    assert again.get_config() == metric.get_config()
-    assert {name: getattr(again, name) for name in arguments} == arguments
-
-
-def test_sums_are_float32_under_every_policy():
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        metrics = [PearsonCorrelation(), SpearmanCorrelation(), MatthewsCorrelation()]
-        assert {metric.dtype for metric in [*metrics, SparseF1Score()]} == {"float32"}
-    finally:
-        keras.config.set_dtype_policy(policy)
+def test_sums_are_float32_under_every_policy(set_policy):
+    set_policy("mixed_bfloat16")
+    metrics = [PearsonCorrelation(), SpearmanCorrelation(), MatthewsCorrelation()]
+    assert {metric.dtype for metric in [*metrics, SparseF1Score()]} == {"float32"}
 
 
 def test_callbacks_know_that_larger_is_better():

@@ -299,10 +299,7 @@ def test_arguments_that_are_refused():
         (({**truth, "boxes": truth["boxes"][:, :2]}, detections), "must have classes"),
         (({**truth, "classes": truth["classes"][0]}, detections), "must have classes"),
         (({name: x[:5] for name, x in truth.items()}, detections), "5 and 13 images"),
-        (
-            ({**truth, "classes": truth["classes"] + 9}, detections),
-            "`truth` must be be",
-        ),
+        (({**truth, "classes": truth["classes"] + 9}, detections), "`truth` must"),
         ((truth, {**detections, "classes": detections["classes"] + 1}), "class 3"),
     ]
     for (first, second), message in wrong:

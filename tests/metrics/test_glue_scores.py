@@ -218,7 +218,5 @@ def test_bad_results_are_named(kind):
 def test_models_with_several_outputs_are_refused():
     inputs = keras.Input((2,))
     model = keras.Model(inputs, {"a": inputs, "b": keras.layers.Identity()(inputs)})
-    with pytest.raises(
-        ValueError, match="model of RTE must return one tensor.*: 2 out"
-    ):
+    with pytest.raises(ValueError, match="of RTE must return one tensor.*: 2 out"):
         evaluate_glue({"RTE": (model, [(LOGITS, LABELS)])})

@@ -92,8 +92,6 @@ def test_in_compile(jit_compile):
 
 def test_it_is_saved_with_its_model(tmp_path):
     metric = SegmentationScores(C, ["a", "b", "c", "d", "e"], ignore_label=11)
-    restored = SegmentationScores.from_config(metric.get_config())
-    assert restored.get_config() == metric.get_config()
     model = keras.Sequential([keras.Input((7, 11, C)), keras.layers.Conv2D(C, 1)])
     model.compile("sgd", "mse", metrics=[metric])
     model.save(tmp_path / "model.keras")
@@ -195,9 +193,7 @@ def test_masks_that_are_refused():
         (cells(), cells(20)),
         (cells()[None], cells()[None]),
     ]:
-        with pytest.raises(
-            ValueError, match=r"must be masks \(H, W\) of the same shape"
-        ):
+        with pytest.raises(ValueError, match=r"masks \(H, W\) of the same shape"):
             foreground_rand_scores(truth, prediction)
     with pytest.raises(ValueError, match="`truth` must have objects"):
         foreground_rand_scores(np.zeros((3, 5)), np.ones((3, 5)))

@@ -1,6 +1,5 @@
 """Log-mel spectrograms against NumPy's FFT, and sequences of frames."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops as kops
@@ -66,16 +65,6 @@ def test_log_mel_spectrograms_are_those_of_an_fft(window, hop, fft_length):
     np.testing.assert_allclose(array_of(got), expected, rtol=0, atol=1e-4)
 
 
-def test_filters_are_those_of_tensorflow():
-    import tensorflow as tf
-
-    expected = tf.signal.linear_to_mel_weight_matrix(
-        40, 257, 16_000, 20.0, 8000.0, dtype=tf.float64
-    )
-    filters = ops.mel_filters(40, 512, 16_000, 20.0, 8000.0)
-    np.testing.assert_allclose(filters, expected.numpy(), atol=1e-4)
-
-
 def test_frames_are_counted_as_they_are_computed():
     samples = np.arange(0, 40)
     frames = array_of(ops.num_frames(samples, 7, 3))
@@ -122,11 +111,3 @@ def test_sequences_move_to_the_front():
     np.testing.assert_array_equal(moved[1], inputs[1])
     # Nothing but padding stays so.
     assert not array_of(ops.move_to_front(inputs, 0 * mask)[1]).any()
-
-
-def test_unknown_lengths_are_symbols():
-    features = keras.Input((None, 3))
-    mask = keras.Input((None,), dtype="bool")
-    stacked, stacked_mask = ops.stack_frames(*ops.move_to_front(features, mask), 2)
-    assert stacked.shape == (None, None, 6)
-    assert stacked_mask.shape == (None, None)

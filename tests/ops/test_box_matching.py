@@ -95,16 +95,10 @@ def test_an_object_that_nothing_overlaps_much_is_matched_at_low_quality_only():
 
 
 def test_an_image_without_objects_has_negatives_only():
-    boxes = jittered(11, TRUE[0])
+    thresholds = {"positive_threshold": 0.5, "negative_threshold": 0.5}
     none = np.zeros((2, 3), bool)
-    found = match_boxes(
-        boxes,
-        TRUE,
-        none,
-        positive_threshold=0.5,
-        negative_threshold=0.5,
-        low_quality_matches=True,
-    )
+    boxes = jittered(11, TRUE[0])
+    found = match_boxes(boxes, TRUE, none, low_quality_matches=True, **thresholds)
     np.testing.assert_array_equal(found, np.full((2, 11), NEGATIVE))
 
 

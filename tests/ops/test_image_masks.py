@@ -31,23 +31,6 @@ def sees(kind, query, key):
 IMAGE = np.arange(ROWS * COLUMNS, dtype="int32")
 
 
-@pytest.mark.parametrize(
-    "kind, mask_of",
-    [
-        ("row", attn.image_row_mask),
-        ("column", attn.image_column_mask),
-        (
-            "convolutional",
-            lambda *args: attn.image_window_mask(*args, window_size=WINDOW),
-        ),
-    ],
-)
-def test_every_pair_of_an_image(kind, mask_of):
-    found = ops.convert_to_numpy(mask_of(IMAGE, IMAGE, COLUMNS))
-    expected = [[sees(kind, q, k) for k in IMAGE] for q in IMAGE]
-    np.testing.assert_array_equal(found, expected)
-
-
 @pytest.mark.parametrize("kind", ["row", "column", "convolutional"])
 def test_every_pair_of_a_text_and_an_image(kind):
     length = TEXT + len(IMAGE)

@@ -24,19 +24,6 @@ def test_sinusoids(dim):
     close(attn.sinusoids(np.array([[0], [3], [40]]), dim, 100), expected)
 
 
-def test_sinusoids_by_hand():
-    # Two units: sin p, cos p. Position 0: sines of 0, cosines of 1.
-    close(attn.sinusoids(np.array([0.0, np.pi / 2]), 2), [[0, 1], [1, 0]], 1e-6)
-    close(attn.sinusoids(np.array([0]), 5), [[0, 1, 0, 1, 0]], 0)
-
-
-def test_sinusoids_at_a_fixed_offset_are_a_linear_function():
-    # Vaswani et al. 2017, section 3.5: PE(p + k) is a linear function of PE(p).
-    table = ops.convert_to_numpy(attn.sinusoids(np.arange(40), 8)).astype("float64")
-    turn = np.linalg.lstsq(table[:-5], table[5:], rcond=None)[0]
-    np.testing.assert_allclose(table[:-5] @ turn, table[5:], atol=1e-4)
-
-
 def test_sinusoids_of_a_grid():
     table = ops.convert_to_numpy(attn.sinusoids_2d(T, S, 10))
     assert table.shape == (T, S, 10)

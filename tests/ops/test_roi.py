@@ -49,13 +49,10 @@ def aligned_by_definition(features, box, stride, size, ratio, aligned):
     if not aligned:
         width, height = max(width, 1), max(height, 1)
     output = np.zeros((*size, features.shape[-1]))
-    for i in range(size[0]):
-        for j in range(size[1]):
-            for a in range(ratio):
-                for b in range(ratio):
-                    y = top + (i + (a + 0.5) / ratio) * height / size[0]
-                    x = left + (j + (b + 0.5) / ratio) * width / size[1]
-                    output[i, j] += bilinear(features, y, x) / ratio**2
+    for i, j, a, b in np.ndindex(*size, ratio, ratio):
+        y = top + (i + (a + 0.5) / ratio) * height / size[0]
+        x = left + (j + (b + 0.5) / ratio) * width / size[1]
+        output[i, j] += bilinear(features, y, x) / ratio**2
     return output
 
 

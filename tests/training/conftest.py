@@ -1,5 +1,7 @@
 """A tiny corpus with small translators, and steps that tests of objectives share."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -60,27 +62,14 @@ def translator(build):
     return build(max_length=43)
 
 
-@pytest.fixture(scope="session")
-def learn():
-    """Trains a model on batches of an objective; returns the history."""
+@pytest.fixture
+def check_masking(tmp_path):
+    """Checks a masking layer compiled by XLA and from a file; returns its outputs."""
 
-    def fit(model, train, *, rate, epochs=3, metrics=None):
-        model.compile(
-            keras.optimizers.Adam(rate),
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            weighted_metrics=metrics or ["accuracy"],
-            jit_compile=False,
-        )
-        return model.fit(train, epochs=epochs, shuffle=False, verbose=0).history
-
-    return fit
-
-
-@pytest.fixture(scope="session")
-def compile_masking():
-    """Compiles a model of a masking layer, and checks its `mask` compiled by XLA."""
-
-    def build(layer, given):
+    def check(layer, given):
+        config = layer.get_config()
+        again = type(layer).from_config(json.loads(json.dumps(config)))
+        assert again.get_config() == config
         inputs = {
             "token_ids": keras.Input((None,), dtype="int32", name="token_ids"),
             "padding_mask": keras.Input((None,), dtype="bool", name="padding_mask"),
@@ -94,9 +83,18 @@ def compile_masking():
         assert compiled.keys() == expected.keys()
         for name, tensor in compiled.items():
             np.testing.assert_array_equal(tensor, expected[name])
-        return model
+        outputs = model.predict(given, verbose=0)
+        for name, tensor in outputs.items():
+            assert len(model.output[name].shape) == tensor.ndim
+        model.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+        # A loaded layer restarts from its seed, as dropout does.
+        restored = loaded(given)
+        for name, tensor in again(**given).items():
+            np.testing.assert_array_equal(restored[name], tensor)
+        return outputs
 
-    return build
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -100,16 +100,6 @@ def test_generalized_advantages(way, discount, gae_lambda, mask):
     np.testing.assert_allclose(returns, expected, rtol=1e-5, atol=2e-6)
 
 
-def test_with_lambda_1_the_returns_are_the_rewards_to_come():
-    _, returns = run(
-        lambda r, v: generalized_advantages(r, v, MASK, gae_lambda=1.0), REWARDS, VALUES
-    )
-    for b in range(B):
-        for t in places(b):
-            to_come = sum(REWARDS[b, u] for u in places(b) if u >= t)
-            assert returns[b, t] == pytest.approx(to_come, abs=1e-5)
-
-
 @every_way
 @pytest.mark.parametrize("shift_mean", [True, False])
 def test_whitening(way, shift_mean):

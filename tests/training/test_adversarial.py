@@ -217,12 +217,9 @@ def test_it_is_saved_with_its_optimizers(tmp_path):
     keras.saving.load_model(tmp_path / "uncompiled.keras")
 
 
-def test_losses_are_scaled_in_float16():
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        trainer = make()
-    finally:
-        keras.config.set_dtype_policy("float32")
+def test_losses_are_scaled_in_float16(set_policy):
+    set_policy("mixed_float16")
+    trainer = make()
     plain = keras.optimizers.SGD(1e-3)
     trainer.compile(plain, run_eagerly=True)
     scaled = keras.optimizers.LossScaleOptimizer

@@ -94,18 +94,9 @@ def build(seed, policy="float32", optimizer="adam", compiled=False):
     return model
 
 
-def fit(
-    folder,
-    seed,
-    *,
-    kill=None,
-    optimizer="adam",
-    policy="float32",
-    compiled=False,
-    **options,
-):
+def fit(folder, seed, *, kill=None, delete_checkpoint=True, **options):
     """Trains as one process would: returns history, model and callbacks."""
-    model = build(seed, policy, optimizer, compiled)
+    model = build(seed, **options)
     others = [
         keras.callbacks.EarlyStopping(
             monitor="loss", patience=4, restore_best_weights=True
@@ -114,22 +105,18 @@ def fit(
             folder.parent / f"{folder.name}.best.keras", "loss", save_best_only=True
         ),
     ]
-    if optimizer == "sgd":
+    if options.get("optimizer") == "sgd":
         others.append(keras.callbacks.ReduceLROnPlateau("loss", patience=1, cooldown=1))
-    backup = BackupAndResume(folder, callbacks=others, **options)
-    data = shuffled_dataset((X, Y), seed=3, epoch=backup.epoch).batch(5)
-    killers = [] if kill is None else [Kill(*kill)]
-    before = killers if kill and kill[1] != "end" else []
-    after = [killer for killer in killers if killer not in before]
-    callbacks = [*others, *before, backup, *after]
-    history = model.fit(
-        data,
-        validation_data=(X, Y),
-        epochs=EPOCHS,
-        shuffle=False,
-        callbacks=callbacks,
-        verbose=0,
+    backup = BackupAndResume(
+        folder, callbacks=others, delete_checkpoint=delete_checkpoint
     )
+    data = shuffled_dataset((X, Y), seed=3, epoch=backup.epoch).batch(5)
+    callbacks = [*others, backup]
+    if kill is not None:
+        # Within an epoch before the backup, at its end after it.
+        callbacks.insert(-1 if kill[1] != "end" else len(callbacks), Kill(*kill))
+    given = {"validation_data": (X, Y), "callbacks": callbacks}
+    history = model.fit(data, epochs=EPOCHS, shuffle=False, verbose=0, **given)
     return history, model, others
 
 
@@ -403,4 +390,7 @@ def test_the_data_of_an_epoch_depend_on_its_number(name):
     assert values(DATASETS[name](1)) == uninterrupted[1]
     counted = DATASETS[name](None)
     assert counted.cardinality() == dataset.cardinality()
-    assert values(counted) != values(counted)
+    first, second = values(counted), values(counted)
+    assert first != second
+    again = DATASETS[name](None)
+    assert [values(again), values(again)] == [first, second]

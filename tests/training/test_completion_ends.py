@@ -36,13 +36,7 @@ def test_completions_are_cut_after_the_first_stop_token(way, tuple_of_one):
         [0, 0, 5, 13, 0, 0],
         [5, 6, 7, 0, 0, 0],
     ]
-    assert mask.astype(int).tolist() == [
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 1, 1, 1],
-        [1, 0, 0, 0, 0, 0],
-        [0, 0, 1, 1, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-    ]
+    np.testing.assert_array_equal(mask, token_ids != PAD)
     assert has_end.tolist() == [True, False, True, True, False]
     assert token_ids.dtype == "int32"
 
@@ -105,9 +99,7 @@ def test_wrong_arguments_are_named():
         ("pad_token_id", (-1, None)),
     ):
         for value in values:
-            with pytest.raises(
-                ValueError, match=f"`{name}` must be an integer of at l"
-            ):
+            with pytest.raises(ValueError, match=f"`{name}` must be an integer of"):
                 truncate_completions(TOKENS, **{"stop_token_ids": 13, name: value})
     with pytest.raises(ValueError, match="`how` must be one of 'replace', 'subtract'"):
         untyped(penalize_missing_end)([1.0], [True], how="add")

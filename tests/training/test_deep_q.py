@@ -18,7 +18,6 @@ from keras_attn.training import (
     GreedyPolicy,
     PlayEpisodes,
     play_episodes,
-    td_targets,
 )
 
 pytestmark = pytest.mark.compiled
@@ -92,15 +91,6 @@ def batch(seed=0):
         "is_real": is_real,
     }
     return {"x": rng.normal(size=(B, T, D)).astype("float32")}, labels
-
-
-def test_targets_by_hand():
-    values = np.array([[[1.0], [2.0], [4.0]], [[8.0], [16.0], [32.0]]], "float32")
-    rewards = np.array([[0.5, 0.0, 1.0], [1.0, 0.0, 0.0]], "float32")
-    is_last = np.array([[0, 0, 1], [1, 0, 0]])
-    got = numpy(td_targets(rewards, is_last, values, 0.5))
-    expected = [[0.5 + 0.5 * 2, 0.5 * 4, 1.0], [1.0, 0.5 * 32, 0.0]]
-    np.testing.assert_array_equal(got[..., 0], expected)
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -236,17 +226,8 @@ def test_a_killed_run_continues_as_if_it_had_not_been(learned, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.fixture
-def in_half_precision():
-    """Sets the policy of a test."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    yield
-    keras.config.set_dtype_policy(before)
-
-
-@pytest.mark.usefixtures("in_half_precision")
-def test_a_robot_learns_in_half_precision():
+def test_a_robot_learns_in_half_precision(set_policy):
+    set_policy("mixed_bfloat16")
     network = models.create("show_attend_interact", **ROBOT)
     agent = DeepQ(network, discount=0.5, double=True)
     optimizer = keras.optimizers.Adam(0.01)
@@ -335,37 +316,13 @@ def agent_of(network, **options):
         (lambda: PlayEpisodes(0, first_episodes=0), ValueError, "`first_episodes` mu"),
         (lambda: PlayEpisodes(0, epsilon=0.1), ValueError, "`epsilon` must be two nu"),
         (lambda: PlayEpisodes(0, epsilon=(2, 0)), ValueError, "`epsilon` must be a n"),
-        (
-            lambda: PlayEpisodes(0, seed=-1),
-            ValueError,
-            "`seed` must be a non-negative integer",
-        ),
+        (lambda: PlayEpisodes(0, seed=-1), ValueError, "`seed` must be a non-negat"),
         (lambda: PlayEpisodes(0, epsilon_epochs=0), ValueError, "`epsilon_epochs` m"),
-        (
-            lambda: PlayEpisodes(0, validation_episodes=-1),
-            ValueError,
-            "`validation_episodes` must be a positive integer",
-        ),
-        (
-            lambda: PlayEpisodes(Remember()).dataset(0, 1),
-            ValueError,
-            "`batch_size` must be a positive integer",
-        ),
-        (
-            lambda: PlayEpisodes(Remember()).dataset(1, 0),
-            ValueError,
-            "`steps` must be a positive integer",
-        ),
-        (
-            lambda: play_episodes(Remember(), never, [1], epsilon=2),
-            ValueError,
-            "`epsilon` must be a number from 0 to 1. Received: epsilon=2",
-        ),
-        (
-            lambda: GreedyPolicy(linear(), 0),
-            ValueError,
-            "`num_steps` must be a positive",
-        ),
+        (lambda: PlayEpisodes(0, validation_episodes=-1), ValueError, "`validation_"),
+        (lambda: PlayEpisodes(0).dataset(0, 1), ValueError, "`batch_size` must be a p"),
+        (lambda: PlayEpisodes(0).dataset(1, 0), ValueError, "`steps` must be a positi"),
+        (lambda: play_episodes(0, never, [1], epsilon=2), ValueError, "`epsilon` must"),
+        (lambda: GreedyPolicy(linear(), 0), ValueError, "`num_steps` must be a posit"),
     ],
 )
 def test_wrong_arguments_are_named(make, error, message):

@@ -131,14 +131,6 @@ def test_the_loss_and_what_is_reported(options):
             assert found[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
 
 
-def test_a_copy_is_the_default_reference():
-    trainer = DPO(network())
-    trainer.compile(keras.optimizers.SGD(0.0), jit_compile=False)
-    found = trainer.evaluate(pairs(), verbose=0, return_dict=True)
-    assert found["margin"] == found["chosen_reward"] == found["rejected_reward"] == 0
-    assert found["loss"] == pytest.approx(np.log(2), rel=1e-6)
-
-
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_it_learns_what_is_preferred_and_saves_it(jit_compile, tmp_path):
     model, other = network(), network(seed=2)
@@ -227,9 +219,7 @@ def test_wrong_arguments_are_named():
         DPO("gpt2_small")
     with pytest.raises(TypeError, match="`reference` must be a model or a function"):
         untyped(DPO)(model, reference="gpt2_small")
-    with pytest.raises(
-        ValueError, match="`reference` must be None if `reference_free`"
-    ):
+    with pytest.raises(ValueError, match="`reference` must be None if `reference_"):
         DPO(model, reference=model, reference_free=True)
     with pytest.raises(ValueError, match="`kind` must be one of 'sigmoid'"):
         untyped(DPO)(model, kind="kto")

@@ -1,4 +1,3 @@
-import json
 from typing import Any
 
 import keras
@@ -232,29 +231,17 @@ def test_a_seed_repeats_and_calls_differ():
     ],
 )
 @pytest.mark.compiled
-def test_it_is_saved_and_compiled_in_any_precision(options, tmp_path, compile_masking):
+def test_it_is_saved_and_compiled_in_any_precision(options, check_masking):
     layer = masking(**options, dtype="mixed_float16")
-    config = layer.get_config()
-    again = MaskedLMMasking.from_config(json.loads(json.dumps(config)))
-    assert again.get_config() == config
     token_ids, padding_mask = batch()
     given = {"token_ids": token_ids, "padding_mask": padding_mask}
-    model = compile_masking(layer, given)
     # XLA has its own random numbers, so only the outputs' consistency is checked.
-    compiled = model.predict(given, verbose=0)
+    compiled = check_masking(layer, given)
     at = compiled.get("masked_positions", np.arange(T)[None])
     chosen = compiled["sample_weight"] == 1
     tokens = np.where(chosen, np.take_along_axis(token_ids, at, 1), 0)
     np.testing.assert_array_equal(compiled["labels"], tokens)
     assert (chosen.sum(1) > 0).all()
-    for name, tensor in compiled.items():
-        assert len(model.output[name].shape) == tensor.ndim
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
-    # A loaded layer restarts from its seed, as dropout does.
-    restored = numpy(loaded(given))
-    for name, tensor in numpy(masking(**options)(**given)).items():
-        np.testing.assert_array_equal(restored[name], tensor)
 
 
 def dataset(rows=23, size=5):
@@ -328,43 +315,14 @@ def test_a_pipeline_keeps_other_inputs_and_labels():
     np.testing.assert_array_equal(weights["next_sentence"], np.ones(B))
 
 
-def test_a_model_learns(learn):
-    # Each text repeats one token, so any other position gives the masked one away.
-    token_ids = np.repeat(np.arange(5, 15, dtype="int32")[:, None], T, axis=1)
-    slices = sliced({"token_ids": np.tile(token_ids, (4, 1))})
-    keras.utils.set_random_seed(1)
-    # Four passes per epoch: starting an epoch takes longer than its steps.
-    batches = slices.batch(10).repeat(4)
-    train = mask_batches(batches, masking(max_predictions=2), seed=1)
-    inputs = {
-        "token_ids": keras.Input((T,), dtype="int32", name="token_ids"),
-        "masked_positions": keras.Input((2,), dtype="int32", name="masked_positions"),
-    }
-    hidden = keras.layers.Embedding(V, 11)(inputs["token_ids"])
-    mean = keras.layers.RepeatVector(2)(keras.layers.GlobalAveragePooling1D()(hidden))
-    logits = keras.layers.Dense(V)(mean)
-    model = keras.Model(inputs, logits)
-    history = learn(model, train, rate=0.1)
-    assert history["accuracy"][-1] > 0.95  # At random one in 101.
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"vocabulary_size": 0}, "`vocabulary_size` must be a positive integer"),
         ({"mask_token_id": V}, "`mask_token_id` must be in.*101, vocabulary_size=101"),
-        (
-            {"special_token_ids": [V]},
-            r"`special_token_ids` must be non-negative integers.*\(101,\)",
-        ),
-        (
-            {"special_token_ids": [-1]},
-            "`special_token_ids` must be non-negative integers",
-        ),
-        (
-            {"special_token_ids": [0.5]},
-            "`special_token_ids` must be non-negative integers",
-        ),
+        ({"special_token_ids": [V]}, r"must be non-negative integers.*\(101,\)"),
+        ({"special_token_ids": [-1]}, "`special_token_ids` must be non-negative"),
+        ({"special_token_ids": [0.5]}, "`special_token_ids` must be non-negative"),
         ({"special_token_ids": range(V)}, "must leave tokens.*101 special tokens"),
         ({"rate": 0.0}, r"`rate` must be in \(0, 1\]. Received: rate=0.0"),
         ({"mask_rate": 0.95}, "together at most 1. Received: mask_rate=0.95"),

@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 
@@ -6,8 +5,6 @@ from keras_attn.data.text.next_sentence import (
     next_sentence_dataset,
     next_sentence_pairs,
 )
-from keras_attn.training.masking.masked_lm import MaskedLMMasking
-from keras_attn.training.masking.random_masking import mask_batches
 
 CLS, SEP = 1, 2
 
@@ -98,6 +95,10 @@ def test_the_longer_text_is_truncated_at_both_ends():
     assert min(starts) > 20 and max(stops) < 80
 
 
+def test_the_least_length_has_two_tokens():
+    assert all(len(a) == len(b) == 1 for a, b, _ in pairs(documents(), max_length=5))
+
+
 def test_the_seed_determines_the_pairs():
     texts = documents()
     assert pairs(texts, seed=3) == pairs(texts, seed=3) != pairs(texts, seed=4)
@@ -130,75 +131,24 @@ def test_batches_contain_the_pairs():
         assert inputs["segment_ids"].tolist() == segments
         assert label == expected
     ((inputs, labels),) = batches.take(1)
+    whole = next_sentence_dataset(texts, **options(drop_remainder=True))
+    assert {tuple(x["token_ids"].shape) for x, _ in whole} == {(4, 31)}
     dtypes = {name: tensor.dtype.name for name, tensor in inputs.items()}
     assert dtypes["token_ids"] == dtypes["segment_ids"] == labels.dtype.name == "int32"
     assert dtypes["padding_mask"] == "int32"
 
 
-def test_the_order_differs_by_epoch_and_repeats_by_run():
-    def epochs():
-        batches = next_sentence_dataset(documents(), **options(drop_remainder=True))
-        assert {tuple(x["token_ids"].shape) for x, _ in batches} == {(4, 31)}
-        return [[x["token_ids"].numpy().tolist() for x, _ in batches] for _ in "ab"]
-
-    one, other = epochs(), epochs()
-    assert one == other and one[0] != one[1]
-
-
-@pytest.mark.compiled
-def test_a_model_learns_both_tasks(learn):
-    keras.utils.set_random_seed(1)
-    rng = np.random.default_rng(0)
-    # Documents have different words, so that random second texts can be recognized.
-    texts = [rng.integers(5 + 10 * n, 15 + 10 * n, (40, 3)).tolist() for n in range(4)]
-    batches = next_sentence_dataset(texts, **options(max_length=15, batch_size=16))
-    masking = MaskedLMMasking(
-        47, mask_token_id=4, special_token_ids=[0, CLS, SEP], max_predictions=3
-    )
-    train = mask_batches(batches.repeat(9), masking, seed=5)
-    inputs = {
-        name: keras.Input((length,), dtype=dtype, name=name)
-        for name, length, dtype in (
-            ("token_ids", 15, "int32"),
-            ("padding_mask", 15, "bool"),
-            ("segment_ids", 15, "int32"),
-            ("masked_positions", 3, "int32"),
-        )
-    }
-    hidden = keras.layers.Embedding(47, 16)(inputs["token_ids"])
-    real = keras.ops.cast(inputs["padding_mask"], "float32")
-    of_second = keras.ops.cast(inputs["segment_ids"], "float32")
-    weights = keras.ops.stack([real - of_second, of_second], axis=1)
-    texts = keras.ops.matmul(weights, hidden)  # (B, 2, D): a sum of each text.
-    product = texts[:, 0] * texts[:, 1]
-    follows = keras.layers.Dense(2, name="next_sentence")(product)
-    mixed = keras.layers.GlobalAveragePooling1D()(hidden)
-    index = keras.ops.expand_dims(inputs["masked_positions"], -1)
-    selected = keras.ops.take_along_axis(hidden, index, axis=1)
-    masked = keras.layers.Dense(47)(selected + keras.ops.expand_dims(mixed, 1))
-    model = keras.Model(inputs, {"masked_lm": masked, "next_sentence": follows})
-    metrics = {"masked_lm": ["accuracy"], "next_sentence": ["accuracy"]}
-    history = learn(model, train, rate=0.05, metrics=metrics)
-    assert history["next_sentence_accuracy"][-1] > 0.85
-    # The document's words alone allow one in ten; masking leaves some visible.
-    assert history["masked_lm_accuracy"][-1] > 3 * 1 / 47
-
-
-def test_invalid_arguments_are_refused():
-    def first(texts, **more):
-        given = {"max_length": 31, "seed": 0, **more}
-        return next(next_sentence_pairs(texts, **given))
-
-    with pytest.raises(ValueError, match="`max_length` must leave room.*length=4"):
-        first(documents(), max_length=4)
-    assert len(first(documents(), max_length=5)) == 3
-    with pytest.raises(ValueError, match="`max_length` must be a positive integer"):
-        first(documents(), max_length=0)
-    with pytest.raises(ValueError, match="`random_rate` must be a probability"):
-        first(documents(), random_rate=1.0)
-    with pytest.raises(ValueError, match="`short_rate` must be a probability"):
-        first(documents(), short_rate=-0.5)
-    with pytest.raises(ValueError, match="Received: 3 documents, 1 of them not empty"):
-        first([[[5]], [[]], []])
-    with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
-        next_sentence_dataset(documents(), **options(batch_size=0))
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"max_length": 4}, "`max_length` must leave room.*length=4"),
+        ({"max_length": 0}, "`max_length` must be a positive integer"),
+        ({"random_rate": 1.0}, "`random_rate` must be a probability"),
+        ({"short_rate": -0.5}, "`short_rate` must be a probability"),
+        ({"documents": [[[5]], [[]], []]}, "3 documents, 1 of them not empty"),
+        ({"batch_size": 0}, "`batch_size` must be a positive integer"),
+    ],
+)
+def test_invalid_arguments_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        next_sentence_dataset(**options(**{"documents": documents(), **changes}))

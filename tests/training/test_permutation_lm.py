@@ -1,7 +1,5 @@
-import json
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -196,23 +194,13 @@ def test_orders_are_uniformly_distributed():
     assert len(found) == 6 and ((found - 200.0) ** 2 / 200).sum() < 20.5
 
 
-def test_it_is_saved_and_compiled(tmp_path, compile_masking):
+def test_it_is_saved_and_compiled(check_masking):
     layer = masking(one_in=3, max_span_length=2, max_predictions=7)
-    config = layer.get_config()
-    again = PermutationLMMasking.from_config(json.loads(json.dumps(config)))
-    assert again.get_config() == config
     given = dict(zip(("token_ids", "padding_mask"), batch(), strict=True))
-    model = compile_masking(layer, given)
     # XLA has its own random numbers, so only the outputs' consistency is checked.
-    compiled = model.predict(given, verbose=0)
+    compiled = check_masking(layer, given)
     tokens = (compiled["target_mapping"] * given["token_ids"][:, None]).sum(-1)
     np.testing.assert_array_equal(tokens, compiled["labels"])
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
-    # A loaded layer restarts from its seed, as dropout does.
-    restored = numpy(loaded(given))
-    for name, tensor in numpy(again(**given)).items():
-        np.testing.assert_array_equal(restored[name], tensor)
 
 
 def test_a_pipeline_differs_by_epoch_and_repeats_by_run():
@@ -237,36 +225,10 @@ def test_a_pipeline_differs_by_epoch_and_repeats_by_run():
     assert labels.shape == weights.shape == (11, T // 6 + 5)
 
 
-def test_a_model_learns(learn):
-    keras.utils.set_random_seed(1)
-    # Texts are all 7 or all 8, so visible tokens give the targets away.
-    token_ids = np.tile(np.array([[7], [8]], "int32"), (10, 12))
-    # Five passes per epoch: starting an epoch takes longer than its steps.
-    batches = sliced({"token_ids": token_ids}).batch(5).repeat(5)
-    train = mask_batches(batches, masking(one_in=3, max_predictions=3), seed=1)
-    inputs = {
-        "token_ids": keras.Input((12,), dtype="int32", name="token_ids"),
-        "permutation_mask": keras.Input(
-            (12, 12), dtype="bool", name="permutation_mask"
-        ),
-        "target_mapping": keras.Input((3, 12), name="target_mapping"),
-    }
-    values = keras.layers.Embedding(11, 5)(inputs["token_ids"])
-    mask = keras.ops.cast(inputs["permutation_mask"], "float32")
-    context = keras.ops.matmul(mask, values) / 12.0
-    states = keras.ops.matmul(inputs["target_mapping"], context)
-    model = keras.Model(inputs, keras.layers.Dense(11)(states))
-    history = learn(model, train, rate=0.1)
-    assert history["accuracy"][-1] > 0.95
-
-
 @pytest.mark.parametrize(
     "options, message",
     [
-        (
-            {"special_token_ids": [-2]},
-            r"`special_token_ids` must be non-negative integers.*\(-2,\)",
-        ),
+        ({"special_token_ids": [-2]}, r"must be non-negative integers.*\(-2,\)"),
         ({"one_in": 1}, "`one_in` must be at least 2.*one_in=1"),
         ({"one_in": 0}, "`one_in` must be a positive integer"),
         ({"max_span_length": 0}, "`max_span_length` must be a positive integer"),

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from training import small_classifier
+from training.small_classifier import batch, fit, values
 
 from keras_attn import layers, models
 from keras_attn.decoding import Greedy, generate
@@ -19,17 +21,12 @@ from keras_attn.training import (
     quantize,
 )
 
-ROWS, LENGTH, VOCABULARY = 6, 5, 61
+VOCABULARY = 61
 SIZES: dict[str, Any] = {
+    **small_classifier.SIZES,
     "vocabulary_size": VOCABULARY,
-    "num_layers": 2,
     "hidden_dim": 36,
-    "num_heads": 3,
     "mlp_dim": 46,
-    "max_sequence_length": 16,
-    # Dropout makes two models differ that are trained in turn.
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
 }
 KERNELS = [
     f"block_{i}/{part}"
@@ -45,33 +42,11 @@ KERNELS = [
 
 def classifier() -> Any:
     keras.utils.set_random_seed(2)
-    encoder = models.build_bert("base", **SIZES)
-    return models.build_bert_classifier(encoder, num_classes=3, dropout=0.0)
-
-
-def batch():
-    rng = np.random.default_rng(1)
-    inputs = {
-        "token_ids": rng.integers(0, VOCABULARY, (ROWS, LENGTH)).astype("int32"),
-        "segment_ids": np.zeros((ROWS, LENGTH), "int32"),
-        "padding_mask": np.ones((ROWS, LENGTH), "int32"),
-    }
-    return inputs, rng.integers(0, 3, ROWS)
-
-
-def fit(model):
-    if not model.compiled:
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("adam", loss, jit_compile=False)
-    model.fit(*batch(), batch_size=3, shuffle=False, verbose=0)
+    return small_classifier.classifier(**SIZES)
 
 
 def outputs(model):
     return keras.ops.convert_to_numpy(model(batch()[0]))
-
-
-def weights(model):
-    return {x.path: keras.ops.convert_to_numpy(x.value) for x in model.weights}
 
 
 def assert_same(ours, theirs):
@@ -104,11 +79,11 @@ def test_the_report_names_what_was_reached_and_what_was_not():
         blocks = -(-rows // 32)
         codes += blocks * 16 * columns
         scales += blocks * 4 * columns
-    found = {path: x.nbytes for path, x in weights(model).items() if is_integers(path)}
+    found = {path: x.nbytes for path, x in values(model).items() if is_integers(path)}
     assert sum(found.values()) == codes + scales
     assert len(found) == 2 * len(report.quantized)
-    assert report.bytes_after == sum(x.nbytes for x in weights(model).values())
-    assert report.bytes_before == sum(x.nbytes for x in weights(classifier()).values())
+    assert report.bytes_after == sum(x.nbytes for x in values(model).values())
+    assert report.bytes_before == sum(x.nbytes for x in values(classifier()).values())
     lines = str(report).splitlines()
     assert lines[0].startswith(
         f"{report.bytes_after:,} bytes of weights, "
@@ -126,6 +101,11 @@ def test_the_report_names_what_was_reached_and_what_was_not():
         model.quantize("int8")
 
 
+INT8 = keras.quantizers.Int8QuantizationConfig
+OWN_QUANTIZER = INT8(weight_quantizer=keras.quantizers.AbsMaxQuantizer(axis=0))
+FLOAT8 = keras.quantizers.Float8QuantizationConfig()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -135,30 +115,17 @@ def test_the_report_names_what_was_reached_and_what_was_not():
         ({"mode": "int4", "block_size": 7}, "`block_size` must be even"),
         ({"mode": "int8", "filters": "no_layer"}, "no kernel to quantize.*`filters`"),
         ({"mode": "int8", "filters": "(block"}, "`filters` must be regular.*block"),
-        (
-            {"mode": "int4", "config": keras.quantizers.Int8QuantizationConfig()},
-            "`mode` must be as in `config`",
-        ),
-        (
-            {
-                "config": keras.quantizers.Int8QuantizationConfig(
-                    weight_quantizer=keras.quantizers.AbsMaxQuantizer(axis=0)
-                )
-            },
-            "`config` must have no `weight_quantizer`",
-        ),
-        (
-            {"config": keras.quantizers.Float8QuantizationConfig()},
-            r"`config.mode` must be one of",
-        ),
+        ({"mode": "int4", "config": INT8()}, "`mode` must be as in `config`"),
+        ({"config": OWN_QUANTIZER}, "`config` must have no `weight_quantizer`"),
+        ({"config": FLOAT8}, r"`config.mode` must be one of"),
     ],
 )
 def test_wrong_arguments_are_named_and_change_nothing(options, message):
     model = classifier()
-    before = weights(model)
+    before = values(model)
     with pytest.raises(ValueError, match=message):
         model.quantize(**options)
-    assert_same(weights(model), before)
+    assert_same(values(model), before)
 
 
 def test_layers_and_plain_models():
@@ -196,7 +163,7 @@ def test_a_file_keeps_the_integers(mode, tmp_path):
     for name in ("once", "twice"):
         loaded.save(tmp_path / f"{name}.keras")
         loaded: Any = keras.saving.load_model(tmp_path / f"{name}.keras")
-        assert_same(weights(loaded), weights(model))
+        assert_same(values(loaded), values(model))
         np.testing.assert_array_equal(outputs(loaded), expected)
     trained = [[w.path for w in x.trainable_variables] for x in (loaded, model)]
     assert trained[0] == trained[1]
@@ -204,7 +171,7 @@ def test_a_file_keeps_the_integers(mode, tmp_path):
     # Smaller than the weights of the float model, and read without them.
     with zipfile.ZipFile(tmp_path / "once.keras") as file:
         stored = file.getinfo("model.weights.h5").file_size
-    float_bytes = sum(x.nbytes for x in weights(classifier()).values())
+    float_bytes = sum(x.nbytes for x in values(classifier()).values())
     assert stored < float_bytes + 90_000
     described = build_from_keras_file(tmp_path / "once.keras")
     assert [w.path for w in described.weights] == [w.path for w in model.weights]
@@ -214,7 +181,7 @@ def test_a_file_keeps_the_integers(mode, tmp_path):
     other.quantize(mode)
     other.get_layer("token_embedding")._embeddings.assign(np.ones((VOCABULARY, 36)))
     other.load_weights(tmp_path / "model.weights.h5")
-    assert_same(weights(other), weights(model))
+    assert_same(values(other), values(model))
 
 
 def test_a_checkpoint_has_the_numbers_that_the_integers_stand_for(tmp_path):
@@ -224,7 +191,7 @@ def test_a_checkpoint_has_the_numbers_that_the_integers_stand_for(tmp_path):
     models.save_checkpoint(model, tmp_path / "one")
     loaded = models.load_checkpoint(tmp_path / "one", "classifier")
     np.testing.assert_allclose(outputs(loaded), expected, atol=1e-5)
-    assert not [path for path in weights(loaded) if is_integers(path)]
+    assert not [path for path in values(loaded) if is_integers(path)]
     # As the model itself without its integers, whose weights are in their old order.
     paths = dequantize(model)
     others = {"token_embedding", "segment_embedding", "pooler", "classifier"}
@@ -258,7 +225,7 @@ def test_updates_and_integers_in_either_order():
     made[1].get_layer("classifier").set_weights(
         made[0].get_layer("classifier").get_weights()
     )
-    assert_same(weights(made[0]), weights(made[1]))
+    assert_same(values(made[0]), values(made[1]))
     trained = [[w.path for w in model.trainable_variables] for model in made]
     assert trained[0] == trained[1]
     updates = {path for path in trained[0] if "/default/" in path}
@@ -272,17 +239,17 @@ def test_updates_train_on_integers_that_stay(tmp_path):
     model.quantize("int4", block_size=32)
     enable_lora(model, 2, also_train="classifier")
     trained = [w.path for w in model.trainable_variables]
-    before = weights(model)
-    fit(model)
+    before = values(model)
+    fit(model, 1, jit_compile=False)
     model.save(tmp_path / "half.keras")
-    fit(model)
-    for path, value in weights(model).items():
+    fit(model, 1, jit_compile=False)
+    for path, value in values(model).items():
         changed = (value != before[path]).any()
         assert changed == (path in trained), path
     # A run goes on from its file.
     rest: Any = keras.saving.load_model(tmp_path / "half.keras")
-    fit(rest)
-    assert_same(weights(rest), weights(model))
+    fit(rest, 1)
+    assert_same(values(rest), values(model))
     for weight in model.trainable_variables:
         weight.assign(np.random.default_rng(0).normal(0, 0.3, weight.shape))
     adapted = outputs(model)
@@ -291,7 +258,7 @@ def test_updates_train_on_integers_that_stay(tmp_path):
     # The sums are floats: rounding them would lose what was learned.
     merge_lora(model)
     np.testing.assert_allclose(outputs(model), adapted, atol=1e-5)
-    left = {path for path in weights(model) if is_integers(path)}
+    left = {path for path in values(model) if is_integers(path)}
     assert left and not [path for path in left if "query" in path]
     model.save(tmp_path / "merged.keras")
     merged = keras.saving.load_model(tmp_path / "merged.keras")
@@ -331,20 +298,17 @@ def test_a_model_must_be_compiled_again():
 
 
 @pytest.mark.compiled
-def test_it_fits_compiled_by_xla_in_half_precision():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = classifier()
-        model.quantize("int4", filters="block_")
-        model.quantize("int8")
-        enable_lora(model, 2)
-        before = weights(model)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("adam", loss, jit_compile=True)
-        model.fit(*batch(), verbose=0)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    for path, value in weights(model).items():
+def test_it_fits_compiled_by_xla_in_half_precision(set_policy):
+    set_policy("mixed_bfloat16")
+    model = classifier()
+    model.quantize("int4", filters="block_")
+    model.quantize("int8")
+    enable_lora(model, 2)
+    before = values(model)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, jit_compile=True)
+    model.fit(*batch(), verbose=0)
+    for path, value in values(model).items():
         changed = (value != before[path]).any()
         # The B of each update is zero at first, so the gradient of its A is.
         assert changed == path.endswith(("/b_0", "/b_1")), path

@@ -21,14 +21,6 @@ def test_inverse_square_root_equals_the_paper():
     assert np.argmax(expected) == 12  # The peak is update 13.
 
 
-def test_the_peak_of_the_base_model():
-    # 4000 warm-up updates at width 512: the known peak of about 7e-4.
-    schedule = InverseSquareRootSchedule(4000, hidden_dim=512)
-    assert float(schedule(3999)) == pytest.approx((512 * 4000) ** -0.5, rel=1e-6)
-    assert float(schedule(15_999)) == pytest.approx((512 * 16_000) ** -0.5, rel=1e-6)
-    assert float(schedule(10**7 - 1)) == pytest.approx((512 * 1e7) ** -0.5, rel=1e-6)
-
-
 def test_a_given_peak():
     schedule = InverseSquareRootSchedule(5, peak=0.3)
     expected = 0.3 * np.array([0.2, 0.4, 0.6, 0.8, 1, (5 / 6) ** 0.5, (5 / 7) ** 0.5])
@@ -91,10 +83,7 @@ def test_a_compiled_optimizer_follows_the_schedule(schedule):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (
-            lambda: InverseSquareRootSchedule(0, peak=1.0),
-            "`warmup_steps` must be a pos",
-        ),
+        (lambda: InverseSquareRootSchedule(0, peak=1.0), "`warmup_steps` must be a p"),
         (lambda: InverseSquareRootSchedule(3), "`hidden_dim` and `peak`.*None.*None"),
         (lambda: InverseSquareRootSchedule(3, hidden_dim=5, peak=1.0), "Exactly one"),
         (lambda: InverseSquareRootSchedule(3, hidden_dim=0.5), "`hidden_dim` must be"),

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from event_files import events_of, steps_of
 
-from keras_attn.metrics import exact_match
-from keras_attn.training import BackupAndResume, CosineWarmup
-from keras_attn.training.backup import BACKUP_FILE
+from keras_attn.training import CosineWarmup
 from keras_attn.training.history_file import HistoryFile
 from keras_attn.translator import TranslationScore, Translator, fit_translator
 from keras_attn.translator import training as translation
@@ -88,24 +86,13 @@ def run(build, corpus, tmp_path_factory):
 
 def test_a_run_writes_its_folder(run, corpus):
     folder, translator, returned = run
-    assert {path.name for path in folder.iterdir()} == {
-        "model.keras",
-        "source_tokenizer.json",
-        "target_tokenizer.json",
-        "translator.json",
-        "history.csv",
-        "logs",
-    }
+    tokenizers = {"source_tokenizer.json", "target_tokenizer.json"}
+    others = {"model.keras", "translator.json", "history.csv", "logs"}
+    assert {path.name for path in folder.iterdir()} == tokenizers | others
     rows = history(folder)
     assert [row["epoch"] for row in rows] == ["0", "1", "2"]
-    assert list(rows[0]) == [
-        "epoch",
-        "accuracy",
-        "exact_match",
-        "loss",
-        "val_accuracy",
-        "val_loss",
-    ]
+    names = "epoch accuracy exact_match loss val_accuracy val_loss".split()
+    assert list(rows[0]) == names
     for name in ("loss", "val_loss", "accuracy", "exact_match"):
         values = [float(row[name]) for row in rows]
         assert np.isfinite(values).all()
@@ -159,62 +146,6 @@ def test_warmup_and_smoothing_reach_the_optimizer_and_the_loss(
     assert model.loss.label_smoothing == 0.25
 
 
-def interrupt(method, fast, corpus, folder):
-    """Runs training until a method is called in its second epoch."""
-    scores = []
-
-    def score(translations, references):
-        scores.append(exact_match(translations, references))
-        return scores[-1]
-
-    owner, name = {
-        "save": (Translator, "save"),
-        "backup": (BackupAndResume, "_save"),
-    }[method]
-    original = getattr(owner, name)
-
-    def exit_in_second_epoch(self, *arguments):
-        if len(scores) == 2:
-            raise SystemExit(method)
-        return original(self, *arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, exit_in_second_epoch)
-        with pytest.raises(SystemExit, match=method):
-            fit(fast(), corpus, folder, epochs=3, score=score)
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(fast, corpus, tmp_path_factory):
-    """The folder and history that an interrupted run must end with."""
-    folder = tmp_path_factory.mktemp("uninterrupted")
-    with run_eagerly():
-        return folder, fit(fast(), corpus, folder, epochs=3)
-
-
-@pytest.mark.runs
-@pytest.mark.parametrize("method", ["backup", "save"])
-def test_a_killed_run_resumes(eager, fast, corpus, tmp_path, uninterrupted, method):
-    folder, expected = uninterrupted
-    interrupt(method, fast, corpus, tmp_path)
-    assert (tmp_path / "backup").is_dir()
-    assert (tmp_path / "translator.json").is_file()
-    before = history(tmp_path)
-    assert [row["epoch"] for row in before] == ["0", "1"]
-    translator = fast(seed=9)  # Other weights than those of the backup.
-    returned = fit(translator, corpus, tmp_path, epochs=3)
-    assert returned.epoch == [0, 1, 2]
-    assert returned.history == expected.history
-    assert int(translator.model.optimizer.iterations) == 3 * STEPS
-    assert not (tmp_path / "backup").exists()
-    # Exactly, including the epoch that was trained twice.
-    assert history(tmp_path) == history(folder)
-    assert history(tmp_path)[:2] == before
-    loaded = Translator.load(tmp_path).model.get_weights()
-    for ours, theirs in zip(loaded, translator.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 @pytest.mark.runs
 def test_a_run_killed_after_its_last_epoch_is_saved(eager, fast, corpus, tmp_path):
     translator = fast()
@@ -229,18 +160,6 @@ def test_a_run_killed_after_its_last_epoch_is_saved(eager, fast, corpus, tmp_pat
     for ours, theirs in zip(saved, translator.model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert [row["epoch"] for row in history(tmp_path)] == ["0"]
-
-
-@pytest.mark.runs
-def test_a_truncated_backup_is_refused(eager, fast, corpus, tmp_path):
-    interrupt("save", fast, corpus, tmp_path)
-    backup = tmp_path / "backup" / BACKUP_FILE
-    backup.write_bytes(backup.read_bytes()[:1000])
-    with pytest.raises(ValueError, match="backup is damaged .* Delete it"):
-        fit(fast(), corpus, tmp_path, epochs=3)
-    backup.unlink()
-    returned = fit(fast(), corpus, tmp_path, epochs=1)
-    assert returned.epoch == [0]
 
 
 def test_a_new_run_in_the_folder_starts_a_new_history(
@@ -273,20 +192,6 @@ def test_a_model_without_attention_has_no_alignments(eager, build, corpus, tmp_p
     written = steps_of(tmp_path / "logs" / "validation")
     assert "exact_match" in written
     assert not [tag for tag in written if tag.startswith("attention")]
-
-
-def test_alignments_are_plotted_for_models_with_attention(
-    translator, fast, corpus, tmp_path
-):
-    sources, targets = corpus
-
-    def maps(translator, count):
-        return translation._alignment_maps(
-            translator, sources, targets, count, tmp_path
-        )
-
-    assert len(maps(translator, 3)) == 1
-    assert maps(translator, 0) == maps(fast(), 3) == []
 
 
 def test_a_score_and_translations_are_logged(translator, corpus, tmp_path):

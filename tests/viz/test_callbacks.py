@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from event_files import events_of, pictures_of, steps_of
+from event_files import events_of, steps_of
 from viz.attention_model import make_model
 
 from keras_attn.viz.callbacks import AttentionMaps
@@ -52,12 +52,7 @@ def test_plots_are_written_to_tensorboard_by_tag_and_step(tmp_path):
             sizes.add(picture.shape)
         # The slider over the epochs needs images of one size.
         assert len(sizes) == 1
-
-
-def test_plots_change_with_the_weights(tmp_path):
-    fit(maps(tmp_path, max_examples=1), epochs=2)
-    ((_, first), (_, second)) = pictures_of(tmp_path)["attention/attention/0"]
-    assert first != second
+        assert len({png for _, (_, _, png) in events}) == 3
 
 
 def test_training_is_not_affected(tmp_path):

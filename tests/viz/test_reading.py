@@ -3,12 +3,9 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from event_files import pictures_of
-from model_cases import V, create
+from model_cases import create
 
 from keras_attn.data import CharacterTokenizer
-from keras_attn.layers import AdditiveAttention2D
 from keras_attn.viz import plot_reading_attention, reading_attention
 from keras_attn.viz.callbacks import ReadingAttentionMaps
 
@@ -80,46 +77,8 @@ def test_bad_arguments(options, message):
         plot_reading_attention(**given)
 
 
-def small_reader():
-    """A reader of another kind, quick to train, that finds no map but a convolution."""
-    keras.utils.set_random_seed(3)
-    images = keras.Input((19, 26, 3), name="images")
-    tokens = keras.Input((None,), dtype="int32", name="decoder_token_ids")
-    maps = keras.layers.Conv2D(5, 7, strides=6)(images)  # 3 rows and 4 columns.
-    states = keras.layers.Embedding(V, 7)(tokens)
-    glimpses = AdditiveAttention2D(11)(states, maps)
-    logits = keras.layers.Dense(V)(glimpses)
-    inputs = {"images": images, "decoder_token_ids": tokens}
-    model = keras.Model(inputs, logits)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(0.5), loss, jit_compile=False)
-    return model
-
-
-def test_the_callback_writes_a_picture_per_image(tmp_path):
-    assert len(TOKENIZER.pieces) == V
-    inputs = {name: INPUTS[name] for name in ("images", "decoder_token_ids")}
-    maps = ReadingAttentionMaps(
-        tmp_path, inputs, TOKENIZER, boxes=BOXES, every=2, max_examples=2
-    )
-    trained = []
-    for callbacks in ([maps], []):
-        model = small_reader()
-        labels = inputs["decoder_token_ids"]
-        model.fit(inputs, labels, epochs=3, verbose=0, callbacks=callbacks)
-        trained.append(model.get_weights())
-    # Training is not affected.
-    for one, two in zip(*trained, strict=True):
-        np.testing.assert_array_equal(one, two)
-    written = pictures_of(tmp_path)
-    assert set(written) == {"reading/0", "reading/1"}
-    for (first, one), (last, two) in written.values():
-        assert (first, last) == (0, 2) and one != two
-        tf.io.decode_png(one)
-
-
 def test_the_callback_draws_words_up_to_their_widths(model, tmp_path):
-    maps = ReadingAttentionMaps(tmp_path, INPUTS, TOKENIZER)
+    maps = ReadingAttentionMaps(tmp_path, INPUTS, TOKENIZER, boxes=BOXES)
     maps.set_model(model)
     figures = dict(maps._figures())
     titles = [

@@ -109,7 +109,5 @@ def test_walks_are_written_to_tensorboard(data, tmp_path):
     wrong.set_model(model)
     with pytest.raises(ValueError, match="`follow` must return 4 walks.*Received: 0"):
         wrong.on_train_begin()
-    with pytest.raises(
-        ValueError, match="`inputs`, `words` and `examples`.*'words': 3"
-    ):
+    with pytest.raises(ValueError, match="`words` and `examples`.*'words': 3"):
         WalkAttentionMaps(tmp_path, inputs, words[:3], data.examples, follow)
