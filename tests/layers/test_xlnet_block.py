@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 from keras import ops
 from layer_contract import assert_close, gradients
-from layers.relative_cases import CALLS, MAPPING, B, D, H, N, P, T, draw
+from layers.relative_cases import (
+    CALLS,
+    EARLIER,
+    ITSELF,
+    MAPPING,
+    PERMUTED,
+    B,
+    D,
+    H,
+    N,
+    P,
+    T,
+    draw,
+    visible_mask,
+)
 
 from keras_attn.layers.blocks.xlnet_block import (
     SegmentMemory,
