@@ -1,6 +1,7 @@
 """`--processes`: a command in several processes of JAX, one of which is killed."""
 
 import csv
+import functools
 import os
 import signal
 import socket
@@ -37,12 +38,32 @@ def start(corpus, folder, epochs, *options):
     )
 
 
+def finish(process):
+    out, _ = process.communicate(timeout=900)
+    assert process.returncode == 0, out
+    return out
+
+
 def history(folder):
     with (folder / "history.csv").open(newline="") as file:
         return [
             {name: float(value) for name, value in row.items()}
             for row in csv.DictReader(file)
         ]
+
+
+def children(process):
+    """Ids of the processes that one has started, in order."""
+    tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return sorted(map(int, tasks.read_text().split()))
+
+
+def kill_one_when(process, number, is_time):
+    """Kills a process of those that the command has started."""
+    while not is_time():
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+    os.kill(children(process)[number], signal.SIGKILL)
 
 
 ROWS, COLUMNS, BATCH, EPOCHS = 11, 3, 4, 3
@@ -128,6 +149,58 @@ def run_both(folder, killed_epoch):
     ]
     outputs = [process.communicate(timeout=600)[0] for process in started]
     return [process.returncode for process in started], outputs
+
+
+@pytest.mark.runs
+@pytest.mark.variation
+@NEEDS_JAX
+@pytest.mark.skipif(sys.platform != "linux", reason="children are read from /proc")
+def test_a_command_of_which_processes_were_killed_resumes(corpus, tmp_path):
+    folder, whole = tmp_path / "run", tmp_path / "whole"
+
+    def has_saved(epochs):
+        file = folder / "history.csv"
+        return (folder / "backup/training.backup").exists() and (
+            file.read_text().count("\n") > epochs
+        )
+
+    for number in (0, 1):
+        process = start(corpus, folder, 3, "--processes", 2)
+        kill_one_when(process, number, functools.partial(has_saved, number + 1))
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 2, out
+        assert f"Epoch {number + 1}/3" in out and "held-out pairs" not in out
+    before = history(folder)
+    assert len(before) == 2
+    out = finish(start(corpus, folder, 3, "--processes", 2))
+    assert "Resuming the interrupted run" in out and "Epoch 1/3" not in out
+    # Printed by one process.
+    assert out.count("exact match") == 1
+    assert len(list((folder / "logs/train").iterdir())) == 3
+    rows = history(folder)
+    assert rows[:2] == before and [row["epoch"] for row in rows] == [0, 1, 2]
+    assert not (folder / "backup").exists() and (folder / "translator.json").exists()
+    finish(start(corpus, whole, 3, "--processes", 2))
+    assert history(whole) == rows
+
+
+@pytest.mark.runs
+@pytest.mark.variation
+@NEEDS_JAX
+def test_losses_are_those_of_one_process(corpus, tmp_path):
+    """With a last batch that four processes cannot share.
+
+    Without dropout, whose masks in that batch are those of more rows.
+    """
+
+    def rows_of(count):
+        folder = tmp_path / str(count)
+        options = ["--processes", count, "--dropout", 0]
+        assert "27 pairs" in finish(start(corpus, folder, 2, *options))
+        return history(folder)
+
+    for row, expected in zip(rows_of(4), rows_of(1), strict=True):
+        assert row == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
 @NEEDS_JAX
