@@ -144,7 +144,7 @@ def check_fraction(name: str, value: float) -> float:
     return value
 
 
-def check_above_zero(name: str, value: float) -> float:
+def check_above_zero(name: str, value: float | None) -> float:
     """Returns `value`; raises a `ValueError` unless it is finite and above 0."""
     if not isinstance(value, numbers.Real) or not 0.0 < value < math.inf:
         raise ValueError(

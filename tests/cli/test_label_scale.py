@@ -28,7 +28,7 @@ def test_labels_are_standardized():
 
 def test_errors_are_in_the_unit_of_the_labels():
     scale = LabelScale(225_000, 90_000)
-    absolute, root = scale.metrics()
+    absolute, root, *_ = scale.metrics(max_samples=4)
     true, predicted = scale.standardize(PRICES), scale.standardize(PRICES + 300)
     predicted[0] += np.float32(3_600 / scale.deviation)
     for metric in (absolute, root):

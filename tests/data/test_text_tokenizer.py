@@ -199,7 +199,8 @@ def test_the_longer_text_of_a_pair_is_cut_first(bert):
 def test_a_graph_matches_the_host(kind):
     tokenizer = make(kind)
     padded: dict = {"max_length": 97, "pad_to_max_length": True}
-    for options in ({}, {"max_length": 7}, padded):
+    short: dict = {"max_length": 7}
+    for options in ({}, short, padded):
         pack = tf.function(functools.partial(tokenizer.pack, **options))
         pack = pack.get_concrete_function(tf.TensorSpec([None], tf.string))
         graph = pack(tf.constant(CASES[:61]))

@@ -96,7 +96,7 @@ def test_recurrent_decoder_has_no_maximum_length(tmp_path):
 def test_every_shape_can_be_fixed(tmp_path):
     """Prompt, caches and beams: what a runtime without dynamic shapes needs."""
     model, path = varied("gpt2_small", num_layers=1), tmp_path / "pair.tflite"
-    sizes = {"batch_size": 1, "sequence_length": 4, "num_beams": 3}
+    sizes: dict = {"batch_size": 1, "sequence_length": 4, "num_beams": 3}
     report = export(model, path, **sizes, max_length=LENGTH)
     shapes = [*report.inputs["prefill"].values(), *report.inputs["step"].values()]
     assert not [shape for shape in shapes if "?" in shape]

@@ -206,7 +206,7 @@ def test_models_are_evaluated_with_them(jit_compile):
     metrics = MatthewsCorrelation(3), SparseF1Score(2, 3)
     model = compiled(CROSS_ENTROPY, *metrics, width=3, jit_compile=jit_compile)
     result = evaluate(model, logits, labels, sample_weight=weights)
-    check_classes(result, *copies(weights, labels, logits), 2)
+    check_classes(result, *copies(weights, labels, logits), chosen=2)
 
 
 # A last batch of 11, of which one device gets 6, and one of 1, of which one gets none.
@@ -230,7 +230,7 @@ def test_two_devices_score_like_one():
     results = json.loads(process.stdout.splitlines()[-1])
     for rows, result in zip(ROWS, results, strict=True):
         check_correlations(result, *(side[:rows] for side in numbers(ties=True)))
-        check_classes(result, *(side[:rows] for side in logits_and_labels(2)), 1)
+        check_classes(result, *(side[:rows] for side in logits_and_labels(2)), chosen=1)
 
 
 def main():
@@ -299,7 +299,7 @@ def test_scores_of_classes_are_the_published_formulas(num_classes, seed):
         metric = SparseF1Score(chosen, num_classes)
         expected = f1(labels, found, chosen)
         check(metric, expected, labels, logits)
-        check(metric, f1(*counted, chosen), labels, logits, given)
+        check(metric, f1(*counted, chosen=chosen), labels, logits, given)
 
 
 @pytest.mark.parity

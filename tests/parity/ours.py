@@ -113,7 +113,7 @@ def _block(family, order, activation, inputs, weights):
     for number, name in enumerate(norms, start=1):
         getattr(block, name).gamma.assign(weights[f"norm{number}.weight"])
         getattr(block, name).beta.assign(weights[f"norm{number}.bias"])
-    dense = (block.feed_forward.expand, block.feed_forward.contract)
+    dense: tuple = (block.feed_forward.expand, block.feed_forward.contract)
     for number, layer in enumerate(dense, start=1):
         layer.kernel.assign(weights[f"linear{number}.weight"].T)
         layer.bias.assign(weights[f"linear{number}.bias"])

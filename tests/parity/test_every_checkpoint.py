@@ -51,7 +51,7 @@ def kind_of(case):
     return case.split("_")[0]
 
 
-def options_of(case, inputs):
+def options_of(case, inputs) -> dict:
     """Overrides with which a model takes the inputs of its case."""
     options = {}
     if kind_of(case) in IMAGES:

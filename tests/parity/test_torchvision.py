@@ -148,7 +148,8 @@ def test_published_sizes_have_the_keys_of_torchvision(name):
     from keras_attn.models.checkpoints.families.torchvision import TORCHVISION
     from keras_attn.models.parts.keras_state import undone, without_allocating
 
-    library, options, ours = load_torchvision().models, {}, {}
+    library, ours = load_torchvision().models, {}
+    options: dict = {}
     if name.startswith("fcn"):
         library, options = library.segmentation, {"aux_loss": True}
     elif "rcnn" in name:

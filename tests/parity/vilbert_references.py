@@ -99,7 +99,8 @@ class Net:
     def block(self, key, x, mask, heads):
         """A block of one stream."""
         name = f"{key}.attention.self"
-        context = self.attend(*self.parts(name, x), mask, heads)
+        queries, keys, values = self.parts(name, x)
+        context = self.attend(queries, keys, values, mask, heads)
         context = self.dense(f"{key}.attention.output.dense", context)
         x = self.norm(f"{key}.attention.output.LayerNorm", context + x)
         return self.feed(f"{key}.intermediate", f"{key}.output", x)
@@ -117,8 +118,8 @@ class Net:
     def co_attention(self, key, regions, words, region_mask, mask):
         """Both streams after a co-attention; 1 is the regions, 2 the words."""
         name, heads = f"{key}.biattention", self.config["bi_num_attention_heads"]
-        q1, k1, v1 = self.parts(name, regions, 1)
-        q2, k2, v2 = self.parts(name, words, 2)
+        q1, k1, v1 = self.parts(name, regions, "1")
+        q2, k2, v2 = self.parts(name, words, "2")
         of_words = self.attend(q2, k1, v1, region_mask, heads)
         of_regions = self.attend(q1, k2, v2, mask, heads)
         out = f"{key}.biOutput"
