@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import keras
 
-from keras_attn.configuration import argument_names
+from keras_attn.checks.configuration import argument_names
 from keras_attn.layers.adaptation.kernel_layer import RestoresAdapters
 from keras_attn.layers.adaptation.quantization import Quantizable
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.configuration import Configured
+from keras_attn.checks.configuration import Configured
 from keras_attn.ops.patches import sinusoid_grid
 
 

@@ -6,7 +6,7 @@ Legend: B batch, K answers to a question (ten in VQA), A answers of the vocabula
 import keras
 from keras import ops
 
-from keras_attn.configuration import Configured
+from keras_attn.checks.configuration import Configured
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attn.configuration import Configured
+from keras_attn.checks.configuration import Configured
 from keras_attn.kernels.replicas import mean_loss
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_same_length
-from keras_attn.configuration import Configured
+from keras_attn.checks.configuration import Configured
 from keras_attn.data.images.answers import normalize_answer
 from keras_attn.losses.soft_answers import check_answers
 

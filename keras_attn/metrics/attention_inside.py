@@ -11,8 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_pair
+from keras_attn.checks.configuration import Configured
 from keras_attn.checks.indices import known_values
-from keras_attn.configuration import Configured
 
 
 def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_several, is_whole
-from keras_attn.configuration import Configured
+from keras_attn.checks.configuration import Configured
 
 
 @keras.saving.register_keras_serializable("keras_attn")

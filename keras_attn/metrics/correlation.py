@@ -12,8 +12,8 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.configuration import Configured
 from keras_attn.checks.indices import known_values
-from keras_attn.configuration import Configured
 from keras_attn.kernels.replicas import gather_rows
 
 

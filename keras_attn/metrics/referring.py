@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_share
-from keras_attn.configuration import Configured
+from keras_attn.checks.configuration import Configured
 from keras_attn.losses.referring import check_overlaps
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.configuration import Configured
+from keras_attn.checks.configuration import Configured
 
 
 @keras.saving.register_keras_serializable("keras_attn")

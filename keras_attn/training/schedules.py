@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_above_zero, check_positive
-from keras_attn.configuration import Configured
+from keras_attn.checks.configuration import Configured
 from keras_attn.docstrings.descriptions import described_as
 
 

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_rank
-from keras_attn.configuration import Configured
+from keras_attn.checks.configuration import Configured
 from keras_attn.layers.base import BaseLayer
 
 
