@@ -113,6 +113,11 @@ def check_several(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_positive_or_none(name: str, value: Any) -> int | None:
+    """Returns `value`; raises unless it is None or a positive integer."""
+    return None if value is None else check_positive(name, value)
+
+
 def is_whole(value) -> bool:
     """Whether a value is an integer, of Python or NumPy, and not a boolean."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)

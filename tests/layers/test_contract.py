@@ -281,10 +281,8 @@ UNCHECKED_ARGUMENTS = {
     *("canonical_size", "canonical_level", "anchor_sizes", "box_weights"),
     *("aspect_ratios", "positive_threshold", "negative_threshold", "match_threshold"),
     *("ImagePreprocessing.scale", "ImagePreprocessing.mean", "RegionProposal.strides"),
-    *("ROIAlign.strides", "ROIPool.strides", "XLNetBlock.key_dim"),
-    *("TransformerDecoderBlock.key_dim", "TransformerEncoderBlock.key_dim"),
-    *("TransformerDecoderBlock.num_key_value_heads", "PatchMerging.output_dim"),
-    *("TransformerEncoderBlock.num_key_value_heads", "layer_scale", "initial_bias"),
+    *("ROIAlign.strides", "ROIPool.strides"),
+    *("layer_scale", "initial_bias"),
     "LogMelSpectrogram.min_frequency",
 }
 

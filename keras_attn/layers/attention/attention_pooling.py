@@ -8,7 +8,11 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Initializer
-from keras_attn.checks.arguments import check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_positive,
+    check_positive_or_none,
+    check_rank,
+)
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.multi_head_attention import (
@@ -68,9 +72,7 @@ class AttentionPooling(BaseLayer):
     ):
         super().__init__(**kwargs)
         self.num_heads = check_positive("num_heads", num_heads)
-        if output_dim is not None:
-            check_positive("output_dim", output_dim)
-        self.output_dim = output_dim
+        self.output_dim = check_positive_or_none("output_dim", output_dim)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Constraint, Initializer, Regularizer
-from keras_attn.checks.arguments import check_fraction
+from keras_attn.checks.arguments import check_fraction, check_positive_or_none
 from keras_attn.layers import recorder
 from keras_attn.layers.attention.folded_axes import FoldedAxes, as_axes
 from keras_attn.layers.attention.from_keras import from_keras
@@ -24,7 +24,6 @@ from keras_attn.layers.attention.multi_head_checks import (
     check_no_flash_attention,
     check_only_mask,
     check_output_shape,
-    check_window,
     mask_of_keys,
 )
 from keras_attn.layers.base import BaseLayer
@@ -224,7 +223,7 @@ class MultiHeadAttention(BaseLayer):
         self.qkv_bias = qkv_bias
         self._output_shape = check_output_shape(output_shape)
         self.attention_axes = as_axes(attention_axes)
-        self.sliding_window = check_window(sliding_window)
+        self.sliding_window = check_positive_or_none("sliding_window", sliding_window)
         self.use_gate = use_gate
         self.flash_attention = check_no_flash_attention(flash_attention)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

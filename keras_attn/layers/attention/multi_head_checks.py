@@ -37,13 +37,6 @@ def check_head_sizes(key_dim: int, value_dim: int | None) -> tuple[int, int]:
     return key_dim, check_positive("value_dim", value_dim)
 
 
-def check_window(sliding_window: int | None) -> int | None:
-    """Returns the window; raises if it holds no key."""
-    if sliding_window is None:
-        return None
-    return check_positive("sliding_window", sliding_window)
-
-
 def check_output_shape(
     output_shape: int | Sequence[int] | None,
 ) -> tuple[int, ...] | None:

@@ -7,7 +7,10 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
-from keras_attn.checks.arguments import check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_positive_or_none,
+    check_rank,
+)
 from keras_attn.layers import recorder
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy
@@ -59,7 +62,7 @@ class SelfAttention2D(BaseLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.key_dim = None if key_dim is None else check_positive("key_dim", key_dim)
+        self.key_dim = check_positive_or_none("key_dim", key_dim)
         self.use_bias = use_bias
         self.spectral_normalization = spectral_normalization
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -13,7 +13,12 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Initializer
-from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_fraction,
+    check_positive,
+    check_positive_or_none,
+    check_rank,
+)
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.multi_head_attention import (
@@ -65,8 +70,10 @@ class _Block(BaseLayer):
         self.supports_masking = True
         self.num_heads = check_positive("num_heads", num_heads)
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
-        self.key_dim = key_dim
-        self.num_key_value_heads = num_key_value_heads
+        self.key_dim = check_positive_or_none("key_dim", key_dim)
+        self.num_key_value_heads = check_positive_or_none(
+            "num_key_value_heads", num_key_value_heads
+        )
         self.activation = get_activation(activation)
         self.norm_first = norm_first
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -369,7 +376,7 @@ class TransformerDecoderBlock(_Block):
             seed=seed,
             **kwargs,
         )
-        self.window = None if window is None else check_positive("window", window)
+        self.window = check_positive_or_none("window", window)
 
     def build(self, inputs_shape, encoder_outputs_shape=None):
         shape = inputs_shape

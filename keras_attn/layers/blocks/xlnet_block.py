@@ -8,7 +8,12 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Initializer
-from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_fraction,
+    check_positive,
+    check_positive_or_none,
+    check_rank,
+)
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.attention_checks import check_attention_mask
@@ -189,7 +194,7 @@ class XLNetBlock(BaseLayer):
         self.supports_masking = True
         self.num_heads = check_positive("num_heads", num_heads)
         self.mlp_dim = check_positive("mlp_dim", mlp_dim)
-        self.key_dim = key_dim
+        self.key_dim = check_positive_or_none("key_dim", key_dim)
         self.activation = get_activation(activation)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout = check_fraction("dropout", dropout)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
-from keras_attn.checks.arguments import check_rank
+from keras_attn.checks.arguments import check_positive_or_none, check_rank
 from keras_attn.layers.adaptation.keras_layers import Dense
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy
@@ -45,7 +45,7 @@ class PatchMerging(BaseLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.output_dim = output_dim
+        self.output_dim = check_positive_or_none("output_dim", output_dim)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 

@@ -7,7 +7,10 @@ D width.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_positive_or_none,
+    check_rank,
+)
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.relative import relative_distances, relative_sinusoids
 
@@ -68,9 +71,7 @@ class RelativePositionEncoding(BaseLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if max_distance is not None:
-            check_positive("max_distance", max_distance)
-        self.max_distance = max_distance
+        self.max_distance = check_positive_or_none("max_distance", max_distance)
         self.max_wavelength = max_wavelength
 
     def call(self, inputs, memory=None):
