@@ -44,7 +44,10 @@ from keras_attn.layers.recurrent.recurrent import Bidirectional
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair
-from keras_attn.models.parts.decoders.recurrent import decoder_changes, recurrent_layer
+from keras_attn.models.parts.decoders.recurrent_parts import (
+    decoder_changes,
+    recurrent_layer,
+)
 from keras_attn.models.parts.functional import Functional, by_name, sequence_inputs
 
 # Mei et al. 2016 on SAIL, as in the authors' code, github.com/hongyuanmei/NeuralWalker:

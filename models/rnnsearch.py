@@ -12,9 +12,9 @@
 The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed by
 `layers/recurrent/attention_rnn.py` with the score of
 `layers/attention/additive_attention.py`. The layers are made by
-`models/parts/decoders/recurrent.py`: GRUs that reset before the product with the state
-(`reset_after=False`), and a `readout` of 2 · `maxout_dim` units, of which `maxout`
-keeps the larger of each pair.
+`models/parts/decoders/recurrent_parts.py`: GRUs that reset before the product with the
+state (`reset_after=False`), and a `readout` of 2 · `maxout_dim` units, of which
+`maxout` keeps the larger of each pair.
 
 Legend: B batch, S source length, T target length, U units, V target vocabulary.
 Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
@@ -41,7 +41,7 @@ from keras_attn.layers.recurrent.recurrent import Bidirectional
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
-from keras_attn.models.parts.decoders import recurrent
+from keras_attn.models.parts.decoders import recurrent_parts
 from keras_attn.models.parts.functional import Functional, by_name
 
 # Bahdanau et al. 2015, A.2; trained on sentences of up to 30 or 50 words.
@@ -73,7 +73,7 @@ CARDS = model_cards(
 
 
 @registered(CARDS, VARIANTS)
-@described_as(recurrent.embedding_layers)
+@described_as(recurrent_parts.embedding_layers)
 def build_rnnsearch(
     variant: str = "50",
     *,
@@ -121,29 +121,29 @@ def build_rnnsearch(
         attention = AdditiveAttention(attention_dim, name="attention")
     else:
         attention = DotProductAttention(score, name="attention")
-    embedding_layers = recurrent.embedding_layers(
+    embedding_layers = recurrent_parts.embedding_layers(
         source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
     )
     layers = by_name(
         [
             *embedding_layers,
             Bidirectional(
-                recurrent.gru(hidden_dim, "direction"),
+                recurrent_parts.gru(hidden_dim, "direction"),
                 merge_mode="sum" if score in ("dot", "scaled_dot") else "concat",
                 name="encoder",
             ),
             AttentionRNN(
-                recurrent.gru_cell(hidden_dim, "decoder_cell"),
+                recurrent_parts.gru_cell(hidden_dim, "decoder_cell"),
                 attention,
                 name="decoder",
             ),
             Dense(hidden_dim, activation="tanh", name="initial_state"),
             # Of the embeddings it reads the dropout and the vocabulary: no weights are
             # tied.
-            *recurrent.readout_layers(maxout_dim, embedding_layers),
+            *recurrent_parts.readout_layers(maxout_dim, embedding_layers),
         ]
     )
-    inputs = recurrent.translation_inputs()
+    inputs = recurrent_parts.translation_inputs()
     logits, decoded = _decode(
         layers,
         inputs["decoder_token_ids"],
@@ -202,9 +202,9 @@ class RNNSearch(Functional):
     """The functional model of `build_rnnsearch`, with incremental decoding."""
 
     def incremental(self, max_length=None) -> IncrementalPair:
-        """The models for decoding token by token; see `recurrent.attention_pair`.
+        """The models for decoding token by token; see `recurrent_parts.attention_pair`.
 
         Args:
             max_length: Has no effect: the state of a GRU has a fixed size.
         """
-        return recurrent.attention_pair(by_name(self.layers), _encode, _decode)
+        return recurrent_parts.attention_pair(by_name(self.layers), _encode, _decode)

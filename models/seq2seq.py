@@ -10,7 +10,8 @@ encoder. The context model is the special case of a memory with one position: th
 softmax over it is 1, so every step gets the same context.
 
 The loop of the context model's decoder: `layers/recurrent/attention_rnn.py`;
-embeddings, other recurrent layers and readout: `models/parts/decoders/recurrent.py`.
+embeddings, other recurrent layers and readout:
+`models/parts/decoders/recurrent_parts.py`.
 
 Legend: B batch, S source length, T target length, V target vocabulary, U units.
 Layers: `source_embedding`, `source_dropout`, `target_embedding`, `target_dropout`,
@@ -30,7 +31,7 @@ from keras_attn.layers import AttentionRNN, Dense, DotProductAttention
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
-from keras_attn.models.parts.decoders import recurrent
+from keras_attn.models.parts.decoders import recurrent_parts
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 
 VARIANTS = {
@@ -85,7 +86,7 @@ CARDS = {
 
 
 @registered(CARDS["seq2seq_sutskever"], VARIANTS["seq2seq_sutskever"])
-@described_as(recurrent.embedding_layers)
+@described_as(recurrent_parts.embedding_layers)
 def build_seq2seq_sutskever(
     variant: str = "base",
     *,
@@ -117,16 +118,16 @@ def build_seq2seq_sutskever(
         Sutskever, Vinyals, Le 2014, "Sequence to Sequence Learning with Neural
         Networks" (arXiv:1409.3215).
     """
-    layers = recurrent.embedding_layers(
+    layers = recurrent_parts.embedding_layers(
         source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
     )
     for side in ("encoder", "decoder"):
         for index in range(num_layers):
             cell = LSTMCell(hidden_dim, name=f"{side}_{index}_cell")
-            layers.append(recurrent.recurrent_layer(cell, f"{side}_{index}"))
-    layers.append(recurrent.target_logits(layers))
+            layers.append(recurrent_parts.recurrent_layer(cell, f"{side}_{index}"))
+    layers.append(recurrent_parts.target_logits(layers))
     layers = by_name(layers)
-    inputs = recurrent.translation_inputs()
+    inputs = recurrent_parts.translation_inputs()
     states = _encode_reversed(layers, inputs)
     logits, _ = _decode_stacked(layers, inputs["decoder_token_ids"], states)
     return SutskeverSeq2Seq(inputs=inputs, outputs=logits, name=name)
@@ -174,19 +175,19 @@ class SutskeverSeq2Seq(Functional):
             logits, states = _decode_stacked(
                 layers, inputs["decoder_token_ids"], states
             )
-            return logits[:, -1], recurrent.layer_states(states)
+            return logits[:, -1], recurrent_parts.layer_states(states)
 
         def step(token_ids, state):
             hidden = layers["target_embedding"](token_ids)
             lstms = numbered(layers, "decoder")
-            hidden, after = recurrent.step_of_cells(lstms, hidden, state)
+            hidden, after = recurrent_parts.step_of_cells(lstms, hidden, state)
             return layers["logits"](hidden), after
 
-        return recurrent.translation_pair(layers, prefill, step)
+        return recurrent_parts.translation_pair(layers, prefill, step)
 
 
 @registered(CARDS["seq2seq_context"], VARIANTS["seq2seq_context"])
-@described_as(recurrent.embedding_layers)
+@described_as(recurrent_parts.embedding_layers)
 def build_seq2seq_context(
     variant: str = "base",
     *,
@@ -219,24 +220,24 @@ def build_seq2seq_context(
         Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder
         for Statistical Machine Translation" (arXiv:1406.1078).
     """
-    embedding_layers = recurrent.embedding_layers(
+    embedding_layers = recurrent_parts.embedding_layers(
         source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
     )
     layers = by_name(
         [
             *embedding_layers,
-            recurrent.gru(hidden_dim, "encoder"),
+            recurrent_parts.gru(hidden_dim, "encoder"),
             AttentionRNN(
                 # A softmax over one position is 1 for any score.
                 attention=DotProductAttention("dot", name="attention"),
-                cell=recurrent.gru_cell(hidden_dim, "decoder_cell"),
+                cell=recurrent_parts.gru_cell(hidden_dim, "decoder_cell"),
                 name="decoder",
             ),
             Dense(hidden_dim, activation="tanh", name="initial_state"),
-            *recurrent.readout_layers(maxout_dim, embedding_layers),
+            *recurrent_parts.readout_layers(maxout_dim, embedding_layers),
         ]
     )
-    inputs = recurrent.translation_inputs()
+    inputs = recurrent_parts.translation_inputs()
     state = _encode_context(layers, inputs)
     logits, _ = _decode_context(layers, inputs["decoder_token_ids"], state)
     return ContextSeq2Seq(inputs=inputs, outputs=logits, name=name)
@@ -269,10 +270,10 @@ class ContextSeq2Seq(Functional):
     """The functional model of `build_seq2seq_context`, with incremental decoding."""
 
     def incremental(self, max_length=None) -> IncrementalPair:
-        """The models for decoding token by token; see `recurrent.attention_pair`.
+        """The models for decoding token by token; see `recurrent_parts.attention_pair`.
 
         Args:
             max_length: Has no effect: the state of a GRU has a fixed size.
         """
         layers = by_name(self.layers)
-        return recurrent.attention_pair(layers, _encode_context, _decode_context)
+        return recurrent_parts.attention_pair(layers, _encode_context, _decode_context)

@@ -12,7 +12,7 @@ So the image is read once, before the first word. In lectures it is read at ever
     c = x_{-1}                            `image_embedding`
     h_t = LSTM([x_t; c], h_{t-1})         `decoder`
 
-Recurrent layers: `models/parts/decoders/recurrent.py`; token by token:
+Recurrent layers: `models/parts/decoders/recurrent_parts.py`; token by token:
 `models/parts/decoders/pair_builders.py`.
 
 Legend: B batch, P locations, C channels, T length, V vocabulary, E width of the words,
@@ -35,7 +35,7 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.decoders.recurrent import (
+from keras_attn.models.parts.decoders.recurrent_parts import (
     captioner_pair,
     recurrent_layer,
 )

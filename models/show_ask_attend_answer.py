@@ -26,7 +26,7 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.decoders.recurrent import recurrent_layer
+from keras_attn.models.parts.decoders.recurrent_parts import recurrent_layer
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import logits_layer
 

@@ -35,7 +35,7 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
-from keras_attn.models.parts.decoders.recurrent import (
+from keras_attn.models.parts.decoders.recurrent_parts import (
     layer_states,
     recurrent_layer,
     step_of_cells,

@@ -52,7 +52,7 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
-from keras_attn.models.parts.decoders.recurrent import (
+from keras_attn.models.parts.decoders.recurrent_parts import (
     captioner_pair,
     decoder_changes,
 )

@@ -23,7 +23,7 @@ from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy, independent_parts
 from keras_attn.ops import merge_heads, project, split_heads
-from keras_attn.ops.kernels import kernel_value, transposed_product
+from keras_attn.ops.weight_products import kernel_value, transposed_product
 
 
 @keras.saving.register_keras_serializable("keras_attn")

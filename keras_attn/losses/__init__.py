@@ -7,7 +7,7 @@ from keras_attn.losses.cross_entropy import SmoothedCrossEntropy
 from keras_attn.losses.logit_laplace import logit_laplace_loss
 from keras_attn.losses.masked_patches import MaskedPatchLoss
 from keras_attn.losses.masked_regions import MaskedRegionLoss
-from keras_attn.losses.policies import (
+from keras_attn.losses.policy_gradients import (
     PolicyLoss,
     ValueLoss,
     grpo_loss,

@@ -11,8 +11,6 @@ from keras_attn.ops.attention import (
     dot_scores,
     maxout,
     merge_heads,
-    project,
-    project_neighborhoods,
     scaled_dot_product_attention,
     split_heads,
 )
@@ -96,6 +94,7 @@ from keras_attn.ops.token_probabilities import (
     token_kl,
     token_log_probabilities,
 )
+from keras_attn.ops.weight_products import project, project_neighborhoods
 from keras_attn.ops.windows import (
     cyclic_shift,
     relative_position_rows,

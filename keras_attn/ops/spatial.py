@@ -6,7 +6,8 @@ Legend: B batch, T words, S locations, D width, U hidden units, C glimpses.
 from keras import ops
 
 from keras_attn.kernels.precision import at_least_float32
-from keras_attn.ops.attention import MASKED, attention_weights, dot_scores, project
+from keras_attn.ops.attention import MASKED, attention_weights, dot_scores
+from keras_attn.ops.weight_products import project
 
 
 def word_guided_weights(words, places, padding_mask=None):

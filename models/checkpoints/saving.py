@@ -18,7 +18,7 @@ from keras_attn.models.checkpoints.mapping import (
 )
 from keras_attn.models.checkpoints.sentence import sentence_files, weights_file
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
-from keras_attn.ops.kernels import kernel_value
+from keras_attn.ops.weight_products import kernel_value
 
 
 def save_checkpoint(

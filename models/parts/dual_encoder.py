@@ -25,6 +25,7 @@ from keras_attn.layers import (
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.losses.contrastive import clip_loss, siglip_loss
 from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 
@@ -260,9 +261,6 @@ class DualEncoder(OwnLossModel):
                     f"`{argument}` must be None: the model learns only from pairs of "
                     f"images and texts. Received: {argument}={value!r}"
                 )
-        # Imported only when a model learns, because it imports all of `training`.
-        from keras_attn.losses.contrastive import clip_loss, siglip_loss
-
         embeddings = y_pred["image_embeddings"], y_pred["text_embeddings"]
         scale, bias = ops.exp(self.similarity.logit_scale), self.similarity.logit_bias
         if bias is None:

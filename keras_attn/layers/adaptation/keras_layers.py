@@ -7,7 +7,7 @@ from keras_attn.checks.indices import check_indices
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.adaptation.quantization import Quantizable
 from keras_attn.ops import add_bias
-from keras_attn.ops.kernels import (
+from keras_attn.ops.weight_products import (
     convolution,
     kernel_rows,
     product,

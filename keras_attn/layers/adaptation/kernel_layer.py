@@ -47,9 +47,10 @@ class RestoresAdapters(keras.layers.Layer):
 class KernelLayer(RestoresAdapters):
     """A layer with one kernel, which may have LoRA weights or be quantized.
 
-    The kernel is one of three objects, and the functions of `ops.kernels` compute with
-    each: a variable, a `QuantizedKernel`, or a `LowRankKernel`, which holds one of the
-    other two. A layer with several products consists of several such layers.
+    The kernel is one of three objects, and the functions of `ops.weight_products`
+    compute with each: a variable, a `QuantizedKernel`, or a `LowRankKernel`, which
+    holds one of the other two. A layer with several products consists of several such
+    layers.
 
     Attributes:
         kernel_name: The attribute of the kernel.

@@ -1,4 +1,11 @@
-"""LoRA on whole models: chosen kernels get LoRA weights, everything else is fixed."""
+"""LoRA on whole models: chosen kernels get LoRA weights, everything else is fixed.
+
+`enable_lora` finds the kernels and calls `add_update` of their layers, which replaces
+the attribute `kernel`, a variable W, by a `LowRankKernel` that holds W, A and B. A
+forward pass computes every `x W` by `ops.weight_products.product`, which calls
+`LowRankKernel.product`, `x W + s (x A) B`: `low_rank.py`. The rest of this folder
+restores, switches, merges and saves them.
+"""
 
 import math
 import re

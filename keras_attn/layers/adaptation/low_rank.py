@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_attn.layers.adaptation.tracking import set_untracked, unlocked
 from keras_attn.layers.initializers import independent_copy
-from keras_attn.ops.kernels import (
+from keras_attn.ops.weight_products import (
     convolution,
     kernel_rows,
     kernel_value,
@@ -28,7 +28,7 @@ class LowRankKernel(keras.layers.Layer):
 
     `x W + s (x A) B` needs no gradient of the size of W, unlike `x (W + s A B)`. It
     takes the place of the kernel in the attributes of its layer; the functions of
-    `ops.kernels` compute with both.
+    `ops.weight_products` compute with both.
 
     Args:
         kernel: W, a variable (…, D, E) or a `QuantizedKernel`. A variable still belongs

@@ -302,7 +302,7 @@ class MultiHeadAttention(BaseLayer):
         check_masks(self, query, memory, padding_mask, attention_mask, attention_bias)
         if cache is None:  # Keras' masks do not cover cached keys.
             padding_mask = both_masks(padding_mask, folded.fold_padding(keras_mask))
-        # Queries of a cache do not begin with its first key.
+        # After a cache of L positions query t is at L + t, where its mask begins.
         is_causal = use_causal_mask and cache is None
         by_position = memory.mask_by_position(
             query, use_causal_mask and not is_causal, self.sliding_window

@@ -34,6 +34,10 @@ class WindowAttention(BaseLayer):
     and columns that wrapped around form regions of their own; a mask
     (`ops.windows.shifted_window_mask`) lets a token attend only within its region.
 
+    A map (B, R, S, D) becomes windows (B·L, T, D) and their heads (B, L·N, T, H): each
+    window counts as a head, so that one bias, (1, L·N, T, T), to which the mask is
+    added, serves every image.
+
     The map is padded with zeros below and to the right to a multiple of the window
     size; the padding is attended to, as in published models. If the window is at
     least as large as the map's smaller side, that side is its size, and it is not
@@ -149,7 +153,6 @@ class WindowAttention(BaseLayer):
 
     def _attend(self, windows, window, padded, shift, training):
         """Multi-head attention within windows: (B·L, T, D) and (B, L·N, T, T)."""
-        # Windows share an axis with the heads: one bias serves every image.
         num_windows = padded[0] * padded[1] // window**2
         queries, keys, values = self._project_inputs(windows, num_windows)
         heads, weights = scaled_dot_product_attention(

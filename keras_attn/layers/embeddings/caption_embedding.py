@@ -15,7 +15,7 @@ from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops import tokens_in_order
-from keras_attn.ops.kernels import kernel_rows
+from keras_attn.ops.weight_products import kernel_rows
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -13,7 +13,7 @@ from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops import project
-from keras_attn.ops.kernels import kernel_rows
+from keras_attn.ops.weight_products import kernel_rows
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -12,7 +12,7 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.adaptation.keras_layers import SavedByNumber
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy
-from keras_attn.ops.kernels import kernel_rows, product, transposed_product
+from keras_attn.ops.weight_products import kernel_rows, product, transposed_product
 
 
 @keras.saving.register_keras_serializable("keras_attn")

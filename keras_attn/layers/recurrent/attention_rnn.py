@@ -14,7 +14,7 @@ from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.output_specs import caches_output_specs
-from keras_attn.layers.recurrent.recurrent_attention import (
+from keras_attn.layers.recurrent.cell_loop import (
     CellStep,
     RecurrentAttention,
     as_list,

@@ -15,7 +15,7 @@ from keras_attn.layers.adaptation.keras_layers import Dense, Embedding
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.attention.mlp_dot_attention import MLPDotAttention
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.recurrent.recurrent_attention import run_loop
+from keras_attn.layers.recurrent.cell_loop import run_loop
 from keras_attn.ops import both_masks, merge_masks
 
 # Random integers below this are exact in float32.

@@ -10,7 +10,7 @@ from keras import ops
 from keras_attn.checks.arguments import check_rank
 from keras_attn.layers import recorder
 from keras_attn.layers.output_specs import caches_output_specs
-from keras_attn.layers.recurrent.recurrent_attention import (
+from keras_attn.layers.recurrent.cell_loop import (
     CellStep,
     RecurrentAttention,
     as_list,

@@ -16,7 +16,7 @@ from keras_attn.kernels.precision import at_least_float32
 from keras_attn.layers import recorder
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.recurrent.attention_rnn import AttentionRNN, AttentionStep
-from keras_attn.layers.recurrent.recurrent_attention import as_list
+from keras_attn.layers.recurrent.cell_loop import as_list
 from keras_attn.ops import most_probable_places, sampled_places
 
 # What hard attention does outside training.

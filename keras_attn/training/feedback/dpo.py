@@ -17,7 +17,7 @@ from keras_attn.losses.preferences import (
     dpo_loss,
 )
 from keras_attn.ops.token_probabilities import token_log_probabilities
-from keras_attn.training.feedback.policies import base_logits, check_reference
+from keras_attn.training.feedback.token_scores import base_logits, check_reference
 
 # What a batch reports, in this order.
 _REPORTED = ("accuracy", "margin", "chosen_reward", "rejected_reward")

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_attn.checks.arguments import check_at_least_zero, check_boolean, check_choice
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.losses.policies import ClipRange, grpo_loss, rloo_loss
+from keras_attn.losses.policy_gradients import ClipRange, grpo_loss, rloo_loss
 from keras_attn.ops.token_probabilities import token_kl
 from keras_attn.training.feedback.advantages import (
     grpo_advantages,
@@ -17,7 +17,6 @@ from keras_attn.training.feedback.advantages import (
     sequence_rewards,
 )
 from keras_attn.training.feedback.completions import CompletionSampling
-from keras_attn.training.feedback.policies import score_tokens
 from keras_attn.training.feedback.policy_trainer import (
     KLWeight,
     PolicyTrainer,
@@ -25,6 +24,7 @@ from keras_attn.training.feedback.policy_trainer import (
     Rollout,
 )
 from keras_attn.training.feedback.rewards import Reward
+from keras_attn.training.feedback.token_scores import score_tokens
 
 
 class _GroupTrainer(PolicyTrainer):

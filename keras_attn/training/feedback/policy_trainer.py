@@ -1,8 +1,8 @@
 """The base of PPO, RLOO and GRPO: `fit` samples, scores and learns by batches.
 
-    completions.py   completions, by the compiled loop of `generate`
-    rewards.py       their scores
-    policies.py      log-probabilities by the policy and the reference, and values
+    completions.py    completions, by the compiled loop of `generate`
+    rewards.py        their scores
+    token_scores.py   log-probabilities by the policy and the reference, and values
     ppo.py, group_trainers.py   targets and losses
 
 A step is `_learn`: `rollout`, its `_targets`, and `compute_loss` of each minibatch.
@@ -25,16 +25,19 @@ from keras_attn.checks.arguments import (
 )
 from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers.adaptation.switching import adapters_off
-from keras_attn.losses.policies import ClipRange, check_clip_range
+from keras_attn.losses.policy_gradients import ClipRange, check_clip_range
 from keras_attn.training.feedback.completions import (
     Completions,
     CompletionSampling,
     penalize_missing_end,
 )
 from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
-from keras_attn.training.feedback.policies import check_finite_scores, reference_scorer
 from keras_attn.training.feedback.pretraining import Pretraining
 from keras_attn.training.feedback.rewards import Reward, reward_function
+from keras_attn.training.feedback.token_scores import (
+    check_finite_scores,
+    reference_scorer,
+)
 
 KLWeight = float | FixedKL | AdaptiveKL
 Reference = keras.Model | Literal["adapters_off"] | None

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_attn.checks.arguments import check_at_least_zero, check_boolean, check_share
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.losses.policies import (
+from keras_attn.losses.policy_gradients import (
     ClipRange,
     check_clip_range,
     ppo_policy_loss,
@@ -25,12 +25,6 @@ from keras_attn.training.feedback.advantages import (
     whiten,
 )
 from keras_attn.training.feedback.completions import CompletionSampling
-from keras_attn.training.feedback.policies import (
-    of_completions,
-    score_tokens,
-    value_head,
-    with_features,
-)
 from keras_attn.training.feedback.policy_trainer import (
     KLWeight,
     PolicyTrainer,
@@ -38,6 +32,12 @@ from keras_attn.training.feedback.policy_trainer import (
     Rollout,
 )
 from keras_attn.training.feedback.rewards import Reward
+from keras_attn.training.feedback.token_scores import (
+    of_completions,
+    score_tokens,
+    value_head,
+    with_features,
+)
 
 
 @described_as(PolicyTrainer)
