@@ -408,11 +408,6 @@ CASES = {
     },
     "RelativeMultiHeadAttention": {
         "content": Case(_relative(dropout=0.25, seed=37), CONTENT_STREAM, SCORES),
-        "query": Case(
-            _relative(kernel_initializer="he_normal"),
-            {**QUERY_STREAM, "attention_mask": (B, T, KNOWN)},
-            SCORES,
-        ),
         "attention_mask": Case(
             _relative(bias_initializer="ones"),
             {
@@ -420,6 +415,11 @@ CASES = {
                 "same_segment": (B, T, T),
                 "attention_mask": (B, HEADS, T, T),
             },
+        ),
+        "query": Case(
+            _relative(kernel_initializer="he_normal"),
+            {**QUERY_STREAM, "attention_mask": (B, T, KNOWN)},
+            SCORES,
         ),
     },
     "XLNetBlock": {

@@ -97,7 +97,7 @@ def test_pairs_have_no_labels_or_weights():
     inputs = pairs(model)
     with pytest.raises(ValueError, match="`sample_weight` must be None"):
         model.compute_loss(y_pred=model(inputs), sample_weight=np.ones(ROWS))
-    with pytest.raises(ValueError, match="`y` must be None: the model learns from pai"):
+    with pytest.raises(ValueError, match="`y` must be None: the model learns only"):
         model.evaluate(inputs, np.zeros(ROWS), verbose=0)
 
 

@@ -241,7 +241,7 @@ class XLNetBlock(BaseLayer):
         return_attention_scores=False,
         training=None,
     ):
-        _check_permutation(inputs, permutation_mask)
+        _check_permutation(inputs, permutation_mask, memory)
         if permutation_mask is not None:
             shape = (inputs.shape[0], self.num_heads, inputs.shape[1])
             shape = (*shape, sum_of_lengths(inputs, memory))
@@ -279,11 +279,13 @@ class XLNetBlock(BaseLayer):
     def compute_output_spec(
         self, inputs, targets=None, *, permutation_mask=None, **attending
     ):
-        _check_permutation(inputs, permutation_mask)
+        _check_permutation(inputs, permutation_mask, attending.get("memory"))
         return self.attention.compute_output_spec(inputs, targets, **attending)
 
 
-def _check_permutation(inputs, permutation_mask):
+def _check_permutation(inputs, permutation_mask, memory):
+    if memory is not None:
+        check_rank("memory", memory, 3, "(batch, memory length, width)")
     shape = (*inputs.shape[:2], inputs.shape[1])
     check_attention_mask("permutation_mask", permutation_mask, shape, ranks=(3,))
 
