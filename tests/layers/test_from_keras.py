@@ -115,6 +115,15 @@ def test_inputs_of_four_axes(axes, masked):
     assert_close(ours(**call), theirs(**call))
 
 
+def test_axes_may_be_counted_from_the_end():
+    inputs = normal(B, 3, 4, D)
+    layers = [MultiHeadAttention(N, H, attention_axes=axes) for axes in (1, -3)]
+    for layer in layers:
+        layer(inputs)
+    layers[1].set_weights(layers[0].get_weights())
+    assert_close(layers[1](inputs), layers[0](inputs))
+
+
 def test_keras_masks_of_four_axes():
     rows, columns = 3, 4
     query = normal(B, rows, columns, D)

@@ -119,7 +119,7 @@ def first_examples(inputs, count: int | None, **others) -> dict[str, np.ndarray]
         others: What is for the same examples, such as their images.
 
     Raises:
-        TypeError: If `inputs` is no dictionary.
+        TypeError: If `inputs` is not a dictionary.
         ValueError: If any has another number of examples.
     """
     if not isinstance(inputs, Mapping):
