@@ -9,14 +9,6 @@ from keras_attn.layers.adaptation.quantization import (
 from keras_attn.layers.adaptation.switching import adapters_off, set_adapters
 from keras_attn.training.adversarial import AdversarialTrainer
 from keras_attn.training.backup import BackupAndResume
-from keras_attn.training.feedback.advantages import (
-    generalized_advantages,
-    grpo_advantages,
-    rloo_advantages,
-    sequence_rewards,
-    token_rewards,
-    whiten,
-)
 from keras_attn.training.feedback.completions import (
     Completions,
     CompletionSampling,
@@ -31,10 +23,21 @@ from keras_attn.training.feedback.episodes import (
     PlayEpisodes,
     play_episodes,
 )
-from keras_attn.training.feedback.group_trainers import GRPO, RLOO
+from keras_attn.training.feedback.group_trainers import (
+    GRPO,
+    RLOO,
+    grpo_advantages,
+    rloo_advantages,
+    sequence_rewards,
+)
 from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
 from keras_attn.training.feedback.policy_trainer import Rollout
-from keras_attn.training.feedback.ppo import PPO
+from keras_attn.training.feedback.ppo import (
+    PPO,
+    generalized_advantages,
+    token_rewards,
+    whiten,
+)
 from keras_attn.training.feedback.sample_texts import SampleTexts
 from keras_attn.training.masking.masked_lm import MaskedLMMasking
 from keras_attn.training.masking.masked_pairs import mask_pairs

@@ -17,8 +17,12 @@ from keras_attn.losses import (
 )
 from keras_attn.metrics import RankingAccuracy
 from keras_attn.ops import token_entropies
-from keras_attn.training import grpo_advantages, rloo_advantages, whiten
-from keras_attn.training.feedback import advantages
+from keras_attn.training import (
+    generalized_advantages,
+    grpo_advantages,
+    rloo_advantages,
+    whiten,
+)
 
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="compiles with tf.function"
@@ -119,7 +123,7 @@ def test_losses_of_numbers_that_are_none(tokens, jit_compile):
         (dpo_loss, per_row),
         (lambda *x: dpo_loss(*x, kind="hinge"), per_row),
         (lambda x: whiten(x, mask), table[:1]),
-        (lambda x, y: advantages.generalized_advantages(x, y, mask)[0], table[:2]),
+        (lambda x, y: generalized_advantages(x, y, mask)[0], table[:2]),
     ]
     for function, arrays in functions:
         for number in range(len(arrays)):

@@ -10,14 +10,11 @@ import keras
 from keras import ops
 
 from keras_attn.kernels.replicas import mean_loss
+from keras_attn.layers.adaptation.switching import adapters_off
 from keras_attn.losses.masked_means import masked
-from keras_attn.losses.preferences import (
-    DPOKind,
-    check_dpo_options,
-    dpo_loss,
-)
+from keras_attn.losses.preferences import DPOKind, check_dpo_options, dpo_loss
 from keras_attn.ops.token_probabilities import token_log_probabilities
-from keras_attn.training.feedback.token_scores import base_logits, check_reference
+from keras_attn.training.feedback.token_scores import frozen_reference
 
 # What a batch reports, in this order.
 _REPORTED = ("accuracy", "margin", "chosen_reward", "rejected_reward")
@@ -92,22 +89,14 @@ class DPO(keras.Model):
                 f"Received: reference={reference!r}, reference_free=True"
             )
         check_dpo_options(kind, beta, label_smoothing)
-        if not reference_free:
-            check_reference(network, reference)
         self.network = network
         self.beta = beta
         self.kind: DPOKind = kind
         self.label_smoothing = label_smoothing
         self.reference_free = reference_free
-        self.reference: Any = reference
-        if reference is None and not reference_free:
-            self.reference = keras.models.clone_model(network)
-            self.reference.set_weights(network.get_weights())
-        if isinstance(self.reference, keras.Model):
-            # A frozen model that was loaded has sublayers that are not, and assigning
-            # the value that an attribute has does nothing.
-            self.reference.trainable = True
-            self.reference.trainable = False
+        self.reference: Any = None
+        if not reference_free:
+            self.reference = frozen_reference(network, reference)
         self._reported = {name: keras.metrics.Mean(name=name) for name in _REPORTED}
         self.built = True  # Both models are built.
 
@@ -188,7 +177,8 @@ class DPO(keras.Model):
 
     def _reference_logits(self, inputs):
         if self.reference == "adapters_off":
-            return base_logits(self.network, inputs)
+            with adapters_off(self.network):  # Also within a compiled step.
+                return self.network(inputs, training=False)
         if isinstance(self.reference, keras.Model):
             return self.reference(inputs, training=False)
         return self.reference(inputs)

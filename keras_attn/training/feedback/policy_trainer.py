@@ -1,14 +1,15 @@
 """The base of PPO, RLOO and GRPO: `fit` samples, scores and learns by batches.
 
-    completions.py    completions, by the compiled loop of `generate`
-    rewards.py        their scores
-    token_scores.py   log-probabilities by the policy and the reference, and values
-    ppo.py, group_trainers.py   targets and losses
+A step is `_learn`, whose formulas are at the head of `ppo.py`:
 
-A step is `_learn`: `rollout`, its `_targets`, and `compute_loss` of each minibatch.
+    rollout         tokens (N, T) of completions.py, by the compiled loop of `generate`;
+                    their log-probabilities (N, C) by `call` and by the reference, which
+                    token_scores.py computes; and scores (N,) of rewards.py
+    _advantages     of the rollout, with whatever else the loss reads
+    compute_loss    `num_passes` times over the N rows, an update for each minibatch
 
-Legend: B prompts, G completions of each, C sampled tokens, T tokens of prompt and
-completion.
+Legend: B prompts, G completions of each, N = B·G, C sampled tokens, T tokens of prompt
+and completion.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +36,9 @@ from keras_attn.training.feedback.kl_weights import AdaptiveKL, FixedKL
 from keras_attn.training.feedback.pretraining import Pretraining
 from keras_attn.training.feedback.rewards import Reward, reward_function
 from keras_attn.training.feedback.token_scores import (
+    TokenScorer,
     check_finite_scores,
-    reference_scorer,
+    frozen_reference,
 )
 
 KLWeight = float | FixedKL | AdaptiveKL
@@ -67,7 +69,7 @@ class Rollout(NamedTuple):
 
 
 class PolicyTrainer(keras.Model):
-    """Trains a language model on rewards; a subclass has targets and a loss.
+    """Trains a language model on rewards; a subclass has advantages and a loss.
 
     Args:
         network: The policy: a model that `generate` takes, from `token_ids` and
@@ -150,27 +152,28 @@ class PolicyTrainer(keras.Model):
         self.seed = seed
         # Not an attribute: the weights of a reward model are not part of the trainer.
         self._score = reward_function(reward, tokenizer, sampling.pad_token_id)
-        self._reference = reference_scorer(
-            network, reference, sampling.max_new_tokens, sampling.temperature
+        is_other = isinstance(reference, keras.Model) and reference is not network
+        if not is_other and reference not in (None, "adapters_off"):
+            raise TypeError(
+                '`reference` must be another Keras model, "adapters_off" or None. '
+                f"Received: reference={reference!r}"
+            )
+        frozen = frozen_reference(network, reference)
+        self._reference = TokenScorer(
+            network if frozen == "adapters_off" else frozen,
+            sampling.max_new_tokens,
+            sampling.temperature,
         )
-        self._reads_base = reference == "adapters_off"
         if not isinstance(kl_weight, FixedKL | AdaptiveKL):
             kl_weight = FixedKL(kl_weight)
         self._kl = kl_weight
         # As weights, so that a backup has them.
+        start = keras.initializers.Constant(kl_weight.weight)
         self.kl_weight = self.add_weight(
-            shape=(),
-            initializer=keras.initializers.Constant(kl_weight.weight),
-            dtype="float32",
-            trainable=False,
-            name="kl_weight",
+            (), start, "float32", trainable=False, name="kl_weight"
         )
         self.iteration = self.add_weight(
-            shape=(),
-            initializer="zeros",
-            dtype="int32",
-            trainable=False,
-            name="iteration",
+            (), "zeros", "int32", trainable=False, name="iteration"
         )
         self._jit_compile: Any = "auto"
         check_clip_range("clip_range", clip_range)
@@ -297,8 +300,7 @@ class PolicyTrainer(keras.Model):
             `share_without_end`.
         """
         self._assert_compile_called("evaluate")
-        if not isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks = self._callback_list(callbacks, x, 0, 1, history=False)
+        callbacks = self._callback_list(callbacks, x, 0, 1, history=False)
         callbacks.on_test_begin()
         found = []
         for step, prompts in enumerate(x):
@@ -350,10 +352,7 @@ class PolicyTrainer(keras.Model):
             "padding_mask": completions.padding_mask,
         }
         policy = self.predict_on_batch(inputs)
-        if self._reads_base:
-            with adapters_off(self.network):
-                reference = self._reference.predict_on_batch(inputs)
-        else:
+        with adapters_off(self.network):  # Their base may be the reference.
             reference = self._reference.predict_on_batch(inputs)
         check_finite_scores(policy, reference, completions.is_learned, label)
         return Rollout(
@@ -389,7 +388,7 @@ class PolicyTrainer(keras.Model):
         """The loss of an update; see the class.
 
         Args:
-            x: The rows of a rollout with their targets.
+            x: The rows of a rollout with their advantages.
             y: Nothing.
             y_pred: What `call` returned.
             sample_weight: Nothing.
@@ -410,8 +409,8 @@ class PolicyTrainer(keras.Model):
         """The loss and what `compute_loss` has measured."""
         return self.get_metrics_result()
 
-    def _targets(self, rollout: Rollout) -> dict[str, np.ndarray]:
-        """The targets of the loss of each row, by name, (N, …)."""
+    def _advantages(self, rollout: Rollout) -> dict[str, np.ndarray]:
+        """The advantages, (N, C) or (N,), and what else the loss reads, by name."""
         raise NotImplementedError
 
     def _update_losses(self, rows, predicted) -> list:
@@ -432,7 +431,7 @@ class PolicyTrainer(keras.Model):
             "padding_mask": completions.padding_mask,
             "is_learned": completions.is_learned,
             "old_log_probabilities": rollout.log_probabilities,
-            **self._targets(rollout),
+            **self._advantages(rollout),
         }
         count = len(rollout.scores)
         random = np.random.default_rng(_seed(self.seed, iteration))
@@ -477,18 +476,16 @@ class PolicyTrainer(keras.Model):
     def _callback_list(self, callbacks, x, verbose, epochs, *, history):
         if isinstance(callbacks, keras.callbacks.CallbackList):
             return callbacks
-        steps = None
+        steps = len(x) if isinstance(x, Sequence) else -1
         if hasattr(x, "cardinality"):
-            steps = int(x.cardinality())
-        elif isinstance(x, Sequence):
-            steps = len(x)
+            steps = int(x.cardinality())  # Negative if it is not known.
         return keras.callbacks.CallbackList(
             callbacks,
             add_history=history,
             add_progbar=verbose != 0,
             verbose=verbose,
             epochs=epochs,
-            steps=steps if steps is None or steps >= 0 else None,
+            steps=steps if steps >= 0 else None,
             model=self,
         )
 

@@ -1,7 +1,29 @@
 """Proximal policy optimization of a language model.
 
-Legend: N completions, C sampled tokens, T tokens of prompt and completion, V
-vocabulary.
+A step of `fit` learns from one batch of prompts, in this order:
+
+    rollout      by `PolicyTrainer.rollout`, without dropout or gradients
+        tokens          (N, T)  prompts, padded at the left, and C sampled tokens each
+        m               (N, C)  which are learned: those up to the end token, or all
+        log π_old, log π_ref    (N, C)  of sampled token t, by the policy and the frozen
+                                reference: logits at t - 1, divided by the temperature
+        V_old           (N, C)  of the same positions, by a head on the features
+        score           (N,)    the reward of the text
+    advantages   by `_AdvantagesAndReturns`, all (N, C)
+        r_t = -β (log π_old - log π_ref)_t, and the score is added to the last t of m
+        δ_t = r_t + γ V_old(t + 1) - V_old(t)
+        A_t = δ_t + γ λ A_{t+1}, 0 after the last t;  R_t = A_t + V_old(t)
+        A ← (A - mean of A) / deviation of A, of all tokens of the batch
+    updates      by `compute_loss` of each minibatch, `num_passes` times; ρ = π / π_old
+        policy_loss = mean over m of max(-A ρ, -A clip(ρ, 1 - ε, 1 + ε))
+        value_loss = ½ mean over m of max((V - R)², (clip(V, V_old ± ε_V) - R)²)
+        loss = policy_loss + value_weight · value_loss, and PPO-ptx's cross-entropy
+    β ← `kl_weight.update` of the mean over N of Σ_t (log π_old - log π_ref)_t
+
+Where m is False, numbers are 0 even if inputs are NaN. Rewards, advantages and returns
+are targets, without a gradient.
+
+Legend: N completions, T tokens of prompt and completion, C sampled tokens, V values.
 """
 
 from collections.abc import Iterable
@@ -12,6 +34,9 @@ from keras import ops
 
 from keras_attn.checks.arguments import check_at_least_zero, check_boolean, check_share
 from keras_attn.docstrings.descriptions import described_as
+from keras_attn.kernels.loop import sequential_scan
+from keras_attn.layers import Dense
+from keras_attn.losses.masked_means import masked, per_sequence
 from keras_attn.losses.policy_gradients import (
     ClipRange,
     check_clip_range,
@@ -19,11 +44,6 @@ from keras_attn.losses.policy_gradients import (
     ppo_value_loss,
 )
 from keras_attn.ops.token_probabilities import token_kl
-from keras_attn.training.feedback.advantages import (
-    generalized_advantages,
-    token_rewards,
-    whiten,
-)
 from keras_attn.training.feedback.completions import CompletionSampling
 from keras_attn.training.feedback.policy_trainer import (
     KLWeight,
@@ -32,12 +52,7 @@ from keras_attn.training.feedback.policy_trainer import (
     Rollout,
 )
 from keras_attn.training.feedback.rewards import Reward
-from keras_attn.training.feedback.token_scores import (
-    of_completions,
-    score_tokens,
-    value_head,
-    with_features,
-)
+from keras_attn.training.feedback.token_scores import of_completions, score_tokens
 
 
 @described_as(PolicyTrainer)
@@ -176,10 +191,12 @@ class PPO(PolicyTrainer):
         self._policy: Any = None
         self._head: Any = None
         if value_model is None:
-            self._policy = with_features(network)
-            self._head = value_head()
+            self._policy = _with_features(network)
+            self._head = Dense(
+                1, kernel_initializer="zeros", dtype="float32", name="value_head"
+            )
             self._head.build(self._policy.output["features"].shape)
-        self._targets_of = _Targets(
+        self._advantages_and_returns = _AdvantagesAndReturns(
             discount=check_share("discount", discount),
             gae_lambda=check_share("gae_lambda", gae_lambda),
             whiten_rewards=check_boolean("whiten_rewards", whiten_rewards),
@@ -230,8 +247,8 @@ class PPO(PolicyTrainer):
         )
         return [policy.loss, self.value_weight * value.loss]
 
-    def _targets(self, rollout: Rollout):
-        found = self._targets_of.predict_on_batch(
+    def _advantages(self, rollout: Rollout):
+        found = self._advantages_and_returns.predict_on_batch(
             {
                 "log_probabilities": rollout.log_probabilities,
                 "reference": rollout.reference,
@@ -244,14 +261,14 @@ class PPO(PolicyTrainer):
         return {**found, "old_values": rollout.values}
 
     def _compiled_models(self):
-        return [*super()._compiled_models(), self._targets_of]
+        return [*super()._compiled_models(), self._advantages_and_returns]
 
 
-class _Targets(keras.Model):
-    """Advantages and returns of a rollout, as one compiled function."""
+class _AdvantagesAndReturns(keras.Model):
+    """A and R of a rollout, (N, C), as one compiled function; see the module."""
 
     def __init__(self, *, discount, gae_lambda, whiten_rewards, whiten_advantages):
-        super().__init__(name="ppo_targets", dtype="float32")
+        super().__init__(name="advantages_and_returns", dtype="float32")
         self.options = {"discount": discount, "gae_lambda": gae_lambda}
         self.whiten_rewards = whiten_rewards
         self.whiten_advantages = whiten_advantages
@@ -269,3 +286,147 @@ class _Targets(keras.Model):
         if self.whiten_advantages:
             advantages = whiten(advantages, mask)
         return {"advantages": advantages, "returns": returns}
+
+
+def token_rewards(scores, kl, mask, kl_weight=1.0) -> Any:
+    """`r_t = -β kl_t`, and the score of the sequence in addition at its last token.
+
+    Args:
+        scores: One per sequence, (N,).
+        kl: Of each token, such as `token_kl`, (N, C).
+        mask: Tokens that count, (N, C). A sequence without any gets no reward. OpenAI's
+            code counts all sampled tokens, so the score is at the last one, even if the
+            text ends before.
+        kl_weight: β, a number or a scalar.
+
+    Returns:
+        (N, C), float32 or wider.
+
+    Raises:
+        ValueError: If the shapes do not match.
+
+    Reference:
+        Ziegler et al. 2019, equation 2 (arXiv:1909.08593).
+    """
+    kl, mask = masked("kl", kl, mask)
+    scores = per_sequence("scores", scores, kl)
+    later = ops.flip(ops.cumsum(ops.flip(ops.cast(mask, "int32"), 1), axis=1), 1)
+    is_last = ops.logical_and(mask, ops.equal(later, 1))
+    bonus = ops.where(is_last, ops.expand_dims(scores, 1), 0.0)
+    return ops.stop_gradient(bonus - ops.cast(kl_weight, kl.dtype) * kl)
+
+
+def generalized_advantages(
+    rewards, values, mask, *, discount: float = 1.0, gae_lambda: float = 0.95
+) -> tuple[Any, Any]:
+    """Generalized advantage estimation (GAE), and the returns that values learn.
+
+        δ_t = r_t + γ V_{t+1} - V_t
+        A_t = δ_t + γ λ A_{t+1}
+        R_t = A_t + V_t
+
+    t + 1 is the next token that counts. After the last one V and A are 0.
+
+    Args:
+        rewards: r, (N, C).
+        values: V, the value before each token, which a value head gives at the position
+            before it, (N, C).
+        mask: Tokens that count, (N, C).
+        discount: γ, from 0 to 1.
+        gae_lambda: λ, from 0 to 1.
+
+    Returns:
+        A and R, (N, C), float32 or wider.
+
+    Raises:
+        ValueError: If the shapes do not match, or γ or λ is out of range.
+
+    Reference:
+        Schulman et al. 2015, equation 16 (arXiv:1506.02438).
+    """
+    check_share("discount", discount)
+    check_share("gae_lambda", gae_lambda)
+    rewards, mask = masked("rewards", rewards, mask)
+    values, _ = masked("values", values, mask)
+    rewards, values = map(ops.stop_gradient, (rewards, ops.cast(values, rewards.dtype)))
+
+    # (C, N), from the last token to the first.
+    reversed_ = [ops.flip(ops.transpose(x), 0) for x in (rewards, values, mask)]
+
+    def step(index, advantage, next_value):
+        reward, value, counts = (x[index] for x in reversed_)
+        delta = reward + discount * next_value - value
+        new = delta + discount * gae_lambda * advantage
+        advantage = ops.where(counts, new, advantage)
+        return (advantage, ops.where(counts, value, next_value)), advantage
+
+    none = ops.zeros_like(values[:, 0])
+    count = ops.shape(values)[1]
+    _, advantages = sequential_scan(step, (none, none), count, values.dtype)
+    advantages = ops.transpose(ops.flip(advantages, 0))
+    advantages = ops.where(mask, advantages, 0.0)
+    return advantages, advantages + values
+
+
+def whiten(values, mask, *, shift_mean: bool = True, epsilon: float = 1e-8) -> Any:
+    """`(x - μ) / sqrt(σ² + ε)` over all numbers that count.
+
+    σ² is the variance of the population, so a single number gives 0 (or itself), not
+    NaN.
+
+    Args:
+        values: x, (N, C).
+        mask: Numbers that count, (N, C).
+        shift_mean: Whether the mean becomes 0, as for advantages; or μ is added again,
+            as for rewards, whose sign matters.
+        epsilon: ε.
+
+    Returns:
+        (N, C), float32 or wider.
+
+    Raises:
+        ValueError: If the shapes do not match.
+
+    Reference:
+        The published code of Ziegler et al. 2019 (arXiv:1909.08593).
+    """
+    values, mask = masked("values", values, mask)
+    count = ops.maximum(ops.sum(ops.cast(mask, values.dtype)), 1.0)
+    mean = ops.sum(values) / count
+    centered = ops.where(mask, values - mean, 0.0)
+    variance = ops.sum(ops.square(centered)) / count
+    whitened = centered * ops.rsqrt(variance + epsilon)
+    if not shift_mean:
+        whitened = ops.where(mask, whitened + mean, 0.0)
+    return ops.stop_gradient(whitened)
+
+
+def _with_features(network: keras.Model) -> keras.Model:
+    """A model that also returns the features which the logits are computed from.
+
+    Args:
+        network: A functional model to logits, (N, T, vocabulary).
+
+    Returns:
+        A model of the same inputs and layers to `logits` and `features` (N, T, width).
+
+    Raises:
+        ValueError: If the logits are not the product of features and a matrix.
+    """
+    tensor = network.output
+    while True:
+        operation, number, _ = tensor._keras_history
+        given = operation._inbound_nodes[number].input_tensors if number >= 0 else []
+        given = [x for x in given if len(x.shape) == 3]
+        if not given:
+            raise ValueError(
+                "`network` must compute its logits from features (N, T, width), which "
+                "a value head can read; otherwise pass a `value_model`. "
+                f"Received: network={network!r}"
+            )
+        tensor = given[0]
+        # Not a bias or a change of dtype, which follows the product.
+        if any(len(weight.shape) > 1 for weight in getattr(operation, "weights", ())):
+            break
+    outputs = {"logits": network.output, "features": tensor}
+    return keras.Model(network.input, outputs, name=f"{network.name}_with_features")

@@ -69,10 +69,7 @@ class SampleTexts(keras.callbacks.Callback):
                 "`SampleTexts` needs a `PPO`, `RLOO` or `GRPO` with a `tokenizer`. "
                 f"Received: model={trainer!r}"
             )
-        if trainer.reference is trainer.network:
-            with adapters_off(trainer.network):
-                before = self._sample(trainer.network)
-        else:
+        with adapters_off(trainer.network):  # Their base may be the reference.
             before = self._sample(trainer.reference)
         self._columns = [*before.texts(trainer.tokenizer), self._scores(before)]
         if not int(trainer.iteration):  # Not a run that resumes.

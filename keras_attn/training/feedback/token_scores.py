@@ -1,7 +1,6 @@
-"""Language models as policies: what they say of sampled tokens, and their values.
+"""Log-probabilities of sampled tokens by a policy, and by the reference.
 
-Legend: B rows, C sampled tokens, T = tokens of prompt and completion, V vocabulary,
-D width.
+Legend: B rows, C sampled tokens, T = tokens of prompt and completion, V vocabulary.
 """
 
 from typing import Any
@@ -10,9 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attn.layers import Dense
-from keras_attn.layers.adaptation.low_rank import LowRankUpdate
-from keras_attn.layers.adaptation.switching import adapters_off
+from keras_attn.layers.adaptation.switching import updates_in
 from keras_attn.ops.token_probabilities import (
     token_entropies,
     token_log_probabilities,
@@ -107,24 +104,22 @@ def check_finite_scores(policy, reference, is_learned, label: str) -> None:
             )
 
 
-def get_adapters(network: keras.Model) -> list[LowRankUpdate]:
-    """The LoRA weights of a network; none before `enable_lora`."""
-    return [x for x in network._flatten_layers() if isinstance(x, LowRankUpdate)]
-
-
-def check_reference(network: keras.Model, reference) -> None:
-    """Raises unless a reference is one that this network can have.
+def frozen_reference(network: keras.Model, reference) -> Any:
+    """The reference that a policy is compared with, whose weights do not train.
 
     Args:
         network: The policy.
         reference: A model or a function, `"adapters_off"`, or None for a copy.
 
+    Returns:
+        The copy, or what was given.
+
     Raises:
         ValueError: If `reference` is missing and the network has LoRA weights, or is
             `"adapters_off"` and it has none.
     """
-    has_adapters = bool(get_adapters(network))
-    if isinstance(reference, str) and reference == "adapters_off" and not has_adapters:
+    has_adapters = bool(updates_in(network))
+    if reference == "adapters_off" and not has_adapters:
         raise ValueError(
             '`reference` may be "adapters_off" only after `enable_lora`. '
             f"Received: network={network!r}, which has no LoRA weights"
@@ -134,84 +129,12 @@ def check_reference(network: keras.Model, reference) -> None:
             "`reference` must be given for a network with LoRA weights: "
             '"adapters_off" for its base, or a model. Received: reference=None'
         )
-
-
-def reference_scorer(
-    network: keras.Model, reference, num_tokens: int, temperature: float
-) -> TokenScorer:
-    """The frozen model whose log-probabilities those of the policy are compared with.
-
-    Args:
-        network: The policy.
-        reference: A model; `"adapters_off"`, the network itself; or None for a copy.
-        num_tokens: C.
-        temperature: Divides the logits.
-
-    Raises:
-        TypeError: If `reference` is none of these.
-        ValueError: As `check_reference`.
-    """
-    check_reference(network, reference)
-    if reference == "adapters_off":
-        reference = network
-    elif reference is None:
+    if reference is None:
         reference = keras.models.clone_model(network)
         reference.set_weights(network.get_weights())
-    elif not isinstance(reference, keras.Model) or reference is network:
-        raise TypeError(
-            '`reference` must be another Keras model, "adapters_off" or None. '
-            f"Received: reference={reference!r}"
-        )
-    if reference is not network:
+    if isinstance(reference, keras.Model):
         # A frozen model that was loaded has sublayers that are not, and assigning the
         # value that an attribute has does nothing.
         reference.trainable = True
         reference.trainable = False
-    return TokenScorer(reference, num_tokens, temperature)
-
-
-def base_logits(network: keras.Model, inputs):
-    """The logits without LoRA weights, also within a compiled function.
-
-    Args:
-        network: A network after `enable_lora`.
-        inputs: Its inputs.
-    """
-    with adapters_off(network):
-        return ops.stop_gradient(network(inputs, training=False))
-
-
-def with_features(network: keras.Model) -> keras.Model:
-    """A model that also returns the features which the logits are computed from.
-
-    Args:
-        network: A functional model to logits (B, T, V).
-
-    Returns:
-        A model of the same inputs and layers to `logits` and `features` (B, T, D).
-
-    Raises:
-        ValueError: If the logits are not the product of features and a matrix.
-    """
-    tensor = network.output
-    while True:
-        operation, number, _ = tensor._keras_history
-        given = operation._inbound_nodes[number].input_tensors if number >= 0 else []
-        given = [x for x in given if len(x.shape) == 3]
-        if not given:
-            raise ValueError(
-                "`network` must compute its logits from features (B, T, D), which a "
-                "value head can read; otherwise pass a `value_model`. "
-                f"Received: network={network!r}"
-            )
-        tensor = given[0]
-        # Not a bias or a change of dtype, which follows the product.
-        if any(len(weight.shape) > 1 for weight in getattr(operation, "weights", ())):
-            break
-    outputs = {"logits": network.output, "features": tensor}
-    return keras.Model(network.input, outputs, name=f"{network.name}_with_features")
-
-
-def value_head() -> Dense:
-    """A dense layer to one value, which is 0 at the start."""
-    return Dense(1, kernel_initializer="zeros", dtype="float32", name="value_head")
+    return reference
