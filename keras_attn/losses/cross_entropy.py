@@ -7,10 +7,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.arguments import check_fraction, check_token_id
-from keras_attn.losses.weighted_mean import (
-    WeightedMeanLoss,
-    broadcastable,
-)
+from keras_attn.losses.weighted_mean import WeightedMeanLoss, broadcastable
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.checks.arguments import fits
 from keras_attn.checks.indices import known_values
 from keras_attn.losses.weighted_mean import WeightedMeanLoss
 
@@ -57,16 +58,11 @@ class MaskedRegionLoss(WeightedMeanLoss):
 
     def call(self, y_true, y_pred):
         """Computes the divergence of each region, (B, R)."""
-        found, wanted = tuple(y_pred.shape), tuple(y_true.shape)
-        is_equal = len(found) == len(wanted) and all(
-            None in pair or pair[0] == pair[1]
-            for pair in zip(found, wanted, strict=True)
-        )
-        if not is_equal:
+        if not fits(y_pred.shape, y_true.shape, empty_axes=(0, 1, 2)):
             raise ValueError(
                 "`y_true` must have the shape of the logits, (batch, regions, classes "
-                f"of the detector). Received: y_true.shape={wanted}, "
-                f"y_pred.shape={found}"
+                f"of the detector). Received: y_true.shape={tuple(y_true.shape)}, "
+                f"y_pred.shape={tuple(y_pred.shape)}"
             )
         self.check_targets("y_true", y_true)
         # Where the target is 0, 0 · log 0 is 0.

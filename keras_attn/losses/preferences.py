@@ -76,7 +76,7 @@ def ranking_loss(
     losses = ops.softplus(margin * ratings - differences)
     losses = ops.where(ops.isfinite(ratings), losses, float("nan"))
     if center_weight:
-        sums = ops.expand_dims(scores, 2) + ops.expand_dims(scores, 1)
+        sums = scores[:, :, None] + scores[:, None, :]
         losses = losses + center_weight * ops.square(sums)
     total = ops.sum(ops.where(counts, losses, 0.0), axis=(1, 2))
     count = ops.sum(ops.cast(counts, losses.dtype), axis=(1, 2))
@@ -211,18 +211,14 @@ def dpo_loss(
     _check_given(
         not reference_free,
         "reference_free=False",
-        {
-            "reference_chosen": reference_chosen,
-            "reference_rejected": reference_rejected,
-        },
+        reference_chosen=reference_chosen,
+        reference_rejected=reference_rejected,
     )
     _check_given(
         kind == "ipo",
         'kind="ipo"',
-        {
-            "chosen_lengths": chosen_lengths,
-            "rejected_lengths": rejected_lengths,
-        },
+        chosen_lengths=chosen_lengths,
+        rejected_lengths=rejected_lengths,
     )
     chosen = at_least_float32(ops.convert_to_tensor(chosen))
     check_rank("chosen", chosen, 1, "(pairs,)")
@@ -233,8 +229,11 @@ def dpo_loss(
         reference = _like("reference_rejected", reference_rejected, chosen)
         rejected = rejected - ops.stop_gradient(reference)
     if kind == "ipo":
-        chosen = chosen / _counts("chosen_lengths", chosen_lengths, chosen)
-        rejected = rejected / _counts("rejected_lengths", rejected_lengths, chosen)
+        # Means per token, of at least one token.
+        lengths = _like("chosen_lengths", chosen_lengths, chosen)
+        chosen = chosen / ops.maximum(lengths, 1.0)
+        lengths = _like("rejected_lengths", rejected_lengths, chosen)
+        rejected = rejected / ops.maximum(lengths, 1.0)
         return ops.square(chosen - rejected - 1.0 / (2.0 * beta))
     logits = beta * (chosen - rejected)
     if kind == "hinge":
@@ -270,17 +269,13 @@ def differences_of_pairs(scores, ratings, is_real):
         # The rating of an answer that does not exist may be any number.
         ratings = ops.where(is_real, ratings, 0.0)
     check_finite("ratings", ratings)
-    differences = _difference(ratings)
-    counts = ops.logical_or(differences > 0, ops.isnan(differences))
+    # x_i - x_j, (G, K, K)
+    of_scores, of_ratings = (x[:, :, None] - x[:, None, :] for x in (scores, ratings))
+    counts = ops.logical_or(of_ratings > 0, ops.isnan(of_ratings))
     if is_real is not None:
         both = ops.logical_and(is_real[:, :, None], is_real[:, None, :])
         counts = ops.logical_and(counts, both)
-    return _difference(scores), differences, counts
-
-
-def _difference(values):
-    """`x_i - x_j`, (G, K) -> (G, K, K)."""
-    return ops.expand_dims(values, 2) - ops.expand_dims(values, 1)
+    return of_scores, of_ratings, counts
 
 
 def by_ranking(ratings, scores, weights, num_answers):
@@ -316,12 +311,7 @@ def _like(name, values, like):
     return ops.cast(values, like.dtype)
 
 
-def _counts(name, lengths, like):
-    """Numbers of tokens, at least 1."""
-    return ops.maximum(_like(name, lengths, like), 1.0)
-
-
-def _check_given(expected, where, arguments):
+def _check_given(expected, where, **arguments):
     """Raises unless all arguments are given if expected, and none otherwise."""
     wrong = [name for name, x in arguments.items() if (x is not None) != expected]
     if wrong:

@@ -6,7 +6,7 @@ Legend: B phrases, R regions of an image, IoU intersection over union.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_share
+from keras_attn.checks.arguments import check_share, fits
 from keras_attn.checks.configuration import Configured
 
 
@@ -70,13 +70,10 @@ class ReferringCrossEntropy(Configured, keras.losses.Loss):
 
 def check_overlaps(overlaps, logits):
     """Raises unless both are (batch, regions)."""
-    found, wanted = tuple(logits.shape), tuple(overlaps.shape)
-    pairs = zip(found, wanted, strict=False)
-    if not len(found) == len(wanted) == 2 or any(
-        None not in pair and pair[0] != pair[1] for pair in pairs
-    ):
+    shape, wanted = tuple(logits.shape), tuple(overlaps.shape)
+    if len(wanted) != 2 or not fits(shape, wanted, empty_axes=(0, 1)):
         raise ValueError(
             "`y_true` and `y_pred` must be (batch, regions), the overlap of each "
             f"region and its logit. Received: y_true.shape={wanted}, "
-            f"y_pred.shape={found}"
+            f"y_pred.shape={shape}"
         )

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.checks.arguments import fits
 from keras_attn.extras import requires_extra
 from keras_attn.losses.cross_entropy import real_weights
 from keras_attn.losses.weighted_mean import WeightedMeanLoss
@@ -88,10 +89,7 @@ def _cross_entropy(labels, logits):
 
 def _check_sizes(labels, logits):
     labels_shape, shape = tuple(labels.shape), tuple(logits.shape)
-    pairs = zip(labels_shape, shape[:-1], strict=False)
-    if len(labels_shape) != len(shape) - 1 or any(
-        None not in pair and pair[0] != pair[1] for pair in pairs
-    ):
+    if not fits(labels_shape, shape[:-1], empty_axes=(0, 1, 2)):
         raise ValueError(
             "Labels must be (batch, rows, columns), the size of the logits (batch, "
             "rows, columns, classes). Crop or resize them; remove a last axis of one. "

@@ -9,10 +9,7 @@ from keras import ops
 from keras_attn.checks.arguments import check_positive
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.kernels.runtime import require_tensorflow
-from keras_attn.losses.adversarial import (
-    hinge_discriminator_loss,
-    hinge_generator_loss,
-)
+from keras_attn.losses.adversarial import hinge_discriminator_loss, hinge_generator_loss
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -121,13 +118,10 @@ class AdversarialTrainer(keras.Model):
 
     def get_config(self):
         """Returns the arguments of the constructor."""
-        networks = {"generator": self.generator, "discriminator": self.discriminator}
         return {
             **super().get_config(),
-            **{
-                name: keras.saving.serialize_keras_object(network)
-                for name, network in networks.items()
-            },
+            "generator": keras.saving.serialize_keras_object(self.generator),
+            "discriminator": keras.saving.serialize_keras_object(self.discriminator),
             "discriminator_steps": self.discriminator_steps,
             "seed": self.seed,
         }
@@ -203,18 +197,30 @@ class AdversarialTrainer(keras.Model):
             real, fake = self._score(images, labels), self._score(generated, labels)
             return hinge_discriminator_loss(real, fake)
 
-        rows = ops.shape(labels)[0]
-        value = _update(self.discriminator, self.discriminator_optimizer, loss, rows)
-        self._log("discriminator", value, labels)
+        self._update("discriminator", loss, labels)
 
     def _update_generator(self, labels):
         def loss():
             generated = self._generate(labels, self.seed_generator)
             return hinge_generator_loss(self._score(generated, labels))
 
+        self._update("generator", loss, labels)
+
+    def _update(self, name, compute_loss, labels):
+        """Updates a network by one step of its optimizer, and logs the mean loss."""
+        import tensorflow as tf
+
+        network, optimizer = getattr(self, name), getattr(self, f"{name}_optimizer")
         rows = ops.shape(labels)[0]
-        value = _update(self.generator, self.generator_optimizer, loss, rows)
-        self._log("generator", value, labels)
+        with tf.GradientTape() as tape:
+            loss = compute_loss()
+            # The gradients of replicas are added up.
+            of_all = mean_loss(loss * ops.cast(rows, loss.dtype), rows)
+            scaled = optimizer.scale_loss(of_all)
+        weights = network.trainable_weights
+        gradients = tape.gradient(scaled, [weight.value for weight in weights])
+        optimizer.apply(gradients, weights)
+        self._log(name, loss, labels)
 
 
 def _built_optimizer(optimizer, default_rate, network, auto_scale_loss):
@@ -229,22 +235,3 @@ def _built_optimizer(optimizer, default_rate, network, auto_scale_loss):
     if not optimizer.built:
         optimizer.build(network.trainable_variables)
     return optimizer
-
-
-def _update(network, optimizer, compute_loss, rows):
-    """Updates a network by one step of its optimizer.
-
-    Returns:
-        The mean loss of the rows of one replica.
-    """
-    import tensorflow as tf
-
-    with tf.GradientTape() as tape:
-        loss = compute_loss()
-        # The gradients of replicas are added up.
-        of_all = mean_loss(loss * ops.cast(rows, loss.dtype), rows)
-        scaled = optimizer.scale_loss(of_all)
-    weights = network.trainable_weights
-    gradients = tape.gradient(scaled, [weight.value for weight in weights])
-    optimizer.apply(gradients, weights)
-    return loss

@@ -169,7 +169,7 @@ class BackupAndResume(keras.callbacks.Callback):
             return True
         for path in (self.path, self.path.with_name(_KERAS_FILE)):
             if path.exists():
-                raise self._error(path, "was not written by `BackupAndResume`")
+                raise self._error("was not written by `BackupAndResume`", path)
         return False
 
     def _variables(self) -> list[tuple[str, Any]]:
@@ -244,25 +244,22 @@ class BackupAndResume(keras.callbacks.Callback):
         expected = [type(callback).__name__ for callback in self.callbacks]
         if classes != expected:
             raise self._error(
-                self.path,
-                f"is from a run with the callbacks {classes}, this one has {expected}",
+                f"is from a run with the callbacks {classes}, this one has {expected}"
             )
         variables = self._variables()
         num_saved = len(specs) - num_callback_arrays
         if num_saved != len(variables):
             raise self._error(
-                self.path,
                 f"is from a different model or optimizer: it has {num_saved} "
-                f"variables, this one {len(variables)}",
+                f"variables, this one {len(variables)}"
             )
         for (name, variable), saved in zip(variables, specs, strict=False):
             dtype = np.dtype(keras.backend.standardize_dtype(variable.dtype))
             shape = tuple(variable.shape)
             if saved[1:] != (dtype, shape):
                 raise self._error(
-                    self.path,
                     f"is from a different model or optimizer: {name} is {dtype} "
-                    f"{shape}, in the backup {saved[0]} is {saved[1]} {saved[2]}",
+                    f"{shape}, in the backup {saved[0]} is {saved[1]} {saved[2]}"
                 )
 
     @contextlib.contextmanager
@@ -274,13 +271,13 @@ class BackupAndResume(keras.callbacks.Callback):
             raise
         except _MALFORMED as error:
             raise self._error(
-                self.path, f"is damaged ({type(error).__name__}: {error})"
+                f"is damaged ({type(error).__name__}: {error})"
             ) from error
 
-    def _error(self, path: Path, problem: str) -> "_BackupError":
+    def _error(self, problem: str, path: Path | None = None) -> "_BackupError":
         return _BackupError(
             f"The backup {problem}. Delete it, and training starts from the first "
-            f"epoch. Received: {str(path)!r}"
+            f"epoch. Received: {str(path or self.path)!r}"
         )
 
 

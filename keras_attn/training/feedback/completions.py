@@ -81,7 +81,10 @@ class CompletionSampling:
         Raises:
             ValueError: As `generate`, such as for a prompt without room for C tokens.
         """
-        token_ids, mask = _left_padded(prompts, self.pad_token_id)
+        token_ids = np.asarray(prompts["token_ids"])
+        mask = np.asarray(prompts.get("padding_mask", np.ones_like(token_ids)), bool)
+        # Padding at the left.
+        token_ids, mask = _ordered(token_ids, mask, mask, self.pad_token_id)
         ends_early = not (self.learn_after_end or self.min_length)
         sampled = generate(
             network,
@@ -163,22 +166,14 @@ class Completions(NamedTuple):
         """
         start = self.prompt_length
         real = np.concatenate([self.padding_mask[:, :start], self.is_text], axis=1)
-        order = np.argsort(~real, axis=1, kind="stable")
-        mask = np.take_along_axis(real, order, axis=1)
-        token_ids = np.take_along_axis(self.token_ids, order, axis=1)
-        return (
-            np.where(mask, token_ids, pad_token_id).astype("int32"),
-            mask.astype("int32"),
-        )
+        token_ids, mask = _ordered(self.token_ids, real, ~real, pad_token_id)
+        return token_ids.astype("int32"), mask.astype("int32")
 
 
-def _left_padded(prompts, pad_token_id):
-    """Tokens and mask, (B, P), with the padding of each row at the left."""
-    token_ids = np.asarray(prompts["token_ids"])
-    mask = np.asarray(prompts.get("padding_mask", np.ones_like(token_ids))).astype(bool)
-    order = np.argsort(mask, axis=1, kind="stable")
-    mask = np.take_along_axis(mask, order, axis=1)
-    token_ids = np.take_along_axis(token_ids, order, axis=1)
+def _ordered(token_ids, mask, keys, pad_token_id):
+    """Tokens and mask, (B, T), each row in the order of its keys, padding replaced."""
+    order = np.argsort(keys, axis=1, kind="stable")
+    token_ids, mask = (np.take_along_axis(x, order, axis=1) for x in (token_ids, mask))
     return np.where(mask, token_ids, pad_token_id), mask
 
 

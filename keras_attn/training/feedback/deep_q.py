@@ -28,11 +28,10 @@ def td_targets(rewards, is_last, next_values, discount):
     after = ops.concatenate(
         [next_values[:, 1:], ops.zeros_like(next_values[:, :1])], axis=1
     )
-    goes_on = 1.0 - ops.cast(is_last, after.dtype)
-    rewards = ops.cast(rewards, after.dtype)
-    return (
-        ops.expand_dims(rewards, -1) + discount * ops.expand_dims(goes_on, -1) * after
+    rewards, is_last = (
+        ops.expand_dims(ops.cast(x, after.dtype), -1) for x in (rewards, is_last)
     )
+    return rewards + discount * (1.0 - is_last) * after
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -111,11 +110,7 @@ class DeepQ(keras.Model):
         self.target.set_weights(network.get_weights())
         self.target.trainable = False
         self.num_updates = self.add_weight(
-            shape=(),
-            initializer="zeros",
-            dtype="int32",
-            trainable=False,
-            name="updates",
+            (), "zeros", "int32", trainable=False, name="updates"
         )
         self._td_error = keras.metrics.Mean(name="td_error")
         self._q_value = keras.metrics.Mean(name="q_value")

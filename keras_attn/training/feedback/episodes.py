@@ -192,9 +192,8 @@ class PlayEpisodes(keras.callbacks.Callback):
         self.environment = environment
         self.capacity = check_positive("capacity", capacity)
         self.episodes = check_positive("episodes", episodes)
-        self.first_episodes = self.episodes
-        if first_episodes is not None:
-            self.first_episodes = check_positive("first_episodes", first_episodes)
+        first = episodes if first_episodes is None else first_episodes
+        self.first_episodes = check_positive("first_episodes", first)
         if not isinstance(epsilon, list | tuple) or len(epsilon) != 2:
             raise ValueError(
                 "`epsilon` must be two numbers, at the start and at the end. "
@@ -268,11 +267,10 @@ class PlayEpisodes(keras.callbacks.Callback):
                 f"Received: model={self.model!r}"
             )
         self._epoch = epoch
-        count, first = self.episodes, 0
-        if epoch == 0:
-            count = self.first_episodes
-        else:
+        count, first = self.first_episodes, 0
+        if epoch > 0:
             first = self.first_episodes + (epoch - 1) * self.episodes
+            count = self.episodes
         epsilon = self.epsilon_at(epoch)
         played = self._play(range(first, first + count), epsilon)
         arrays = [

@@ -13,7 +13,7 @@ Legend: B batch, T length, P targets per row, J spans per row, 1/K share of targ
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import check_positive, check_several
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.blocks.xlnet_block import permutation_mask
 from keras_attn.training.masking.random_masking import (
@@ -84,12 +84,7 @@ class PermutationLMMasking(RandomMasking):
             seed=seed,
             **kwargs,
         )
-        self.one_in = check_positive("one_in", one_in)
-        if one_in < 2:
-            raise ValueError(
-                "`one_in` must be at least 2, or every token would be a target. "
-                f"Received: one_in={one_in}"
-            )
+        self.one_in = check_several("one_in", one_in)  # Of one in one none is visible.
         self.max_span_length = check_positive("max_span_length", max_span_length)
 
     def call(self, token_ids, padding_mask=None):
