@@ -145,11 +145,11 @@ class MultiHeadAttention(BaseLayer):
             which follow them in the masks and the probabilities: S = L + T.
             Cross-attention takes a cache, the projected output of an encoder, instead
             of a `value`.
-        cache_index: Position, a scalar integer, at which the keys and values of this
-            call are written into a copy of `cache`. The call attends only to that copy,
-            S = L. With `use_causal_mask` no query attends to later positions, so the
-            unwritten rest of the cache may have any finite values. TensorFlow has no
-            gradient through the write. The models' generation leaves it None: there
+        cache_index: Index along L, a scalar integer, from which on the keys and values
+            of this call are written into a copy of `cache`. The call attends only to
+            that copy, S = L. With `use_causal_mask` no query attends to later keys, so
+            the unwritten rest of the cache may have any finite values. TensorFlow has
+            no gradient through the write. The models' generation leaves it None: there
             `decoding.loop` writes the cache, at the `cache_index` of the state.
         return_cache: Whether to return the keys and values.
 
