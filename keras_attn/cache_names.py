@@ -4,7 +4,7 @@ The decoding loop writes the caches of a Keras model, and a runner the caches of
 artefact. Both read the names from this module, which imports nothing.
 """
 
-# The state that holds the slot of the next token in the caches.
+# The state that says at which index of the caches the next token is written.
 CACHE_INDEX = "cache_index"
-# A step returns `new_key_0`, …, to be written into the state `key_0`, … at that slot.
+# A step returns `new_key_0`, …, to be written into the state `key_0`, … at that index.
 NEW = "new_"

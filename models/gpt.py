@@ -1,20 +1,38 @@
 """GPT, GPT-2, GPT-3 and Megatron: decoders that learn by predicting the next token.
 
-    token + position embeddings -> causal blocks (-> norm) -> logits
+    x = token_embedding[token_ids] + position_embedding[positions]        (B, T, D)
+    in block i, pre-norm as from GPT-2 on:
+        [q, k, v] = norm(x) W + b                                  each (B, N, T, H)
+        x = x + softmax(q kᵀ / √H) v W^O, causal, the heads concatenated
+        x = x + activation(norm(x) W1) W2
+    logits = norm(x) token_embeddingᵀ                                     (B, T, V)
 
     build_gpt         token ids -> logits of the next token at every position
     build_gpt_<task>  such a model -> the logits of a task
 
-`incremental()` gives the same forward pass with key/value caches: `prefill` runs
-`_features` over the prompt, `step` over one token;
-`models/parts/decoders/incremental.py` describes the state between them.
+`incremental()` gives the same forward pass with key/value caches. `prefill` runs
+`_features` over the prompt, (B, P), and returns logits (B, V) and the state:
+
+    key_i, value_i  k and v of block i, (B, G, L, H), zeros after the P first slots
+    visible         (B, L), which slots hold a real token
+    position        (B,), the number of real tokens, so the position of the next
+    cache_index     (B,), the slot that is written next, here P
+
+`step` runs `_features` over the last token, (B,), so T = 1, and over the state. k and v
+are then the token's own, and it attends to visible slots and to itself:
+
+    x = x + softmax([q key_iᵀ, q kᵀ] / √H) [value_i; v] W^O
+
+It returns logits (B, V) and the changes: `new_key_i` = k and `new_value_i` = v,
+(B, G, 1, H), which `decoding.next_state` writes at `cache_index`; `visible` with that
+slot; `position` + 1; `cache_index` + 1 (`models/parts/decoders/incremental.py`).
 
 Blocks: `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`.
 
-Legend: B batch, T length, L cache length, N heads, G key/value heads (here N), H head
-size, D width, V vocabulary, C classes.
+Legend: B batch, T length, P prompt length, L cache length, N heads, G key/value heads
+(here N), H head size, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `position_embedding`, `embeddings_dropout`, `block_0`, …,
 and `final_norm` if the blocks are pre-norm. `incremental()` finds them by these names.
 More than 400 lines, as the sizes and cards of four papers are in it.
@@ -259,7 +277,7 @@ def _features(
     hidden = layers["embeddings_dropout"](hidden)
     entries = []
     for block, cache in zip(blocks, caches or [None] * len(blocks), strict=True):
-        # No `cache_index`: the cache is only read; `decoding.next_state` writes it.
+        # No `cache_index`: the cache is only read. `entry` is k and v of the tokens.
         # Keys and values are always returned; unused ones are not computed. A layer
         # that is called again may return fewer tensors than at first, but not more.
         hidden, entry = block(
@@ -316,7 +334,7 @@ class GPT(Functional):
     def incremental(self, max_length=None, *, extend=False) -> IncrementalPair:
         """The models for decoding token by token; prompts may be padded on either side.
 
-        `keras_attn.models.parts.decoders.incremental` describes the state.
+        `keras_attn.models.gpt` describes the state.
 
         Args:
             max_length: L, the maximum number of tokens in the prompt and its
@@ -341,7 +359,7 @@ class GPT(Functional):
             return logits, incremental.state_after_prompt(padding_mask, caches, length)
 
         def read(now):
-            """Reads the tokens of a step."""
+            """Reads the tokens of a step, whose `padding_mask` is (B, L + T)."""
             return _features(
                 layers, now.token_ids, now.positions, now.padding_mask, now.caches
             )

@@ -29,10 +29,10 @@ class LiteRTStep:
         self._function = function
         self._can_continue = all(hasattr(function, name) for name in _PRIVATE)
         # The arrays that the interpreter's inputs were last written from, their shapes,
-        # and the slot of the caches that has been written since.
+        # and the `cache_index` that has been written since.
         self._arrays: dict[str, weakref.ref] = {}
         self._shapes: dict[str, tuple] = {}
-        self._slot = 0
+        self._cache_index = 0
 
     def __call__(self, inputs: Mapping[str, np.ndarray], in_place: bool) -> dict:
         """Runs one step.
@@ -56,7 +56,7 @@ class LiteRTStep:
         }
         outputs = self._continue(inputs, kept) if kept else self._function(**inputs)
         if CACHE_INDEX in inputs:
-            self._slot = int(inputs[CACHE_INDEX][0])
+            self._cache_index = int(inputs[CACHE_INDEX][0])
             self._arrays = {name: weakref.ref(array) for name, array in inputs.items()}
         return outputs
 
@@ -71,7 +71,7 @@ class LiteRTStep:
                 interpreter.SetTensor(index, array, graph)
             elif NEW + name in outputs:
                 view = interpreter.tensor(function._interpreter, index, graph)
-                view[:, :, self._slot] = array[:, :, self._slot]
+                view[:, :, self._cache_index] = array[:, :, self._cache_index]
                 del view  # No view may exist while the interpreter runs.
         interpreter.Invoke(graph)
         return {

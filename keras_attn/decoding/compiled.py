@@ -133,7 +133,7 @@ class Compilations:
             id(draft),
         )
         if key not in self._loops:
-            loop = CompiledLoop.for_settings(functions, settings, speculation, draft)
+            loop = CompiledLoop(functions, settings, speculation, draft)
             loop.compile(jit_compile=resolve_jit(jit_compile))
             self._loops[key] = loop
         return self._loops[key]
@@ -225,53 +225,32 @@ class CompiledLoop(keras.Model):
     """The loop as a Keras model, whose `predict` Keras compiles on every backend.
 
     Args:
-        functions: `prefill` and `step`.
-        strategy: The strategy to compile; the values of its `numbers` are inputs.
-        buffer_length: M.
-        speculation: How tokens are guessed, or None.
+        functions: The model's.
+        settings: The strategy to compile, without the values of its `numbers`, which
+            are inputs; M has room for `max_new_tokens` and a few more.
+        speculation: As in `generate`.
         draft: The functions of the model that guesses, if one does.
     """
 
     def __init__(
         self,
         functions: DecodingFunctions,
-        strategy,
-        buffer_length: int,
+        settings: Settings,
         speculation=None,
         draft: DecodingFunctions | None = None,
     ):
         # Not the global policy's precision: random numbers must not be rounded to it.
         super().__init__(name="generate", dtype="float32")
         self.decoding_functions = functions
-        self.strategy = strategy
-        self.buffer_length = buffer_length
+        self.strategy = settings.strategy
+        self.buffer_length = _buffer_length(functions, settings)
         # As attributes, so that Keras passes their weights to the compiled function.
         self.prefill = functions.prefill
         self.step = functions.step
-        self.extend = functions.extend
         # In a tuple, as the draft model is not a part of this one.
         self._speculation = (speculation, draft)
         if draft is not None:
             self.draft_prefill, self.draft_step = draft.prefill, draft.step
-
-    @classmethod
-    def for_settings(
-        cls,
-        functions: DecodingFunctions,
-        settings: Settings,
-        speculation=None,
-        draft: DecodingFunctions | None = None,
-    ) -> "CompiledLoop":
-        """The loop for a strategy, with room for `max_new_tokens` and more.
-
-        Args:
-            functions: The model's.
-            settings: The settings.
-            speculation: As in `generate`.
-            draft: The draft model's.
-        """
-        length = _buffer_length(functions, settings)
-        return cls(functions, settings.strategy, length, speculation, draft)
 
     def run(self, inputs: dict, uniform, settings: Settings) -> dict:
         """Runs the compiled loop.
@@ -332,26 +311,13 @@ class CompiledLoop(keras.Model):
         text = own.pop("text", None)
         settings = Settings(with_traced_settings(self.strategy, own), **limits)
         speculation, draft = self._speculation
-        if speculation is not None and self.extend is not None:
+        functions, length = self.decoding_functions, self.buffer_length
+        if speculation is not None:
             return speculate(
-                self.decoding_functions,
-                self.extend,
-                draft,
-                inputs,
-                text,
-                uniform,
-                self.buffer_length,
-                settings,
-                speculation,
-                ops.while_loop,
+                functions, draft, inputs, text, uniform, length, settings, speculation
             )
         token_ids, scores = decode(
-            self.decoding_functions,
-            inputs,
-            uniform,
-            self.buffer_length,
-            settings,
-            ops.while_loop,
+            functions, inputs, uniform, length, settings, ops.while_loop
         )
         return {"token_ids": token_ids, "scores": scores}
 

@@ -284,23 +284,19 @@ def _uniform(strategy, index: int, limit: int, length: int) -> np.ndarray | None
 def _padded_lengths(functions, prompts, is_source: bool, jit: bool) -> list[int]:
     """The number of tokens to which each prompt is padded."""
     lengths = [len(prompt) for prompt in prompts]
-    if is_source:
-        # The state of a source is as long as the source, in all rows alike.
-        longest = [max(lengths)] * len(lengths)
-    else:
-        most = functions.max_length
-        longest = [max(_SHORTEST, 1 << (n - 1).bit_length()) for n in lengths]
-        longest = [n if most is None else min(n, most) for n in longest]
-        longest = longest if jit else lengths
-    has_mask = MASKS["token_ids"] in functions.prefill_inputs
-    if has_mask or not is_source:
-        return longest if has_mask else lengths
-    if len(set(lengths)) > 1:
+    has_mask, most = MASKS["token_ids"] in functions.prefill_inputs, max(lengths)
+    if is_source and not has_mask and len(set(lengths)) > 1:
         raise ValueError(
             "`prompts` must have one length, because the model takes no padding mask "
-            f"for them. Received: lengths from {min(lengths)} to {max(lengths)}"
+            f"for them. Received: lengths from {min(lengths)} to {most}"
         )
-    return lengths
+    if is_source:
+        # The state of a source is as long as the source, in all rows alike.
+        return [most] * len(lengths)
+    if not (jit and has_mask):
+        return lengths
+    longest = [max(_SHORTEST, 1 << (n - 1).bit_length()) for n in lengths]
+    return [min(n, functions.max_length or n) for n in longest]
 
 
 def _as_prompt(index: int, tokens) -> np.ndarray:

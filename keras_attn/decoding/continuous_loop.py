@@ -2,7 +2,7 @@
 
 A call writes the state of one new prompt into its row, then chooses tokens and steps
 until a row ends that another prompt can take, or all have ended. Each row has its own
-number of tokens, and its own `cache_index`: entries are written row by row.
+number of tokens, and its own `cache_index`, at which its entries are written.
 
 Legend: B rows, M length of the buffer of new tokens; of a cache: L length, G key/value
 heads, H head size.
@@ -12,9 +12,9 @@ import keras
 from keras import ops
 
 from keras_attn.cache_names import CACHE_INDEX, NEW
-from keras_attn.decoding.loop import like
+from keras_attn.decoding.loop import changing_state, like
 from keras_attn.decoding.pair import DecodingFunctions
-from keras_attn.decoding.strategies import with_traced_settings
+from keras_attn.decoding.strategies import set_token, with_traced_settings
 
 
 class ContinuousLoop(keras.Model):
@@ -61,14 +61,8 @@ class ContinuousLoop(keras.Model):
             name: _with_row(tensor, inputs["new"][name], inputs["row"])
             for name, tensor in inputs["state"].items()
         }
-        # Only this part of the state is carried through the loop.
-        changing = {
-            name: tensor
-            for name, tensor in state.items()
-            if {name, NEW + name} & set(self.step_outputs)
-        }
-        before, slots = rows["done"], ops.arange(rows["token_ids"].shape[1])
-        slots = ops.expand_dims(ops.cast(slots, "int32"), 0)
+        changing = changing_state(state, self.step_outputs)
+        before = rows["done"]
 
         def goes_on(rows, changing):
             has_ended = ops.any(ops.logical_and(rows["done"], ops.logical_not(before)))
@@ -90,13 +84,12 @@ class ContinuousLoop(keras.Model):
             token, _, search = strategy.advance(
                 search, changing["logits"], 0, ends, pad
             )
+            # A row that has ended gets a token of padding, which is not counted.
+            token_ids = set_token(rows["token_ids"], token, count)
             is_new = ops.logical_not(rows["done"])
-            here = ops.logical_and(ops.equal(slots, count), ops.expand_dims(is_new, 1))
             count = rows["count"] + ops.cast(is_new, "int32")
             rows = {
-                "token_ids": ops.where(
-                    here, ops.expand_dims(token, 1), rows["token_ids"]
-                ),
+                "token_ids": token_ids,
                 "count": count,
                 "scores": search["scores"],
                 "done": ops.logical_or(search["done"], count >= limit),
@@ -119,14 +112,14 @@ def _with_row(tensor, new, row):
 def _after_step(changing, outputs, done):
     """The state of each row after its step; a row that has ended keeps its own.
 
-    So its position stays within the model, and its slot within the caches, where a new
-    prompt overwrites what it writes.
+    So its `position` stays within the model, and its `cache_index` within the caches,
+    where a new prompt overwrites what it writes.
     """
     after = {}
     for name, old in changing.items():
         if NEW + name in outputs:
-            slots = changing[CACHE_INDEX]
-            after[name] = _written(old, outputs[NEW + name], slots)
+            entry, cache_index = outputs[NEW + name], changing[CACHE_INDEX]
+            after[name] = _update_cache(old, entry, cache_index)
         else:
             new = like(outputs[name], old)
             ended = ops.reshape(done, (-1, *[1] * (len(old.shape) - 1)))
@@ -134,11 +127,11 @@ def _after_step(changing, outputs, done):
     return after
 
 
-def _written(cache, entry, slots):
-    """A cache, (B, G, L, H), with entries (B, G, 1, H) at a slot of each row, (B,)."""
+def _update_cache(cache, entry, cache_index):
+    """`cache`, (B, G, L, H), with `entry`, (B, G, 1, H), at an index per row, (B,)."""
     batch, heads = ops.shape(cache)[0], cache.shape[1]
     each = ops.arange(batch * heads, dtype="int32")
     row, head = each // heads, each % heads
-    slot = ops.repeat(ops.cast(slots, "int32"), heads)
+    slot = ops.repeat(ops.cast(cache_index, "int32"), heads)
     entry = ops.reshape(ops.cast(entry, cache.dtype), (-1, cache.shape[3]))
     return ops.scatter_update(cache, ops.stack([row, head, slot], axis=1), entry)

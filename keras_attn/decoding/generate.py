@@ -173,7 +173,7 @@ def generate(
     settings = Settings(strategy, max_new_tokens, end_token_ids, pad_token_id)
     if speculation is not None:
         return _speculate(model, functions, inputs, settings, speculation, jit_compile)
-    random_numbers = strategy.uniform(batch, max_new_tokens)
+    uniform = strategy.uniform(batch, max_new_tokens)
 
     # `decode` in one compiled graph, unless the host needs each token or the model is
     # an artefact.
@@ -181,23 +181,16 @@ def generate(
         # A Keras model whose `call` is `decode`; the number of tokens, the end tokens
         # and the strategy's numbers are inputs, so other values compile nothing.
         loop = compilations.loop(functions, settings, jit_compile)
-        return Generated(**loop.run(inputs, random_numbers, settings))
+        return Generated(**loop.run(inputs, uniform, settings))
     if functions.traceable:
         functions = compilations.steps(functions, jit_compile)
     # As in a compiled loop, few lengths of the buffer are compiled.
     buffer_length = rounded_length(max_new_tokens, None)
-    if random_numbers is not None:
-        unused = buffer_length - max_new_tokens
-        random_numbers = np.pad(random_numbers, [(0, 0), (0, unused)])
+    if uniform is not None:
+        uniform = np.pad(uniform, [(0, 0), (0, buffer_length - max_new_tokens)])
     settings = replace(settings, strategy=CompiledStrategy(strategy))
     results = decode(
-        functions,
-        inputs,
-        random_numbers,
-        buffer_length,
-        settings,
-        host_while,
-        on_token,
+        functions, inputs, uniform, buffer_length, settings, host_while, on_token
     )
     token_ids, scores = map(ops.convert_to_numpy, results)
     return Generated(token_ids[:, :max_new_tokens], scores)

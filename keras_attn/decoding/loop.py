@@ -4,7 +4,7 @@
 in `strategies.py`, the compilation of the loop in `compiled.py`.
 
 Legend: B batch, K beams, M length of the buffer of new tokens, E end tokens; of a
-cache: L length, G key/value heads, H head size.
+cache: L length, its number of slots, G key/value heads, H head size.
 """
 
 from collections.abc import Callable
@@ -69,12 +69,7 @@ def decode(
         # `token_ids` is the new token of each step here, not the prompt.
         if name in outputs and name != "token_ids"
     }
-    # Only this part of the state is carried through the loop; the rest never changes.
-    changing = {
-        name: tensor
-        for name, tensor in state.items()
-        if {name, NEW + name} & set(functions.step_outputs)
-    }
+    changing = changing_state(state, functions.step_outputs)
 
     def report_token(token):
         if on_token is not None:
@@ -103,7 +98,7 @@ def decode(
         outputs = functions.step({**before, "token_ids": token})
         # The caches belong to this loop, so arrays are updated without a copy.
         after = next_state(before, outputs, in_place=True)
-        changed = {name: like(after[name], old) for name, old in changing.items()}
+        changed = loop_variables(after, changing)
         token, parents, search = strategy.advance(
             search, after["logits"], index, *special
         )
@@ -127,9 +122,10 @@ def next_state(state, outputs, *, in_place=False):
     """The state after a step, from the state before the step and its outputs.
 
     An output with the name of a state is its new value. An output `new_<name>`,
-    (B, G, 1, H), is written into the cache `<name>`, (B, G, L, H), at the slot
-    `cache_index` of the state before the step, and the entries of `extend`,
-    (B, G, T, H), at the T slots from there. All other states are unchanged.
+    (B, G, 1, H), is written into the cache `<name>`, (B, G, L, H):
+    `cache[:, :, cache_index] = new`, with the `cache_index` of the state before the
+    step. Entries of `extend`, (B, G, T, H), fill T slots from there. All other states
+    are unchanged.
 
     Args:
         state: Tensors or arrays by name, before the step.
@@ -152,24 +148,30 @@ def next_state(state, outputs, *, in_place=False):
     """
     result = {**state, **outputs}
     if CACHE_INDEX in state:
-        slot = state[CACHE_INDEX][0]  # The same in all rows.
+        cache_index = state[CACHE_INDEX][0]  # The same in all rows.
         for name in state:
             if NEW + name in outputs:
                 entry = result.pop(NEW + name)
-                result[name] = _update_cache(state[name], entry, slot, in_place)
+                result[name] = _update_cache(state[name], entry, cache_index, in_place)
     return result
 
 
-def _update_cache(cache, entry, slot, in_place):
-    """`cache`, (B, G, L, H), with `entry`, (B, G, T, H), from `slot` on."""
+def _update_cache(cache, entry, cache_index, in_place):
+    """`cache`, (B, G, L, H), with `entry`, (B, G, T, H), from `cache_index` on."""
     if not isinstance(cache, np.ndarray):
         entry = ops.cast(entry, cache.dtype)
-        return ops.slice_update(cache, (0, 0, slot, 0), entry)
+        return ops.slice_update(cache, (0, 0, cache_index, 0), entry)
     if not in_place:
         cache = cache.copy()
-    entry = ops.convert_to_numpy(entry)
-    cache[:, :, int(slot) : int(slot) + entry.shape[2]] = entry
+    entry, start = ops.convert_to_numpy(entry), int(cache_index)
+    cache[:, :, start : start + entry.shape[2]] = entry
     return cache
+
+
+def changing_state(state: dict, step_outputs) -> dict:
+    """The part of the state that a step changes, all that a loop has to carry."""
+    outputs = set(step_outputs)
+    return {name: x for name, x in state.items() if {name, NEW + name} & outputs}
 
 
 def repeat_for_beams(tensor, num_beams: int):
@@ -206,6 +208,11 @@ def _take_rows(tensor, rows, num_beams):
         return ops.reshape(chosen, shape)
     rows = ops.convert_to_numpy(rows)
     return tensor if (rows == np.arange(len(tensor))).all() else tensor[rows]
+
+
+def loop_variables(after: dict, before: dict) -> dict:
+    """The variables `before` an iteration, as they are `after` it, of the same form."""
+    return {name: like(after[name], old) for name, old in before.items()}
 
 
 def like(tensor, old):

@@ -6,6 +6,7 @@ The loop takes either as `DecodingFunctions`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -101,7 +102,7 @@ class DecodingFunctions:
     length_ranges: Mapping[str, IndexRange]
     num_beams: int | None
     traceable: bool
-    extend: Callable[[dict], dict] | None = None
+    extend: Any = None
 
 
 def prompt_name(model, input_names=()) -> str:

@@ -9,13 +9,13 @@ from max(p − q, 0), normalized, and after K kept guesses a token is drawn from
 tokens then have distribution p exactly, for any q. `Greedy` keeps a guess if it is the
 most probable token.
 
-All rows of a batch advance together, as their caches have one slot for the next token:
-by as many guesses as the row with the fewest kept ones, and one token more. That token
-is the replacement in rows that reject there, and the kept guess in all others, so
-nothing is discarded that depends on its own value.
+All rows of a batch advance together, as they share one `cache_index`: by as many
+guesses as the row with the fewest kept ones, and one token more. That token is the
+replacement in rows that reject there, and the kept guess in all others, so nothing is
+discarded that depends on its own value.
 
-The slots of rejected tokens are not removed: the next pass begins at the first of them,
-and until then the mask of the slots hides them.
+The slots of rejected tokens are not cleared: the next pass begins at the first of them,
+and until then `visible` hides them.
 
 Legend: B batch, K guesses of a pass, V vocabulary, P prompt length, L cache length,
 M length of the buffer of new tokens.
@@ -35,7 +35,7 @@ from keras import ops
 
 from keras_attn.cache_names import CACHE_INDEX
 from keras_attn.checks.arguments import check_positive
-from keras_attn.decoding.loop import Settings, like, next_state
+from keras_attn.decoding.loop import Settings, loop_variables, next_state
 from keras_attn.decoding.pair import DecodingFunctions
 from keras_attn.decoding.strategies import Greedy, Sample, draw, is_end
 
@@ -273,7 +273,6 @@ def check_guesses(strategy, logits, guesses, found, draft, uniform) -> Checked:
 
 def speculate(
     functions: DecodingFunctions,
-    extend: Callable[[dict], dict],
     draft: DecodingFunctions | None,
     inputs: dict,
     text,
@@ -281,13 +280,11 @@ def speculate(
     buffer_length: int,
     settings: Settings,
     speculation,
-    while_loop: Callable,
 ) -> dict:
     """`loop.decode` with several tokens per pass.
 
     Args:
-        functions: The model's.
-        extend: The model's, see `IncrementalPair`.
+        functions: The model's, with `extend`.
         draft: The draft model's, or None for `PromptLookup`.
         inputs: Inputs of `prefill`.
         text: From `text_before`, or None for a draft model.
@@ -295,7 +292,6 @@ def speculate(
         buffer_length: M, at least `max_new_tokens` + K.
         settings: Strategy, number of tokens and special tokens.
         speculation: A `PromptLookup` or a `DraftModel`.
-        while_loop: `ops.while_loop`.
 
     Returns:
         The fields of `Speculated`, by name.
@@ -342,9 +338,9 @@ def speculate(
             found = ops.ones_like(search["done"])
         read = ops.concatenate([ops.expand_dims(token, 1), guesses], axis=1)
         state = {**before, **caches}
-        outputs = extend({**state, "token_ids": read})
+        outputs = functions.extend({**state, "token_ids": read})
         logits = ops.cast(outputs.pop("logits"), "float32")
-        caches = _written(state, outputs, caches)
+        caches = loop_variables(next_state(state, outputs), caches)
         checked = check_guesses(
             strategy, logits, guesses, found, probabilities, numbers
         )
@@ -391,7 +387,7 @@ def speculate(
         return known + shared + 1, last, search, counts, caches, drafted
 
     carry = (ops.convert_to_tensor(1, "int32"), token, search, counts, caches, drafted)
-    _, _, search, counts, _, _ = while_loop(unfinished, body, carry)
+    _, _, search, counts, _, _ = ops.while_loop(unfinished, body, carry)
     token_ids, scores = search["token_ids"], search["scores"]
     return {"token_ids": token_ids, "scores": scores, **counts}
 
@@ -406,17 +402,17 @@ def counters(mask, known, length):
     """
     mask = ops.cast(mask, "bool")
     batch, prompt = ops.shape(mask)
-    # Slot of the token; the slots from there on hold nothing, or rejected tokens.
-    slot = prompt + known - 1
+    # The slots from here on hold nothing, or rejected tokens.
+    cache_index = prompt + known - 1
     slots = ops.expand_dims(ops.arange(length, dtype="int32"), 0)
     # P may be unknown in a graph, but L is not.
     added = ops.ones((batch, length), "bool")
     visible = ops.concatenate([mask, added], axis=1)[:, :length]
     count = ops.sum(ops.cast(mask, "int32"), axis=1)
     return {
-        "visible": ops.logical_and(visible, slots < slot),
+        "visible": ops.logical_and(visible, slots < cache_index),
         "position": count + known - 1,
-        CACHE_INDEX: ops.zeros_like(count) + slot,
+        CACHE_INDEX: ops.zeros_like(count) + cache_index,
     }
 
 
@@ -439,14 +435,8 @@ def _guess(draft, strategy, mask, known, token, caches, count, uniform):
                 draw(probabilities[-1], uniform[:, index, _GUESS]), "int32"
             )
         guesses.append(token)
-    caches = {name: like(state[name], old) for name, old in caches.items()}
     probabilities = ops.stack(probabilities, axis=1) if probabilities else None
-    return ops.stack(guesses, axis=1), probabilities, caches
-
-
-def _written(state, outputs, caches):
-    after = next_state(state, outputs)
-    return {name: like(after[name], old) for name, old in caches.items()}
+    return ops.stack(guesses, axis=1), probabilities, loop_variables(state, caches)
 
 
 def _caches(outputs: dict) -> dict:

@@ -298,7 +298,7 @@ class Beam(Strategy):
         scores, flat = ops.top_k(ops.reshape(totals, (-1, beams * vocabulary)), count)
         parent, token = flat // vocabulary, ops.cast(flat % vocabulary, "int32")
         ids = _take_rows(search["live_ids"], parent)  # (B, 2K or more, M)
-        ids = _set_token(ids, token, index)
+        ids = set_token(ids, token, index)
         ends = is_end(token, end_token_id)
 
         among_best = ops.less(ops.arange(count), beams)
@@ -425,7 +425,7 @@ def _advance_rows(search, logits, token, index, end_token_id, pad_token_id):
     token = ops.where(done, pad_token_id, token)
     search = {
         **search,
-        "token_ids": _set_token(search["token_ids"], token, index),
+        "token_ids": set_token(search["token_ids"], token, index),
         "scores": search["scores"] + ops.where(done, 0.0, gained),
         "done": ops.logical_or(done, is_end(token, end_token_id)),
     }
@@ -445,8 +445,8 @@ def _ends(end_token_id):
     return ops.reshape(ops.convert_to_tensor(end_token_id, "int32"), (-1,))
 
 
-def _set_token(ids, token, index):
-    """`ids`, (..., M), with `token`, (...), at position `index`."""
+def set_token(ids, token, index):
+    """`ids`, (..., M), with `token`, (...), at `index`, one or (..., 1) of them."""
     here = ops.equal(ops.arange(ids.shape[-1], dtype="int32"), index)
     return ops.where(here, ops.expand_dims(token, -1), ids)
 

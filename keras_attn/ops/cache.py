@@ -1,7 +1,7 @@
 """Key/value caches of incremental decoding.
 
-Legend: B batch, G key/value heads, T new positions, L cached positions, H and V sizes
-of a head.
+Legend: B batch, G key/value heads, T new positions, L length of the cache, S keys that
+are attended to, H and V sizes of a head.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class CachedKeysAndValues(NamedTuple):
         earlier: A pair of cached keys and values, attended to before `keys` and
             `values` and kept apart from them, or None.
         offset: Position of the first query among all keys.
-        updated: The pair that the call returns: the cache after a write, or only the
+        returned: The pair that the call returns: the cache after a write, or only the
             new keys and values; see `with_cache`.
     """
 
@@ -28,7 +28,7 @@ class CachedKeysAndValues(NamedTuple):
     values: Any
     earlier: tuple[Any, Any] | None
     offset: Any
-    updated: tuple[Any, Any]
+    returned: tuple[Any, Any]
 
     @property
     def static_length(self) -> int | None:
@@ -66,14 +66,15 @@ def with_cache(keys, values, cache, cache_index, dtype) -> CachedKeysAndValues:
         values: (B, G, T, V), or None.
         cache: A pair of (B, G, L, H) and (B, G, L, V), or None. Its precision may be
             different from `dtype`.
-        cache_index: Position at which to write `keys` and `values` into a copy of the
-            cache, or None to append them after it.
+        cache_index: Where to write `keys` and `values` into a copy of the cache,
+            `cache[:, :, cache_index : cache_index + T]`, or None to append them after
+            it.
         dtype: Compute dtype of the attention.
 
     Returns:
-        The keys and values to attend to, and the updated cache: with a `cache_index`
-        the copy that the new keys and values were written into, without `keys` the
-        cache as it is, otherwise the new keys and values themselves.
+        The keys and values to attend to, and those to return: with a `cache_index` the
+        copy that the new keys and values were written into, without `keys` the cache as
+        it is, otherwise the new keys and values themselves.
     """
     if cache is None:
         return CachedKeysAndValues(keys, values, None, 0, (keys, values))

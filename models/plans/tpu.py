@@ -319,7 +319,7 @@ def compile_generate(
         check_end_tokens(end_token_id, functions.new_vocabulary),
         check_token("pad_token_id", pad_token_id, functions.new_vocabulary),
     )
-    loop = CompiledLoop.for_settings(functions, settings)
+    loop = CompiledLoop(functions, settings)
     loop.built = True  # Its two models are.
     uniform = strategy.uniform(batch, max_new_tokens)
     own = loop.own_inputs(inputs, uniform, settings)

@@ -298,20 +298,23 @@ def naive_beams(model, inputs, beams, length, end, alpha):
     return [max(each, key=lambda candidate: candidate[1]) for each in finished]
 
 
+# Seeds of weights with which beams overtake one another, so that their states must be
+# reordered: without that, several of 11 answers differ.
+SEEDS = {"gpt2_small": 3, "rnnsearch_50": 0, "seq2seq_context": 2}
+SEEDS |= {"seq2seq_sutskever": 1}
+
+
 @pytest.mark.parametrize(
     "case, alpha",
-    [*((case, 0.6) for case in KINDS), *(("gpt2_small", x) for x in (0.0, 0.6, 2.0))],
+    [*((case, 0.6) for case in SEEDS), ("gpt2_small", 0.0), ("gpt2_small", 2.0)],
 )
 def test_a_beam_equals_full_passes(case, alpha):
-    # Small weights: probabilities are close, and beams overtake one another, so that
-    # states must be reordered with their beams.
-    model = randomize(create(case), scale=0.3)
+    model = randomize(create(case), seed=SEEDS[case], scale=0.3)
     inputs = inputs_for(case, batch=11, prompt=1)
     options = {"strategy": Beam(4, length_penalty=alpha), "end_token_id": END}
     answer = generate(model, inputs, 5, **options)
-    if case == "gpt2_small":
-        greedy = generate(model, inputs, 5, end_token_id=END)
-        assert (answer.token_ids != greedy.token_ids).any(1).sum() > 2
+    greedy = naive_greedy(model, inputs, 5, end=END)
+    assert (answer.token_ids != greedy).any(1).sum() > 2
     best = naive_beams(model, inputs, 4, 5, END, alpha)
     for row, (ids, score) in enumerate(best):
         assert list(answer.token_ids[row]) == [*ids, *[0] * (5 - len(ids))]
@@ -460,31 +463,6 @@ def test_random_numbers_are_not_rounded_to_half_precision():
 
 
 # Errors.
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("case", ["gpt2_small", "rnnsearch_50"])
-def test_segments_of_zero_are_left_out(case):
-    """As a tokenizer's `encode_batch` returns them; XLNet's padding has segment 3."""
-    ids, mask = np.array([[3, 5, 2], [4, 1, 1]]), np.array([[1, 1, 1], [1, 1, 0]])
-    inputs = {"token_ids": ids, "padding_mask": mask}
-    segments = np.where(mask, 0, 3)
-    start = {"start_token_id": 1, "jit_compile": False}
-    for model in (tiny(case), HostRunner(tiny_pair(case))):
-        expected = generate(model, inputs, 3, **start).token_ids
-        answer = generate(model, {**inputs, "segment_ids": segments}, 3, **start)
-        np.testing.assert_array_equal(answer.token_ids, expected)
-    segments[0, 2] = 1
-    with pytest.raises(ValueError, match=r"Received: segments \[0, 1\]"):
-        generate(tiny(case), {**inputs, "segment_ids": segments}, 3, **start)
-
-
-@pytest.mark.parametrize("count", [0, -1, 2.0, True])
-def test_max_new_tokens_must_be_a_positive_integer(count):
-    with pytest.raises(
-        ValueError, match=f"`max_new_tokens` must be a positive.*max_new_tokens={count}"
-    ):
-        generate(tiny("rnnsearch_50"), make_inputs(), count)
 
 
 def test_a_model_that_cannot_decode_is_refused():

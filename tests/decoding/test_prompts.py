@@ -349,6 +349,30 @@ def test_an_unknown_vocabulary_is_not_checked():
         generate(runner, {"token_ids": [[-1]]}, 2)
 
 
+@pytest.mark.parametrize("case", ["gpt2_small", "rnnsearch_50"])
+def test_segments_of_zero_are_left_out(case):
+    """As a tokenizer's `encode_batch` returns them; XLNet's padding has segment 3."""
+    ids, mask = np.array([[3, 5, 2], [4, 1, 1]]), np.array([[1, 1, 1], [1, 1, 0]])
+    inputs = {"token_ids": ids, "padding_mask": mask}
+    segments = np.where(mask, 0, 3)
+    start = {"start_token_id": 1, "jit_compile": False}
+    for model in (tiny(case), HostRunner(tiny(case).incremental())):
+        expected = generate(model, inputs, 3, **start).token_ids
+        answer = generate(model, {**inputs, "segment_ids": segments}, 3, **start)
+        np.testing.assert_array_equal(answer.token_ids, expected)
+    segments[0, 2] = 1
+    with pytest.raises(ValueError, match=r"Received: segments \[0, 1\]"):
+        generate(tiny(case), {**inputs, "segment_ids": segments}, 3, **start)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, True])
+def test_max_new_tokens_must_be_a_positive_integer(count):
+    with pytest.raises(
+        ValueError, match=f"`max_new_tokens` must be a positive.*max_new_tokens={count}"
+    ):
+        generate(tiny("rnnsearch_50"), make_inputs(), count)
+
+
 # Artefacts that take prompts of one length.
 
 

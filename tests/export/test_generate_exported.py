@@ -93,10 +93,15 @@ def test_recurrent_decoder_has_no_maximum_length(tmp_path):
     np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
 
 
-def test_every_shape_can_be_fixed(tmp_path):
-    """Prompt, caches and beams: what a runtime without dynamic shapes needs."""
-    model, path = varied("gpt2_small", num_layers=1), tmp_path / "pair.tflite"
+@pytest.mark.parametrize("case", ["gpt2_small", "transformer_base"])
+def test_every_shape_can_be_fixed(case, tmp_path):
+    """What a runtime without dynamic shapes needs; shorter texts are padded."""
+    model, path = varied(case, num_layers=1), tmp_path / "pair.tflite"
     sizes: dict = {"batch_size": 1, "sequence_length": 4, "num_beams": 3}
+    if case == "transformer_base":
+        lengths = {"token_ids": 4, "decoder_token_ids": 5}
+        masks = {"padding_mask": 4, "decoder_padding_mask": 5}
+        sizes["sequence_length"] = {**lengths, **masks}
     report = export(model, path, **sizes, max_length=LENGTH)
     shapes = [*report.inputs["prefill"].values(), *report.inputs["step"].values()]
     assert not [shape for shape in shapes if "?" in shape]
@@ -104,15 +109,20 @@ def test_every_shape_can_be_fixed(tmp_path):
     assert report.inputs["step"]["token_ids"] == "int32 (3)"
     assert report.inputs["step"]["key_0"] == f"float32 (3, 3, {LENGTH}, 7)"
     assert report.outputs["step"]["new_key_0"] == "float32 (3, 3, 1, 7)"
-    runner, inputs = load_runner(path), {"token_ids": [[5, 11, 2]]}
+    runner, inputs = load_runner(path), {}
     assert runner.max_length == LENGTH
-    for strategy in (Beam(3), Beam(3, length_penalty=0.0)):
-        expected = generate(model, inputs, 8, strategy=strategy, end_token_id=4)
-        answer = generate(runner, inputs, 8, strategy=strategy, end_token_id=4)
+    for size, penalty in ((1, 0.6), (3, 0.0)):
+        inputs = {runner_prompt(model): [[5, 11, 2][:size]]}
+        inputs.setdefault("token_ids", [[13, 3, 7][:size]])
+        options = {"strategy": Beam(3, length_penalty=penalty), "end_token_id": 4}
+        expected = generate(model, inputs, 8, **options)
+        answer = generate(runner, inputs, 8, **options)
         np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
     message = r"`strategy` must have 3 beams .* `num_beams`.* Received: .*num_beams=1"
     with pytest.raises(ValueError, match=message):
         generate(runner, inputs, 8)
+    with pytest.raises(ValueError, match="`token_ids` must have at most 4 tokens"):
+        generate(runner, {**inputs, "token_ids": [[1] * 5]}, 8, strategy=Beam(3))
     # `verify` reads the length of the caches from the file.
     difference = verify(model, path).max_abs_diff
     assert difference is not None and difference < 1e-4

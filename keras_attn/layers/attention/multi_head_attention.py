@@ -145,13 +145,12 @@ class MultiHeadAttention(BaseLayer):
             which follow them in the masks and the probabilities: S = L + T.
             Cross-attention takes a cache, the projected output of an encoder, instead
             of a `value`.
-        cache_index: Position, a scalar integer, at which the keys and values of this
-            call are written into a copy of `cache`. The call attends only to that copy,
-            S = L. With `use_causal_mask` no query attends to later positions, so the
-            unwritten rest of the cache may have any finite values. TensorFlow has no
-            gradient through the write. The models' generation leaves it None: there
-            `decoding.loop` writes the cache, at the slot that the state `cache_index`
-            names.
+        cache_index: Index along L, a scalar integer, from which on the keys and values
+            of this call are written into a copy of `cache`. The call attends only to
+            that copy, S = L. With `use_causal_mask` no query attends to later keys, so
+            the unwritten rest of the cache may have any finite values. TensorFlow has
+            no gradient through the write. The models' generation leaves it None: there
+            `decoding.loop` writes the cache, at the `cache_index` of the state.
         return_cache: Whether to return the keys and values.
 
     Returns:
@@ -295,9 +294,11 @@ class MultiHeadAttention(BaseLayer):
         query, value, key = map(folded.fold, (query, value, key))
         attention_mask = folded.fold_mask(attention_mask)
         queries, keys, values = self._project_inputs(query, value, key)
-        # Without a cache: the call's own keys and values. With a cache: the cache, as
-        # `earlier`, and the call's own; or with a `cache_index` the cache after the
-        # write.
+        # Given                 attended to                         `memory.returned`
+        # no cache              this call's keys and values (T)     the same
+        # a cache               `memory.earlier` (L), then these    only these
+        # with a `cache_index`  a copy, these written into it (L)   that copy
+        # for cross-attention   the cache                           the cache
         memory = with_cache(keys, values, cache, cache_index, self.compute_dtype)
         check_masks(self, query, memory, padding_mask, attention_mask, attention_bias)
         if cache is None:  # Keras' masks do not cover cached keys.
@@ -325,9 +326,7 @@ class MultiHeadAttention(BaseLayer):
         recorder.record(self, weights)
         output = folded.unfold(output, self._output_shape)
         weights = folded.unfold_scores(weights)
-        # `updated`: the copy of the cache after a write, the cache in cross-attention
-        # to it, otherwise only the call's own keys and values.
-        return Attended(output, weights, memory.updated).as_outputs(
+        return Attended(output, weights, memory.returned).as_outputs(
             scores=return_attention_scores, cache=return_cache or cache is not None
         )
 

@@ -309,8 +309,8 @@ class TransformerDecoderBlock(_Block):
         encoder_padding_mask: (B, S), True = a real token.
         cache: Keys and values of earlier positions, a pair of (B, G, L, H), which the
             self-attention attends to as well as to its own.
-        cache_index: Position, a scalar integer, at which the keys and values of
-            `inputs` are written into a copy of the cache. None = the cache is only
+        cache_index: Index along L, a scalar integer, from which on the keys and values
+            of `inputs` are written into a copy of the cache. None = the cache is only
             read.
         cross_cache: Keys and values of the encoder's output from an earlier call, a
             pair of (B, G, S, H), in place of `encoder_outputs`.

@@ -152,10 +152,10 @@ class PolicyTrainer(keras.Model):
         self.seed = seed
         # Not an attribute: the weights of a reward model are not part of the trainer.
         self._score = reward_function(reward, tokenizer, sampling.pad_token_id)
-        is_other = isinstance(reference, keras.Model) and reference is not network
-        if not is_other and reference not in (None, "adapters_off"):
+        is_model = isinstance(reference, keras.Model)
+        if not is_model and reference not in (None, "adapters_off"):
             raise TypeError(
-                '`reference` must be another Keras model, "adapters_off" or None. '
+                '`reference` must be a Keras model, "adapters_off" or None. '
                 f"Received: reference={reference!r}"
             )
         frozen = frozen_reference(network, reference)

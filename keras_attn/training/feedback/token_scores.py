@@ -115,9 +115,14 @@ def frozen_reference(network: keras.Model, reference) -> Any:
         The copy, or what was given.
 
     Raises:
-        ValueError: If `reference` is missing and the network has LoRA weights, or is
-            `"adapters_off"` and it has none.
+        ValueError: If `reference` is the network itself, is missing and the network has
+            LoRA weights, or is `"adapters_off"` and it has none.
     """
+    if reference is network:
+        raise ValueError(
+            "`reference` must be another model than the network, whose weights train; "
+            "None = a copy of the network. Received: reference=network"
+        )
     has_adapters = bool(updates_in(network))
     if reference == "adapters_off" and not has_adapters:
         raise ValueError(

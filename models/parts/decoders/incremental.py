@@ -7,16 +7,15 @@ and the state, and returns the changes of the state.
     value_0, …    (B, G, L, H), the values of each block
     visible       (B, L) bool, which slots of the caches hold a real token
     position      (B,) int32, the position of the next token
-    cache_index   (B,) int32, the slot of the next token, the same in all rows; not the
-                  argument `cache_index` of a block, which is None in a step
+    cache_index   (B,) int32, the slot of the next token, the same in all rows
 
-A slot is an index into the caches; a position counts the real tokens of a row. They
-differ where a prompt is padded: padding has a slot, which is never attended to, but no
-position. So prompts of different lengths can share a batch.
+A slot is a place in the caches, one of L; a position counts the real tokens of a row.
+They differ where a prompt is padded: padding has a slot, which is never attended to,
+but no position. So prompts of different lengths can share a batch.
 
 A step does not return its caches, only the entries to write: `new_key_0`, …,
-`new_value_0`, …, (B, G, 1, H), for the slot `cache_index`. `decoding.next_state` writes
-them.
+`new_value_0`, …, (B, G, 1, H). `decoding.next_state` writes them at `cache_index`. The
+argument `cache_index` of a block, by which the block writes, is None in a step.
 
 Legend: B batch, P prompt length, L cache length, G key/value heads, H head size,
 D width, V vocabulary.
