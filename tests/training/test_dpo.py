@@ -219,6 +219,8 @@ def test_wrong_arguments_are_named():
         DPO("gpt2_small")
     with pytest.raises(TypeError, match="`reference` must be a model or a function"):
         untyped(DPO)(model, reference="gpt2_small")
+    with pytest.raises(ValueError, match="`reference` must be a model of its own"):
+        DPO(model, reference=model)
     with pytest.raises(ValueError, match="`reference` must be None if `reference_"):
         DPO(model, reference=model, reference_free=True)
     with pytest.raises(ValueError, match="`kind` must be one of 'sigmoid'"):

@@ -425,7 +425,9 @@ def test_wrong_arguments_are_named(eagerly, network):
         wrong(network, count_fives, SAMPLING)
     given = (network, count_fives, SAMPLING)
     numbers: dict[str, Any] = {"tokenizer": Numbers()}
-    with pytest.raises(TypeError, match="`reference` must be another Keras model"):
+    with pytest.raises(TypeError, match="`reference` must be a Keras model"):
+        wrong(*given, reference=1.0, **numbers)
+    with pytest.raises(ValueError, match="`reference` must be a model of its own"):
         PPO(*given, reference=network, **numbers)
     with pytest.raises(
         ValueError, match='`reference` may be "adapters_off" only after'

@@ -120,8 +120,8 @@ def frozen_reference(network: keras.Model, reference) -> Any:
     """
     if reference is network:
         raise ValueError(
-            "`reference` must be another model than the network, whose weights train; "
-            "None = a copy of the network. Received: reference=network"
+            "`reference` must be a model of its own, because the network's weights "
+            "train; None = a copy of the network. Received: reference=network"
         )
     has_adapters = bool(updates_in(network))
     if reference == "adapters_off" and not has_adapters:
