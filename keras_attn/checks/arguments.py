@@ -130,6 +130,15 @@ def check_positive(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_not_negative(name: str, value: Any) -> int:
+    """Returns `value`; raises a `ValueError` unless it is an integer of at least 0."""
+    if not is_whole(value) or value < 0:
+        raise ValueError(
+            f"`{name}` must be a non-negative integer. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
 def check_several(name: str, value: Any) -> int:
     """Returns `value`; raises a `ValueError` unless it is an integer of at least 2."""
     if check_positive(name, value) < 2:

@@ -278,7 +278,7 @@ def test_an_index_out_of_range_is_an_error(case, name):
 UNCHECKED_ARGUMENTS = {
     *("activation", "axis", "data_format", "epsilon", "groups", "layer_norm_epsilon"),
     *("momentum", "name", "power_iterations", "renorm_momentum", "seed"),
-    *("num_prefix_tokens", "initial_value", "max_wavelength"),
+    *("initial_value", "max_wavelength"),
     *("canonical_size", "canonical_level", "anchor_sizes", "box_weights"),
     *("aspect_ratios", "positive_threshold", "negative_threshold", "match_threshold"),
     *("ImagePreprocessing.scale", "ImagePreprocessing.mean", "RegionProposal.strides"),
@@ -312,7 +312,7 @@ UNCHECKED_INPUTS = {
     *("PerFrame", "Projection", "SpectralNormalization", "StandardizedConv2D"),
     *("StochasticDepth", "TextImageMask", "TokenEmbedding"),
     *("encoder_outputs", "encoder_padding_mask", "initial_state", "key"),
-    *("positions", "MaxUnpool2D.inputs", "TransformerEncoderBlock.attention_mask"),
+    *("positions", "TransformerEncoderBlock.attention_mask"),
 }
 # Inputs of which the last axis is checked too, with all masks.
 CHECKED_TO_THE_END = {

@@ -10,7 +10,12 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
-from keras_attn.checks.arguments import check_choice, check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_choice,
+    check_not_negative,
+    check_positive,
+    check_rank,
+)
 from keras_attn.checks.indices import check_indices
 from keras_attn.checks.inputs import check_length
 from keras_attn.layers.base import BaseLayer
@@ -139,7 +144,7 @@ class LearnedPositionEmbedding(BaseLayer):
         )
         self.merge = merge
         self.position_dim = _check_position_dim(merge, position_dim)
-        self.first_row = _check_first_row(first_row)
+        self.first_row = check_not_negative("first_row", first_row)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, inputs_shape):
@@ -175,15 +180,6 @@ class LearnedPositionEmbedding(BaseLayer):
     def compute_output_shape(self, inputs_shape, positions_shape=None):
         check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
         return _merged_shape(inputs_shape, self.merge, self.position_dim)
-
-
-def _check_first_row(first_row):
-    if not isinstance(first_row, int) or first_row < 0:
-        raise ValueError(
-            "`first_row` must be a non-negative integer. "
-            f"Received: first_row={first_row!r}"
-        )
-    return first_row
 
 
 def _check_position_dim(merge, position_dim):

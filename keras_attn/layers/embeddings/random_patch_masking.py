@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
-from keras_attn.checks.arguments import check_rank, check_shape
+from keras_attn.checks.arguments import check_not_negative, check_rank, check_shape
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy
 
@@ -59,7 +59,9 @@ class RandomPatchMasking(BaseLayer):
                 f"Received: mask_ratio={mask_ratio!r}"
             )
         self.mask_ratio = mask_ratio
-        self.num_prefix_tokens = num_prefix_tokens
+        self.num_prefix_tokens = check_not_negative(
+            "num_prefix_tokens", num_prefix_tokens
+        )
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -144,7 +146,9 @@ class PatchUnmasking(BaseLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.num_prefix_tokens = num_prefix_tokens
+        self.num_prefix_tokens = check_not_negative(
+            "num_prefix_tokens", num_prefix_tokens
+        )
         self.initializer = keras.initializers.get(initializer)
 
     def build(self, inputs_shape, places_shape):
