@@ -1,8 +1,10 @@
 """BERT: an encoder that learns by predicting masked tokens.
 
-    token + segment + position embeddings
-        -> norm -> dropout -> N post-norm blocks -> `sequence_output`
-                       first token -> dense, tanh -> `pooled_output`
+    x_t = token[id_t] + segment[s_t] + position[p_t]                  `bert_embeddings`
+    dropout(norm(x)), then N post-norm blocks -> `sequence_output`           (B, T, D)
+    tanh(W x_f + b) -> `pooled_output`             `first_token`, `pooler`      (B, D)
+
+f is the first real token of a row, and p_t = max(t - f, 0).
 
     build_bert          token ids -> features of each token and of the sequence
     build_bert_<task>   an encoder -> the logits of a task
@@ -130,8 +132,6 @@ def build_bert(
     """
     inputs = sequence_inputs("token_ids", "padding_mask", "segment_ids")
     padding_mask = inputs["padding_mask"]
-    # The sum of three vectors. The first real token is at position 0, and the count
-    # continues through padding on the right, as in the published code.
     hidden = bert_embeddings(
         inputs, vocabulary_size, hidden_dim, max_sequence_length, num_segments
     )

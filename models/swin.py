@@ -2,6 +2,9 @@
 
     build_swin      images -> logits, or the features of each stage
 
+    patches -> norm -> dropout -> stage_0 -> merging -> stage_1 -> … -> norm -> mean
+    -> logits; blocks 1, 3, … of a stage shift their windows
+
 Blocks: `layers/blocks/swin_block.py`; windows and mask:
 `layers/attention/window_attention.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`.

@@ -12,6 +12,7 @@ from keras_attn.checks.arguments import (
     check_pair,
     check_positive,
     check_rank,
+    check_shape,
 )
 from keras_attn.kernels.precision import at_least_float32, at_least_float32_dtype
 
@@ -26,6 +27,18 @@ def test_check_rank():
     message += "Received: query.shape=(2, 5)"
     with pytest.raises(ValueError, match=exactly(message)):
         check_rank("query", np.zeros((2, 5)), 3, "(batch, length, width)")
+
+
+def test_check_shape():
+    for shape in ((2, 5, 3), (None, 5, 3), (2, 5, None), (2, 0, 3)):
+        check_shape("boxes", shape, (2, None, 3), "(batch, boxes, 3)")
+    message = "`boxes` must have 3 axes, (batch, boxes, 3). Received: boxes.shape=(5,)"
+    with pytest.raises(ValueError, match=exactly(message)):
+        check_shape("boxes", (5,), (2, None, 3), "(batch, boxes, 3)")
+    message = "`boxes` must have the shape (batch, boxes, 3) = (2, None, 3). "
+    message += "Received: boxes.shape=(1, 7, 3)"
+    with pytest.raises(ValueError, match=exactly(message)):
+        check_shape("boxes", (1, 7, 3), (2, None, 3), "(batch, boxes, 3)")
 
 
 def test_check_matches():

@@ -15,7 +15,7 @@ def check_rank(name: str, tensor, rank: int, meaning: str) -> None:
 
     Args:
         name: Name of the argument, for the message.
-        tensor: Anything with a static `shape`.
+        tensor: Anything with a static `shape`, or the shape itself.
         rank: The expected number of axes.
         meaning: Names of the axes, as in `"(batch, length, width)"`.
 
@@ -23,11 +23,35 @@ def check_rank(name: str, tensor, rank: int, meaning: str) -> None:
         ValueError: If its number of axes is different. The message names the argument
             and its shape.
     """
-    if len(tensor.shape) != rank:
+    shape = getattr(tensor, "shape", tensor)
+    check_shape(name, shape, (None,) * rank, meaning)
+
+
+def check_shape(name: str, shape, expected, meaning: str) -> None:
+    """Raises unless `shape` is the expected one, as far as both are known.
+
+    Args:
+        name: Name of the argument, for the message.
+        shape: Its static shape.
+        expected: The size of each axis; None for any size.
+        meaning: Names of the axes.
+
+    Raises:
+        ValueError: If the number of axes or a known size is different. The message
+            names the argument, its shape and the expected shape.
+    """
+    received = f"Received: {name}.shape={tuple(shape)}"
+    if len(shape) != len(expected):
         raise ValueError(
-            f"`{name}` must have {rank} axes, {meaning}. "
-            f"Received: {name}.shape={tuple(tensor.shape)}"
+            f"`{name}` must have {len(expected)} axes, {meaning}. {received}"
         )
+    for pair in zip(shape, expected, strict=True):
+        # While JAX traces, an unknown size is a symbol.
+        if all(isinstance(size, int) for size in pair) and pair[0] != pair[1]:
+            raise ValueError(
+                f"`{name}` must have the shape {meaning} = {tuple(expected)}. "
+                f"{received}"
+            )
 
 
 def check_matches(name: str, shape, expected, meaning: str) -> None:
@@ -102,6 +126,15 @@ def check_positive(name: str, value: Any) -> int:
     if not is_whole(value) or value < 1:
         raise ValueError(
             f"`{name}` must be a positive integer. Received: {name}={value!r}"
+        )
+    return int(value)
+
+
+def check_not_negative(name: str, value: Any) -> int:
+    """Returns `value`; raises a `ValueError` unless it is an integer of at least 0."""
+    if not is_whole(value) or value < 0:
+        raise ValueError(
+            f"`{name}` must be a non-negative integer. Received: {name}={value!r}"
         )
     return int(value)
 

@@ -11,7 +11,7 @@ from keras_attn.layers.attention.dot_product_attention import DotProductAttentio
 from keras_attn.layers.attention.glimpse_attention import GlimpseAttention
 from keras_attn.layers.attention.mlp_dot_attention import MLPDotAttention
 from keras_attn.layers.attention.multi_head_attention import MultiHeadAttention
-from keras_attn.layers.attention.pad_cache import CacheRoom, PadCache
+from keras_attn.layers.attention.pad_cache import PadCache
 from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
 from keras_attn.layers.attention.scored_attention import ScoredAttention
 from keras_attn.layers.attention.self_attention_2d import SelfAttention2D
@@ -99,7 +99,6 @@ __all__ = [
     "AttentionRNN",
     "AttentionSpeller",
     "BatchNormalization",
-    "CacheRoom",
     "CaptionEmbedding",
     "ClassToken",
     "CoAttentionBlock",

@@ -51,7 +51,7 @@ from keras_attn.ops.hard_attention import (
 )
 from keras_attn.ops.image_masks import (
     image_column_mask,
-    image_row_mask,
+    image_previous_tokens_mask,
     image_window_mask,
     text_image_mask,
 )
@@ -134,7 +134,7 @@ __all__ = [
     "grid_anchors",
     "gumbel_softmax",
     "image_column_mask",
-    "image_row_mask",
+    "image_previous_tokens_mask",
     "image_to_patches",
     "image_window_mask",
     "log_mel_spectrogram",

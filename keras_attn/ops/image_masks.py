@@ -1,9 +1,9 @@
 """Sparse attention masks of a text that is followed by an image, row by row.
 
-A token of the image attends to all of the text, and to some of the image: to the last
-tokens (`image_row_mask`), to its column (`image_column_mask`) or to a window around it
-(`image_window_mask`), never to a token after it. Positions count the tokens of the
-image in raster order, from 0: row `p // W`, column `p % W`.
+A token of the image attends to all of the text, and to some of the image: to the W
+tokens before it (`image_previous_tokens_mask`), to its column (`image_column_mask`) or
+to a window around it (`image_window_mask`), never to a token after it. Positions count
+the tokens of the image in raster order, from 0: row `p // W`, column `p % W`.
 
 Legend: T query length, S key length, W columns of the image, L length of the text.
 """
@@ -19,7 +19,7 @@ ImageAttention = Literal["row", "column", "convolutional"]
 IMAGE_ATTENTIONS = get_args(ImageAttention)
 
 
-def image_row_mask(query_positions, key_positions, num_columns):
+def image_previous_tokens_mask(query_positions, key_positions, num_columns):
     """A query attends to itself and to the W tokens before it.
 
     In raster order, so it also reads the end of the row above.
@@ -119,7 +119,7 @@ def text_image_mask(
     query = ops.subtract(query_positions, text_length)
     key = ops.subtract(key_positions, text_length)
     if kind == "row":
-        in_image = image_row_mask(query, key, num_columns)
+        in_image = image_previous_tokens_mask(query, key, num_columns)
     elif kind == "column":
         in_image = image_column_mask(query, key, num_columns)
     else:

@@ -11,7 +11,12 @@ from typing import Any, Literal, get_args
 
 from keras import ops
 
-from keras_attn.checks.arguments import check_choice, check_pair, check_rank
+from keras_attn.checks.arguments import (
+    check_choice,
+    check_pair,
+    check_rank,
+    check_shape,
+)
 
 Padding = Literal["valid", "same"]
 PADDINGS = get_args(Padding)
@@ -44,7 +49,7 @@ def max_pool_with_indices(
             `"valid"`, the map is known to be smaller than a window.
     """
     window = check_pair("pool_size", pool_size)
-    check_inputs(inputs, window, padding)
+    check_inputs(inputs.shape, window, padding)
     values, indices = _pool(ops.stop_gradient(inputs), window, padding)
     size = ops.shape(inputs)[1:3]
 
@@ -112,21 +117,21 @@ def pooled_size(size, pool_size, padding):
     )
 
 
-def check_inputs(inputs, window, padding):
+def check_inputs(inputs_shape, window, padding):
     """Raises unless a map has four axes and at least one window.
 
     Args:
-        inputs: Anything with the static shape of the map.
+        inputs_shape: Shape of the map, None for an unknown axis.
         window: p and q.
         padding: `"valid"` or `"same"`.
     """
     check_choice("padding", padding, PADDINGS)
-    check_rank("inputs", inputs, 4, AXES)
-    if 0 in pooled_size(inputs.shape[1:3], window, padding):
+    check_rank("inputs", inputs_shape, 4, AXES)
+    if 0 in pooled_size(inputs_shape[1:3], window, padding):
         raise ValueError(
             f"`inputs` must have at least {window} rows and columns, one window. Use "
             'a larger map or padding="same". '
-            f"Received: inputs.shape={tuple(inputs.shape)}"
+            f"Received: inputs.shape={tuple(inputs_shape)}"
         )
 
 
@@ -140,14 +145,8 @@ def check_sizes(inputs_shape, indices_shape, size, window, padding):
         window: p and q.
         padding: `"valid"` or `"same"`.
     """
-    pairs = zip(inputs_shape, indices_shape, strict=False)
-    differ = any(None not in pair and pair[0] != pair[1] for pair in pairs)
-    if len(inputs_shape) != 4 or len(indices_shape) != 4 or differ:
-        raise ValueError(
-            f"`inputs` and `indices` must have the same shape, {AXES}. "
-            f"Received: inputs.shape={tuple(inputs_shape)}, "
-            f"indices.shape={tuple(indices_shape)}"
-        )
+    check_rank("inputs", inputs_shape, 4, AXES)
+    check_shape("indices", indices_shape, inputs_shape, AXES)
     known = [n if isinstance(n, int) else None for n in size]
     found = zip(pooled_size(known, window, padding), inputs_shape[1:3], strict=True)
     if any(None not in pair and pair[0] != pair[1] for pair in found):

@@ -26,6 +26,7 @@ from layer_contract import (
     gradients,
     is_ids,
     randomize,
+    symbols,
     tensors,
 )
 
@@ -277,7 +278,7 @@ def test_an_index_out_of_range_is_an_error(case, name):
 UNCHECKED_ARGUMENTS = {
     *("activation", "axis", "data_format", "epsilon", "groups", "layer_norm_epsilon"),
     *("momentum", "name", "power_iterations", "renorm_momentum", "seed"),
-    *("num_prefix_tokens", "initial_value", "max_wavelength"),
+    *("initial_value", "max_wavelength"),
     *("canonical_size", "canonical_level", "anchor_sizes", "box_weights"),
     *("aspect_ratios", "positive_threshold", "negative_threshold", "match_threshold"),
     *("ImagePreprocessing.scale", "ImagePreprocessing.mean", "RegionProposal.strides"),
@@ -307,15 +308,17 @@ def test_a_wrong_argument_is_named(case):
 UNCHECKED_INPUTS = {
     *("AttentionObjective", "BatchNormalization", "CodeProjection", "Conv2D", "Dense"),
     *("ConditionalBatchNormalization", "Dropout", "Embedding", "FeedForward"),
-    *("GlobalRegion", "GumbelSoftmax", "LayerNormalization", "LayerScale", "Maxout"),
-    *("OutputBias", "PatchUnmasking", "PerFrame", "Projection", "ROIAlign", "ROIPool"),
-    *("SegmentMemory", "SelectDetections", "SpectralNormalization", "StochasticDepth"),
-    *("StandardizedConv2D", "TextImageMask", "TokenEmbedding"),
-    *("encoder_outputs", "encoder_padding_mask", "initial_state", "key", "noise"),
-    *("positions", "region_padding_mask", "MaxUnpool2D.inputs", "SelectMasks.classes"),
-    "TransformerEncoderBlock.attention_mask",
-    # Only their number of axes is checked.
-    *("PositionWeightedSum.padding_mask", "TokenPooling.padding_mask"),
+    *("GumbelSoftmax", "LayerNormalization", "LayerScale", "Maxout", "OutputBias"),
+    *("PerFrame", "Projection", "SpectralNormalization", "StandardizedConv2D"),
+    *("StochasticDepth", "TextImageMask", "TokenEmbedding"),
+    *("encoder_outputs", "encoder_padding_mask", "initial_state", "key"),
+    *("positions", "TransformerEncoderBlock.attention_mask"),
+}
+# Inputs of which the last axis is checked too, with all masks.
+CHECKED_TO_THE_END = {
+    *("EndTokenPooling.token_ids", "GlobalRegion.boxes", "RandomPatchMasking.noise"),
+    *("ROIAlign.boxes", "ROIPool.boxes", "SegmentMemory.memory", "SelectMasks.classes"),
+    *("SelectDetections.deltas", "SelectDetections.proposals"),
 }
 # The first case of each input.
 CHECKED_INPUTS = {
@@ -330,13 +333,18 @@ CHECKED_INPUTS = {
 
 @pytest.mark.parametrize("case, name", CHECKED_INPUTS.values(), ids=CHECKED_INPUTS)
 def test_an_input_of_another_shape_is_named(case, name):
-    layer, inputs = built(case), tensors(case)
+    """In an eager call, and in a symbolic one, which builds the layer."""
+    layer, inputs, symbolic = built(case), tensors(case), symbols(case, known=True)
     wrong = [inputs[name][0]]
-    if name.endswith(("_mask", "_bias", "same_segment")):
+    is_mask = name.endswith(("_mask", "_bias", "same_segment"))
+    if is_mask or f"{type(layer).__name__}.{name}" in CHECKED_TO_THE_END:
         wrong.append(inputs[name][..., 1:])
     for value in wrong:
+        symbol = keras.KerasTensor(value.shape, dtype=symbolic[name].dtype)
         with pytest.raises(ValueError, match=f"`{name}` must have"):
             layer(**{**inputs, name: value}, **case.static)
+        with pytest.raises(ValueError, match=f"`{name}` must have"):
+            case.make()(**{**symbolic, name: symbol}, **case.static)
 
 
 RATES = {

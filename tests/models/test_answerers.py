@@ -175,5 +175,5 @@ def test_what_these_models_alone_refuse():
     words, places = np.ones((2, 3, 5)), np.ones((2, 7, 11))
     with pytest.raises(ValueError, match="`key` must be as wide as `query`"):
         WordGuidedAttention()(words, places, places)
-    with pytest.raises(ValueError, match="`inputs` are longer than `max_sequence"):
+    with pytest.raises(ValueError, match="`inputs` must have a length of at most 2"):
         PositionWeightedSum(2)(words)

@@ -1,6 +1,14 @@
 """Additive attention, the alignment model of Bahdanau et al.
 
-Legend: B batch, T query length, S key length, A units.
+    u_s = U k_s                `project_key`, once for all queries            (B, S, A)
+    e_ts = vᵀ tanh(W q_t + u_s)      `scores`                                 (B, T, S)
+    α_t = softmax(e_t)               `attend`, 0 where the mask is False      (B, T, S)
+    c_t = Σ_s α_ts v_s               `attend`, `matmul(α, value)`            (B, T, Dv)
+
+The base class has `attend`, with nothing else in it, and a call: checks, then the three
+in this order. A query whose keys are all masked gets α_t = 0 and c_t = 0.
+
+Legend: B batch, T query length, S key length, A units, Dv width of the values.
 """
 
 import keras
@@ -19,9 +27,8 @@ from keras_attn.ops import additive_scores
 class AdditiveAttention(ScoredAttention):
     """Scores by a feed-forward network: `e_ts = vᵀ tanh(W q_t + U k_s)`.
 
-    `ScoredAttention` computes `α_t = softmax(e_t)` and the context `c_t = Σ_s α_ts v_s`
-    from the scores; see there for outputs and masking. `W`, `U` and `v`
-    of the paper are the kernels of `query` and `key`, and `score_vector`.
+    The context is `c_t = Σ_s softmax(e_t)_s v_s`. `W`, `U` and `v` of the paper are the
+    kernels of `query` and `key`, and `score_vector`.
 
     Args:
         units: A, the width of the hidden layer (the paper's n', 1000).

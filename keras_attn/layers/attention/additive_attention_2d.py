@@ -97,8 +97,8 @@ class AdditiveAttention2D(BaseLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def build(self, query_shape, value_shape):
-        check_rank("query", keras.KerasTensor(query_shape), 3, "(batch, length, width)")
-        check_rank("value", keras.KerasTensor(value_shape), 4, _AXES)
+        check_rank("query", query_shape, 3, "(batch, length, width)")
+        check_rank("value", value_shape, 4, _AXES)
 
         self.query = add_projection(self, "query", query_shape, self.units, False)
         self.key = Conv2D(

@@ -17,7 +17,7 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
-    attend,
+    attention_results,
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
@@ -77,6 +77,7 @@ class AttentionPooling(BaseLayer):
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, inputs_shape):
+        check_rank("inputs", inputs_shape, 4, "(batch, rows, columns, width)")
         batch, *sizes, width = inputs_shape
         if None in sizes:
             raise ValueError(
@@ -86,19 +87,8 @@ class AttentionPooling(BaseLayer):
             )
         self._sizes = tuple(sizes)
         count = 1 + sizes[0] * sizes[1]
-        self.attention = build_now(
-            MultiHeadAttention(
-                self.num_heads,
-                head_size(width, self.num_heads, None),
-                output_shape=self.output_dim,
-                kernel_initializer=independent_copy(
-                    self.kernel_initializer, "attention"
-                ),
-                dtype=self.dtype_policy,
-                name="attention",
-            ),
-            (batch, 1, width),
-            (batch, count, width),
+        self.attention = _new_attention(
+            self, (batch, count, width), output_shape=self.output_dim
         )
         self.embeddings = self.add_weight(
             name="embeddings",
@@ -119,7 +109,7 @@ class AttentionPooling(BaseLayer):
         mean = ops.mean(places, axis=1, keepdims=True)
         hidden = ops.concatenate([mean, places], axis=1)  # (B, 1 + T, C)
         hidden = ops.add(hidden, ops.cast(self.embeddings, hidden.dtype))
-        attended = attend(
+        attended = attention_results(
             self.attention,
             hidden[:, :1],
             hidden,
@@ -179,21 +169,10 @@ class ProbePooling(BaseLayer):
         self.seed = None  # Of the FFN's dropout, which it does not have.
 
     def build(self, inputs_shape):
+        check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
         batch, _, width = inputs_shape
         pooled_shape = (batch, 1, width)
-        self.attention = build_now(
-            MultiHeadAttention(
-                self.num_heads,
-                head_size(width, self.num_heads, None),
-                kernel_initializer=independent_copy(
-                    self.kernel_initializer, "attention"
-                ),
-                dtype=self.dtype_policy,
-                name="attention",
-            ),
-            pooled_shape,
-            inputs_shape,
-        )
+        self.attention = _new_attention(self, inputs_shape)
         self.norm = build_now(layer_norm(self, "norm"), pooled_shape)
         self.feed_forward = build_now(feed_forward(self), pooled_shape)
         self.probe = self.add_weight(
@@ -206,7 +185,7 @@ class ProbePooling(BaseLayer):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         probe = ops.cast(self.probe, inputs.dtype)
         shape = (ops.shape(inputs)[0], *self.probe.shape)
-        attended = attend(
+        attended = attention_results(
             self.attention,
             ops.broadcast_to(probe, shape),  # (B, 1, C)
             inputs,
@@ -217,3 +196,17 @@ class ProbePooling(BaseLayer):
         pooled = pooled + self.feed_forward(self.norm(pooled), training=training)
         pooled = pooled[:, 0]
         return (pooled, attended.scores) if return_attention_scores else pooled
+
+
+def _new_attention(layer, shape, **options):
+    """Attention of one query to inputs of this shape, (B, S, C); H = C / N."""
+    batch, _, width = shape
+    attention = MultiHeadAttention(
+        layer.num_heads,
+        head_size(width, layer.num_heads, None),
+        kernel_initializer=independent_copy(layer.kernel_initializer, "attention"),
+        dtype=layer.dtype_policy,
+        name="attention",
+        **options,
+    )
+    return build_now(attention, (batch, 1, width), shape)

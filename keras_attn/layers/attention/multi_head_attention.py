@@ -64,7 +64,9 @@ class Attended(NamedTuple):
         return tuple(results) if len(results) > 1 else self.output
 
 
-def attend(layer, *inputs, scores: bool, return_cache=False, **options) -> Attended:
+def attention_results(
+    layer, *inputs, scores: bool, return_cache=False, **options
+) -> Attended:
     """The results of a call of a `MultiHeadAttention` by name.
 
     Args:

@@ -11,7 +11,7 @@ from keras_attn.layers.base import BaseLayer
 
 
 # Saved files use its former name.
-@keras.saving.register_keras_serializable("keras_attn", "CacheRoom")
+@keras.saving.register_keras_serializable("keras_attn", "CacheRoom")  # Of files.
 class PadCache(BaseLayer):
     """Pads keys or values with zeros, so that decoding steps can write into them.
 
@@ -35,19 +35,17 @@ class PadCache(BaseLayer):
         self.length = check_positive("length", length)
 
     def call(self, inputs):
-        check_rank("inputs", inputs, 4, "(batch, key/value heads, length, size)")
-        if inputs.shape[2] is not None and inputs.shape[2] > self.length:
-            raise ValueError(
-                "`inputs` must not be longer than the cache: shorten the prompt, or "
-                f"use a larger `length`. Received: prompt length={inputs.shape[2]}, "
-                f"length={self.length}"
-            )
+        self.compute_output_shape(inputs.shape)  # Checks the shape.
         batch, groups, _, size = ops.shape(inputs)
         empty = ops.zeros((batch, groups, self.length, size), inputs.dtype)
         return ops.slice_update(empty, (0, 0, 0, 0), inputs)
 
     def compute_output_shape(self, inputs_shape):
+        check_rank("inputs", inputs_shape, 4, "(batch, key/value heads, length, size)")
+        if inputs_shape[2] is not None and inputs_shape[2] > self.length:
+            raise ValueError(
+                "`inputs` must not be longer than the cache: shorten the prompt, or "
+                f"use a larger `length`. Received: prompt length={inputs_shape[2]}, "
+                f"length={self.length}"
+            )
         return (*inputs_shape[:2], self.length, inputs_shape[3])
-
-
-CacheRoom = PadCache  # Its former name.

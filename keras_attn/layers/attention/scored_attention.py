@@ -75,7 +75,7 @@ class ScoredAttention(BaseLayer):
         raise NotImplementedError
 
     def attend(self, query, value, projected_key, mask=None):
-        """Attends without checks or recording.
+        """`α = softmax(scores)`, 0 where masked, and `α value`, without checks.
 
         Args:
             query: (B, T, Dq).

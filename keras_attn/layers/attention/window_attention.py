@@ -1,5 +1,23 @@
 """Self-attention within shifted windows of a feature map.
 
+    s = ⌊w/2⌋ in shifted windows, otherwise 0
+    X'[i, j] = X[(i + s) mod R, (j + s) mod S]        `cyclic_shift`        (B, R, S, D)
+    window (i // w, j // w), token (i % w, j % w)     `window_partition`     (B·L, T, D)
+    y = softmax(q kᵀ / √H + b + m) v, y W + bias      `_attend`, by window   (B·L, T, D)
+    back to the map, then shifted by -s               `window_merge`        (B, R, S, D)
+
+Windows, and the tokens in each, are in row-major order. For two tokens of a window, at
+(i, j) and (i', j'),
+
+    b = position_bias[(i - i' + w - 1)(2w - 1) + (j - j' + w - 1)]   a column per head
+    m = 0 if `2 [i ≥ R - s] + [j ≥ S - s]`, with i and j in X', is the same for both,
+        otherwise -1e9: what was rolled around an edge is no neighbor
+
+On a map smaller than a window, windows are as large as its smaller side; w of
+`position_bias` stays that of the layer.
+
+`ops/windows.py` has these as functions of arrays.
+
 Legend: B batch, R rows, S columns, w window size, T = w² tokens of a window, L windows
 of a feature map, N heads, H head size, D width.
 """
@@ -31,8 +49,8 @@ class WindowAttention(BaseLayer):
 
     Shifted windows connect neighboring windows of the previous layer: the feature map
     is rolled up and left by ⌊w/2⌋ tokens, partitioned, attended, and rolled back. Rows
-    and columns that wrapped around form regions of their own; a mask
-    (`ops.windows.shifted_window_mask`) lets a token attend only within its region.
+    and columns that wrapped around form regions of their own, and a token attends only
+    within its region.
 
     A map (B, R, S, D) becomes windows (B·L, T, D) and their heads (B, L·N, T, H): each
     window counts as a head, so that one bias, (1, L·N, T, T), to which the mask is
@@ -137,7 +155,7 @@ class WindowAttention(BaseLayer):
         return window, padded, shift
 
     def call(self, inputs, return_attention_scores=False, training=None):
-        check_rank("inputs", inputs, 4, "(batch, rows, columns, width)")
+        self.compute_output_shape(inputs.shape)  # Checks the shape.
         size = rows, columns = tuple(inputs.shape[1:3])
         window, padded, shift = self.grid(size)
         if padded != size:
@@ -192,4 +210,5 @@ class WindowAttention(BaseLayer):
         return ops.reshape(bias, (1, num_windows * heads, length, length))
 
     def compute_output_shape(self, inputs_shape):
+        check_rank("inputs", inputs_shape, 4, "(batch, rows, columns, width)")
         return inputs_shape

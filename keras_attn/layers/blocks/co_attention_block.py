@@ -9,9 +9,10 @@ import keras
 from keras_attn.checks.argument_types import Activation, Initializer
 from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.kernels.gelu import get_activation
+from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
-    attend,
+    attention_results,
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import build_now, head_size, layer_norm
@@ -159,11 +160,13 @@ class CoAttentionBlock(BaseLayer):
     ):
         check_rank("regions", regions, 3, "(batch, regions, width)")
         check_rank("tokens", tokens, 3, "(batch, length, width)")
+        name, shape = "region_padding_mask", regions.shape[:2]
+        check_padding_mask(name, region_padding_mask, *shape)
         options: dict = {"scores": return_attention_scores, "training": training}
-        to_words = attend(
+        to_words = attention_results(
             self.region_attention, regions, tokens, padding_mask=padding_mask, **options
         )
-        to_regions = attend(
+        to_regions = attention_results(
             self.text_attention,
             tokens,
             regions,

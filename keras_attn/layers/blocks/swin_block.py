@@ -1,12 +1,18 @@
 """The Swin block: window attention and a feed-forward network.
 
+    x = x + drop(attention(norm(x)))    `WindowAttention`: in windows of w × w tokens,
+                                        of the map as it is, or rolled by ⌊w/2⌋
+    x = x + drop(FFN(norm(x)))          `FFN(x) = activation(x W1 + b1) W2 + b2`
+
+`drop` is dropout, then stochastic depth.
+
 Legend: B batch, R rows and S columns of tokens, N heads, w side of a window, D width.
 """
 
 import keras
 
 from keras_attn.checks.argument_types import Activation, Initializer
-from keras_attn.checks.arguments import check_fraction, check_positive
+from keras_attn.checks.arguments import check_fraction, check_positive, check_rank
 from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.base import BaseLayer
@@ -20,7 +26,7 @@ from keras_attn.layers.initializers import independent_copy
 class SwinBlock(BaseLayer):
     """`x = x + attention(norm(x))`, then `x = x + FFN(norm(x))`, on a grid of tokens.
 
-    `FFN(x) = activation(x W1 + b1) W2 + b2`, without dropout between the two products.
+    There is no dropout between the two products of the FFN.
 
     Args:
         num_heads: N.
@@ -121,4 +127,5 @@ class SwinBlock(BaseLayer):
         return self.drop_path(outputs, training=training)
 
     def compute_output_shape(self, inputs_shape):
+        check_rank("inputs", inputs_shape, 4, "(batch, rows, columns, width)")
         return inputs_shape

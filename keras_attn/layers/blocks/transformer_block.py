@@ -1,7 +1,15 @@
 """The encoder block and the decoder block of the Transformer.
 
-Both are in this file, of more than 400 lines, because they share their sub-layers; each
-names all of its arguments, so that editors and readers of the source see them.
+    post-norm: x = norm(x + drop(f(x))); pre-norm: x = x + drop(f(norm(x))); f in turn
+    attention(x) = concat(head_1 … head_N) W^O + b, head_i = softmax(q_i k_iᵀ / √H) v_i
+    in a decoder, the same with keys and values of the encoder's outputs
+    FFN(x) = activation(x W1 + b1) W2 + b2
+
+`drop` is dropout, then `layer_scale` and `stochastic_depth`. Queries are (B, N, T, H),
+keys and values (B, G, S, H), S = L + T with a cache; masked keys have probability 0.
+
+Both are in this file, of more than 400 lines, because they share their arguments and
+sub-layers, which `_Block` has.
 
 Legend: B batch, T target length, S source length, L length of the cache, N heads, G
 key/value heads, H head size, D width, E width of the encoder.
@@ -23,7 +31,7 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.multi_head_attention import (
     MultiHeadAttention,
-    attend,
+    attention_results,
 )
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.blocks.block_parts import (
@@ -46,24 +54,24 @@ class _Block(BaseLayer):
 
     def __init__(
         self,
-        num_heads,
-        mlp_dim,
+        num_heads: int,
+        mlp_dim: int,
         *,
-        key_dim,
-        num_key_value_heads,
-        activation,
-        norm_first,
-        layer_norm_epsilon,
-        dropout,
-        attention_dropout,
-        mlp_dropout,
-        stochastic_depth,
-        layer_scale,
-        use_bias,
-        qkv_bias,
-        kernel_initializer,
-        output_initializer,
-        seed,
+        key_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        activation: Activation = "relu",
+        norm_first: bool = False,
+        layer_norm_epsilon: float = 1e-5,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        mlp_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        layer_scale: float | None = None,
+        use_bias: bool = True,
+        qkv_bias: bool | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        output_initializer: Initializer | None = None,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -210,49 +218,6 @@ class TransformerEncoderBlock(_Block):
         2020 (arXiv:2002.04745); `stochastic_depth`, `layer_scale`: see the layers.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        mlp_dim: int,
-        *,
-        key_dim: int | None = None,
-        num_key_value_heads: int | None = None,
-        activation: Activation = "relu",
-        norm_first: bool = False,
-        layer_norm_epsilon: float = 1e-5,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        mlp_dropout: float = 0.0,
-        stochastic_depth: float = 0.0,
-        layer_scale: float | None = None,
-        use_bias: bool = True,
-        qkv_bias: bool | None = None,
-        kernel_initializer: Initializer = "glorot_uniform",
-        output_initializer: Initializer | None = None,
-        seed: int | None = None,
-        **kwargs,
-    ):
-        super().__init__(
-            num_heads,
-            mlp_dim,
-            key_dim=key_dim,
-            num_key_value_heads=num_key_value_heads,
-            activation=activation,
-            norm_first=norm_first,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            mlp_dropout=mlp_dropout,
-            stochastic_depth=stochastic_depth,
-            layer_scale=layer_scale,
-            use_bias=use_bias,
-            qkv_bias=qkv_bias,
-            kernel_initializer=kernel_initializer,
-            output_initializer=output_initializer,
-            seed=seed,
-            **kwargs,
-        )
-
     def build(self, inputs_shape):
         self.attention = self._new_attention("attention", inputs_shape)
         self.attention_norm = self._new_norm("attention_norm", inputs_shape)
@@ -271,7 +236,7 @@ class TransformerEncoderBlock(_Block):
     ):
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         x, norm, scale = inputs, self.attention_norm, self.attention_scale
-        attended = attend(
+        attended = attention_results(
             self.attention,
             self._pre_norm(x, norm),
             padding_mask=padding_mask,
@@ -422,7 +387,7 @@ class TransformerDecoderBlock(_Block):
         }
         x = inputs
         norm, scale = self.self_attention_norm, self.self_attention_scale
-        self_attended = attend(
+        self_attended = attention_results(
             self.self_attention,
             self._pre_norm(x, norm),
             padding_mask=padding_mask,
@@ -436,7 +401,7 @@ class TransformerDecoderBlock(_Block):
         attended = [self_attended]
         if self.cross_attention is not None:
             norm, scale = self.cross_attention_norm, self.cross_attention_scale
-            cross_attended = attend(
+            cross_attended = attention_results(
                 self.cross_attention,
                 self._pre_norm(x, norm),
                 encoder_outputs,

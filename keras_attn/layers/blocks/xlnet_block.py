@@ -13,6 +13,7 @@ from keras_attn.checks.arguments import (
     check_positive,
     check_positive_or_none,
     check_rank,
+    check_shape,
 )
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.kernels.gelu import get_activation
@@ -83,18 +84,22 @@ class TargetEmbedding(BaseLayer):
         )
 
     def call(self, inputs, target_mapping=None):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        shapes = [x.shape for x in (inputs, target_mapping) if x is not None]
+        self.compute_output_shape(*shapes)  # Checks the shapes.
         if target_mapping is None:
             return inputs
-        check_rank("target_mapping", target_mapping, 3, "(batch, targets, length)")
         batch, targets = ops.shape(target_mapping)[:2]
         shape = (batch, targets, inputs.shape[-1])
         vector = ops.cast(self.embeddings, inputs.dtype)
         return ops.broadcast_to(ops.expand_dims(vector, 0), shape)
 
     def compute_output_shape(self, inputs_shape, target_mapping_shape=None):
+        check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
         if target_mapping_shape is None:
             return inputs_shape
+        check_rank(
+            "target_mapping", target_mapping_shape, 3, "(batch, targets, length)"
+        )
         return *target_mapping_shape[:2], inputs_shape[-1]
 
 
@@ -115,6 +120,9 @@ class SegmentMemory(BaseLayer):
     Returns:
         The last positions of both, (B, min(M + T, `memory_length`), D).
 
+    Raises:
+        ValueError: If an input has the wrong shape.
+
     Reference:
         Dai et al. 2019, "Transformer-XL", section 3.2 (arXiv:1901.02860).
     """
@@ -124,11 +132,15 @@ class SegmentMemory(BaseLayer):
         self.memory_length = check_positive("memory_length", memory_length)
 
     def compute_output_shape(self, inputs_shape, memory_shape):
+        check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
+        expected = (inputs_shape[0], None, inputs_shape[2])
+        check_shape("memory", memory_shape, expected, "(batch, memory length, width)")
         lengths = (inputs_shape[1], memory_shape[1])
         kept = None if None in lengths else min(sum(lengths), self.memory_length)
         return inputs_shape[0], kept, inputs_shape[2]
 
     def call(self, inputs, memory):
+        self.compute_output_shape(inputs.shape, memory.shape)  # Checks the shapes.
         states = ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
         return ops.stop_gradient(states[:, -self.memory_length :])
 

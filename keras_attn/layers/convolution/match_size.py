@@ -9,7 +9,7 @@ Legend: B batch, h and w rows and columns, C channels.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_rank
+from keras_attn.checks.arguments import check_not_negative, check_rank
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import resize_bilinear
@@ -32,8 +32,8 @@ class MatchSize(BaseLayer):
         return batch, *reference_shape[1:3], channels
 
     def _check(self, inputs_shape, reference_shape):
-        check_rank("inputs", keras.KerasTensor(inputs_shape), 4, _AXES)
-        check_rank("reference", keras.KerasTensor(reference_shape), 4, _AXES)
+        check_rank("inputs", inputs_shape, 4, _AXES)
+        check_rank("reference", reference_shape, 4, _AXES)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -82,11 +82,7 @@ class CropLike(MatchSize):
 
     def __init__(self, offset: int = 0, **kwargs):
         super().__init__(**kwargs)
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise ValueError(
-                f"`offset` must be a non-negative integer. Received: {offset=}"
-            )
-        self.offset = offset
+        self.offset = check_not_negative("offset", offset)
 
     def _check(self, inputs_shape, reference_shape):
         super()._check(inputs_shape, reference_shape)

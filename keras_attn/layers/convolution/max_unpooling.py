@@ -87,7 +87,7 @@ class MaxPoolWithIndices(_Windows):
         return values, keras.KerasTensor(shape, dtype="int32")
 
     def _check(self, inputs_shape):
-        check_inputs(keras.KerasTensor(inputs_shape), self.pool_size, self.padding)
+        check_inputs(inputs_shape, self.pool_size, self.padding)
 
 
 @keras.saving.register_keras_serializable("keras_attn")
@@ -130,7 +130,7 @@ class MaxUnpool2D(_Windows):
         return batch, *reference_shape[1:3], channels
 
     def _check(self, inputs_shape, indices_shape, reference_shape):
-        check_rank("reference", keras.KerasTensor(reference_shape), 4, AXES)
+        check_rank("reference", reference_shape, 4, AXES)
         check_sizes(
             inputs_shape,
             indices_shape,

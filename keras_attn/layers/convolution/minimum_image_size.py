@@ -59,7 +59,7 @@ class MinimumImageSize(BaseLayer):
 
     def _check(self, inputs_shape):
         meaning = "(batch, height, width, channels)"
-        check_rank("inputs", keras.KerasTensor(inputs_shape), 4, meaning)
+        check_rank("inputs", inputs_shape, 4, meaning)
         if is_smaller(inputs_shape[1:3], self.minimum_size):
             raise ValueError(
                 f"The images must have at least {self.minimum_size} pixels, rows "

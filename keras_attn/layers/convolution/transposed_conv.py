@@ -160,7 +160,7 @@ class TransposedConv2D(BaseLayer):
         )
 
     def compute_output_shape(self, inputs_shape):
-        check_rank("inputs", keras.KerasTensor(inputs_shape), 4, _AXES)
+        check_rank("inputs", inputs_shape, 4, _AXES)
         if inputs_shape[-1] is None:
             raise ValueError(
                 "The number of channels of `inputs` must be known, because the kernel "

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_attn.checks.arguments import check_pair, check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_pair,
+    check_positive,
+    check_rank,
+    check_shape,
+)
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.convolution.feature_pyramid import check_maps
@@ -35,16 +40,6 @@ class _ROILayer(BaseLayer):
         self.canonical_size = canonical_size
         self.canonical_level = canonical_level
 
-    def build(self, inputs_shape, boxes_shape):
-        shapes = _as_list(inputs_shape)
-        check_maps(shapes)
-        if len(shapes) < len(self.strides):
-            raise ValueError(
-                "`inputs` must have a map for each of `strides`. "
-                f"Received: {len(shapes)} maps, strides={self.strides}"
-            )
-        check_rank("boxes", keras.KerasTensor(boxes_shape), 3, "(batch, boxes, 4)")
-
     def _pool(self, pool, inputs, boxes, **options):
         """Calls a function of `ops` with the maps that have a stride.
 
@@ -55,6 +50,8 @@ class _ROILayer(BaseLayer):
             **options: Further arguments of the function.
         """
         maps = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        # Checks the shapes.
+        self.compute_output_shape([tuple(x.shape) for x in maps], boxes.shape)
         maps = [
             keras.ops.cast(x, self.compute_dtype) for x in maps[: len(self.strides)]
         ]
@@ -73,7 +70,18 @@ class _ROILayer(BaseLayer):
         )
 
     def compute_output_shape(self, inputs_shape, boxes_shape):
-        channels = _as_list(inputs_shape)[0][-1]
+        is_list = bool(inputs_shape) and isinstance(inputs_shape[0], list | tuple)
+        shapes = list(inputs_shape) if is_list else [inputs_shape]
+        for shape in shapes:
+            check_rank("inputs", shape, 4, "(batch, rows, columns, channels)")
+        check_maps(shapes)
+        if len(shapes) < len(self.strides):
+            raise ValueError(
+                "`inputs` must have a map for each of `strides`. "
+                f"Received: {len(shapes)} maps, strides={self.strides}"
+            )
+        batch, *_, channels = shapes[0]
+        check_shape("boxes", boxes_shape, (batch, None, 4), "(batch, boxes, 4)")
         return (*boxes_shape[:2], *self.output_size, channels)
 
 
@@ -104,8 +112,8 @@ class ROIAlign(_ROILayer):
         (B, R, O, O, C). No gradient flows to the boxes.
 
     Raises:
-        ValueError: If a map does not have 4 axes, `boxes` does not have 3, or there are
-            fewer maps than strides.
+        ValueError: If a map does not have 4 axes, `boxes` has another shape, or there
+            are fewer maps than strides.
 
     Reference:
         He et al. 2017, section 3 (arXiv:1703.06870); levels: Lin et al. 2017,
@@ -163,8 +171,3 @@ class ROIPool(_ROILayer):
 
     def call(self, inputs, boxes):
         return self._pool(roi_pool, inputs, boxes)
-
-
-def _as_list(shapes):
-    """A list of shapes, of one shape or several."""
-    return list(shapes) if isinstance(shapes[-1], list | tuple) else [shapes]

@@ -13,6 +13,8 @@ from keras_attn.checks.arguments import (
     check_choice,
     check_pair,
     check_positive,
+    check_rank,
+    check_shape,
     check_share,
 )
 from keras_attn.kernels.gather import gather_rows
@@ -73,8 +75,8 @@ class SelectDetections(BaseLayer):
         the softmax of each detection's proposal, 0 in padding.
 
     Raises:
-        ValueError: If `bounding_box_format` is unknown, or sizes are not positive
-            integers.
+        ValueError: If `bounding_box_format` is unknown, sizes are not positive
+            integers, or an input has the wrong shape.
 
     Reference:
         Girshick 2015, "Fast R-CNN" (arXiv:1504.08083).
@@ -117,27 +119,17 @@ class SelectDetections(BaseLayer):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def call(self, inputs, deltas, proposals, num_proposals):
-        return self.detect(inputs, deltas, proposals, num_proposals)[0]
-
-    def detect(self, inputs, deltas, proposals, num_proposals):
-        """The detections, and the proposal that each detection comes from.
-
-        Args:
-            inputs: As in a call, like the other arguments.
-            deltas: (B, R, 4 · (1 + C)).
-            proposals: (B, R, 4).
-            num_proposals: (B,).
-
-        Returns:
-            A tuple of the result of a call, but with boxes in `"xyxy"`, and indices of
-            proposals (B, K) int32.
-        """
-        count, num_classes = inputs.shape[1], inputs.shape[2] - 1
+        check_rank("inputs", inputs, 3, "(batch, proposals, 1 + classes)")
+        batch, count, width = inputs.shape
+        axes = "(batch, proposals, 4 · (1 + classes))"
+        check_shape("deltas", deltas.shape, (batch, count, 4 * width), axes)
+        expected = (batch, count, 4)
+        check_shape("proposals", proposals.shape, expected, "(batch, proposals, 4)")
+        check_shape("num_proposals", num_proposals.shape, (batch,), "(batch,)")
+        num_classes = width - 1
         distributions = ops.softmax(ops.cast(inputs, "float32"))  # (B, R, 1 + C)
         scores = distributions[:, :, 1:]
-        deltas = ops.reshape(
-            ops.cast(deltas, "float32"), (-1, count, num_classes + 1, 4)
-        )
+        deltas = ops.reshape(ops.cast(deltas, "float32"), (-1, count, width, 4))
         scores = self._real_scores(scores, num_proposals)
         if self.any_class:
             best = ops.max(scores, axis=-1, keepdims=True)
@@ -149,9 +141,9 @@ class SelectDetections(BaseLayer):
         order = ops.cast(order, "int32")
         sources, classes = order // num_classes, order % num_classes
         # Only the boxes of candidates are decoded.
-        rows = ops.reshape(deltas, (-1, count * (num_classes + 1), 4))
+        rows = ops.reshape(deltas, (-1, count * width, 4))
         boxes = decode_clipped(
-            gather_rows(rows, sources * (num_classes + 1) + classes + 1),
+            gather_rows(rows, sources * width + classes + 1),
             gather_rows(ops.cast(proposals, "float32"), sources),
             self.image_size,
             self.box_weights,
@@ -174,7 +166,7 @@ class SelectDetections(BaseLayer):
             detections["class_distributions"] = ops.where(
                 is_real, gather_rows(distributions, sources), 0.0
             )
-        return detections, sources
+        return detections
 
     def _real_scores(self, scores, num_proposals):
         """The scores, below zero for padded proposals."""

@@ -7,7 +7,7 @@ columns of a mask.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_rank
+from keras_attn.checks.arguments import check_rank, check_shape
 from keras_attn.layers.base import BaseLayer
 
 
@@ -28,7 +28,7 @@ class SelectMasks(BaseLayer):
         (B, K, h, w) float32, in [0, 1]; zeros for padding.
 
     Raises:
-        ValueError: If `inputs` does not have 5 axes.
+        ValueError: If an input has the wrong shape.
 
     Reference:
         He et al. 2017, section 3 (arXiv:1703.06870).
@@ -39,7 +39,7 @@ class SelectMasks(BaseLayer):
         self.aligned = aligned
 
     def call(self, inputs, classes):
-        check_rank("inputs", inputs, 5, "(batch, detections, rows, columns, classes)")
+        self.compute_output_shape(inputs.shape, classes.shape)  # Checks the shapes.
         # (B, K, 1 + C): a product, because no runtime gathers along the last axis well.
         chosen = ops.one_hot(classes + 1, inputs.shape[-1], dtype="float32")
         chosen = ops.expand_dims(chosen, -1)  # (B, K, 1 + C, 1)
@@ -52,4 +52,8 @@ class SelectMasks(BaseLayer):
         return ops.where(is_real, ops.sigmoid(logits), 0.0)
 
     def compute_output_shape(self, inputs_shape, classes_shape):
+        check_rank(
+            "inputs", inputs_shape, 5, "(batch, detections, rows, columns, classes)"
+        )
+        check_shape("classes", classes_shape, inputs_shape[:2], "(batch, detections)")
         return inputs_shape[:-1]

@@ -10,6 +10,7 @@ from keras import ops
 from keras_attn.checks.argument_types import Initializer
 from keras_attn.checks.arguments import check_pair, check_positive, check_rank
 from keras_attn.checks.indices import check_indices
+from keras_attn.checks.inputs import check_length
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
@@ -85,28 +86,24 @@ class CaptionEmbedding(KernelLayer, BaseLayer):
         return {"token_ids": (1, self.max_length + 1)}
 
     def call(self, token_ids, padding_mask):
-        check_rank("token_ids", token_ids, 2, "(batch, length)")
-        length = token_ids.shape[1]
-        if length is not None and length > self.max_length:
-            raise ValueError(
-                "`token_ids` must not be longer than the positions of a caption: "
-                f"shorten the text. Received: length={length}, "
-                f"max_length={self.max_length}"
-            )
-        check_padding_mask("padding_mask", padding_mask, token_ids.shape[0], length)
+        self._check_shapes(token_ids, padding_mask)
         check_indices("token_ids", token_ids, self.index_ranges["token_ids"])
         tokens, is_real = tokens_in_order(token_ids, padding_mask, self.max_length)
         words = kernel_rows(self.token_embeddings, tokens)
         hidden = ops.where(
-            ops.expand_dims(is_real, -1), words, ops.cast(self._padding, words.dtype)
+            ops.expand_dims(is_real, -1),
+            words,
+            ops.cast(ops.expand_dims(self.padding_embeddings, 0), words.dtype),
         )
         return ops.add(hidden, ops.cast(self.position_embeddings, hidden.dtype))
 
-    @property
-    def _padding(self):
-        return ops.expand_dims(self.padding_embeddings, 0)
+    def _check_shapes(self, token_ids, padding_mask):
+        check_rank("token_ids", token_ids, 2, "(batch, length)")
+        check_length("token_ids", token_ids.shape, (0, self.max_length + 1))
+        check_padding_mask("padding_mask", padding_mask, *token_ids.shape)
 
     def compute_output_spec(self, token_ids, padding_mask):
+        self._check_shapes(token_ids, padding_mask)
         shape = (token_ids.shape[0], self.max_length, self.output_dim)
         return keras.KerasTensor(shape, self.compute_dtype)
 
@@ -180,13 +177,7 @@ class ImageCodeEmbedding(KernelLayer, BaseLayer):
         return {"codes": (1, self.max_length + 1)}
 
     def call(self, codes, positions=None):
-        check_rank("codes", codes, 2, "(batch, length)")
-        length = codes.shape[1]
-        if length is not None and length > self.max_length:
-            raise ValueError(
-                "`codes` must not be more than an image has: check `grid_size`. "
-                f"Received: length={length}, grid_size={self.grid_size}"
-            )
+        self._check_shape(codes)
         check_indices("codes", codes, self.index_ranges["codes"])
         if positions is None:
             positions = ops.arange(ops.shape(codes)[1], dtype="int32")
@@ -200,7 +191,12 @@ class ImageCodeEmbedding(KernelLayer, BaseLayer):
         )
         return ops.add(hidden, places)
 
+    def _check_shape(self, codes):
+        check_rank("codes", codes, 2, "(batch, length)")
+        check_length("codes", codes.shape, (0, self.max_length + 1))
+
     def compute_output_spec(self, codes, positions=None):
+        self._check_shape(codes)
         return keras.KerasTensor((*codes.shape, self.output_dim), self.compute_dtype)
 
 

@@ -6,7 +6,7 @@ Legend: B batch, R regions, F width of the features.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_rank
+from keras_attn.checks.arguments import check_rank, check_shape
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import box_locations
@@ -37,7 +37,7 @@ class GlobalRegion(BaseLayer):
         its answer would follow only from the words.
 
     Raises:
-        ValueError: If `features` or `boxes` does not have 3 axes.
+        ValueError: If an input has the wrong shape.
 
     Reference:
         Lu et al. 2019, section 2.2 "Image Representations" and section 3.1
@@ -50,8 +50,11 @@ class GlobalRegion(BaseLayer):
 
     def call(self, features, boxes, region_padding_mask):
         check_rank("features", features, 3, "(batch, regions, width)")
-        check_rank("boxes", boxes, 3, "(batch, regions, 4)")
-        check_is_mask("region_padding_mask", region_padding_mask)
+        regions = features.shape[:2]
+        check_shape("boxes", boxes.shape, (*regions, 4), "(batch, regions, 4)")
+        name, axes = "region_padding_mask", "(batch, regions)"
+        check_shape(name, region_padding_mask.shape, regions, axes)
+        check_is_mask(name, region_padding_mask)
         real = ops.cast(region_padding_mask, "float32")[:, :, None]
         # In float32: a long sum in half precision loses small terms.
         total = ops.sum(ops.cast(features, "float32") * real, axis=1, keepdims=True)

@@ -17,6 +17,7 @@ from keras_attn.checks.arguments import (
     check_positive,
     check_rank,
 )
+from keras_attn.checks.inputs import check_length
 from keras_attn.layers.attention.attention_checks import check_padding_mask
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops import (
@@ -137,13 +138,7 @@ class LogMelSpectrogram(BaseLayer):
                 f"Received: inputs of dtype {inputs.dtype}"
             )
         check_padding_mask("padding_mask", padding_mask, *inputs.shape)
-        length = inputs.shape[1]
-        # While JAX traces, an unknown length is a symbol.
-        if isinstance(length, int) and length < self.window_length:
-            raise ValueError(
-                f"`inputs` must have at least one window, {self.window_length} samples "
-                f"({self.window_seconds} s). Received: {length} samples"
-            )
+        check_length("inputs", inputs.shape, self.length_ranges["inputs"])
         inputs = ops.cast(inputs, "float32")
         if padding_mask is None:
             padding_mask = ops.ones_like(inputs)

@@ -164,7 +164,7 @@ class PatchEmbedding(BaseLayer):
         Keras does not trace `call` of a layer with a `compute_output_shape`, so that
         method and `build` must raise as well.
         """
-        check_rank("inputs", keras.KerasTensor(inputs_shape), 4, _AXES)
+        check_rank("inputs", inputs_shape, 4, _AXES)
         received = f"Received: inputs.shape={tuple(inputs_shape)}"
         *sizes, channels = inputs_shape[1:]
         if channels is None:
@@ -250,11 +250,12 @@ class ClassToken(BaseLayer):
         )
 
     def call(self, inputs):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        self.compute_output_shape(inputs.shape)  # Checks the shape.
         tokens = ops.cast(self.tokens, inputs.dtype)
         shape = (ops.shape(inputs)[0], *self.tokens.shape[1:])
         return ops.concatenate([ops.broadcast_to(tokens, shape), inputs], axis=1)
 
     def compute_output_shape(self, inputs_shape):
+        check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
         batch, length, width = inputs_shape
         return batch, None if length is None else self.num_tokens + length, width

@@ -66,7 +66,7 @@ class PatchMerging(BaseLayer):
         self.reduction.build((None, 4 * width))
 
     def call(self, inputs):
-        check_rank("inputs", inputs, 4, "(batch, rows, columns, width)")
+        self.compute_output_shape(inputs.shape)  # Checks the shape.
         _, rows, columns, width = inputs.shape
         if rows % 2 or columns % 2:
             padding = ((0, 0), (0, rows % 2), (0, columns % 2), (0, 0))
@@ -81,5 +81,6 @@ class PatchMerging(BaseLayer):
         return ops.reshape(outputs, (-1, *merged.shape[1:3], outputs.shape[-1]))
 
     def compute_output_shape(self, inputs_shape):
+        check_rank("inputs", inputs_shape, 4, "(batch, rows, columns, width)")
         batch, rows, columns, width = inputs_shape
         return batch, -(-rows // 2), -(-columns // 2), self.output_dim or 2 * width

@@ -10,8 +10,14 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
-from keras_attn.checks.arguments import check_choice, check_positive, check_rank
+from keras_attn.checks.arguments import (
+    check_choice,
+    check_not_negative,
+    check_positive,
+    check_rank,
+)
 from keras_attn.checks.indices import check_indices
+from keras_attn.checks.inputs import check_length
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops import sinusoids, sinusoids_2d
@@ -79,13 +85,15 @@ class SinusoidalPositionEmbedding(BaseLayer):
             rows, columns = ops.shape(inputs)[1:3]
             table = sinusoids_2d(rows, columns, dim, self.max_wavelength)
         else:
-            check_rank("inputs", inputs, 3, "(batch, length, width)")
+            self.compute_output_shape(inputs.shape)  # Checks the shape.
             if positions is None:
                 positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
             table = sinusoids(positions, dim, self.max_wavelength)
         return _merge(inputs, table, self.merge)
 
     def compute_output_shape(self, inputs_shape, positions_shape=None):
+        if len(inputs_shape) != 4:  # A grid.
+            check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
         return _merged_shape(inputs_shape, self.merge, self.position_dim)
 
 
@@ -136,7 +144,7 @@ class LearnedPositionEmbedding(BaseLayer):
         )
         self.merge = merge
         self.position_dim = _check_position_dim(merge, position_dim)
-        self.first_row = _check_first_row(first_row)
+        self.first_row = check_not_negative("first_row", first_row)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, inputs_shape):
@@ -158,14 +166,8 @@ class LearnedPositionEmbedding(BaseLayer):
         return {"inputs": (1, self.max_sequence_length + 1)}
 
     def call(self, inputs, positions=None):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
-        length = inputs.shape[1]
-        if length is not None and length > self.max_sequence_length:
-            raise ValueError(
-                "`inputs` are longer than `max_sequence_length`; shorten them, or "
-                "build with more positions. Received: "
-                f"length={length}, max_sequence_length={self.max_sequence_length}"
-            )
+        self.compute_output_shape(inputs.shape)  # Checks the shape.
+        check_length("inputs", inputs.shape, (0, self.max_sequence_length + 1))
         first = self.first_row
         if positions is None:
             table = self.embeddings[first : first + ops.shape(inputs)[1]]
@@ -176,16 +178,8 @@ class LearnedPositionEmbedding(BaseLayer):
         return _merge(inputs, table, self.merge)
 
     def compute_output_shape(self, inputs_shape, positions_shape=None):
+        check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
         return _merged_shape(inputs_shape, self.merge, self.position_dim)
-
-
-def _check_first_row(first_row):
-    if not isinstance(first_row, int) or first_row < 0:
-        raise ValueError(
-            "`first_row` must be a non-negative integer. "
-            f"Received: first_row={first_row!r}"
-        )
-    return first_row
 
 
 def _check_position_dim(merge, position_dim):

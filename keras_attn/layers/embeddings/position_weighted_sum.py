@@ -7,9 +7,13 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
-from keras_attn.checks.arguments import check_positive, check_rank
+from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.inputs import check_length
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.embeddings.token_pooling import mask_of_tokens
+from keras_attn.layers.embeddings.token_pooling import (
+    check_token_shapes,
+    mask_of_tokens,
+)
 from keras_attn.layers.initializers import independent_copy
 from keras_attn.ops import row_positions
 
@@ -72,15 +76,8 @@ class PositionWeightedSum(BaseLayer):
         )
 
     def call(self, inputs, padding_mask=None, mask=None):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
-        length = inputs.shape[1]
-        if isinstance(length, int) and length > self.max_sequence_length:
-            raise ValueError(
-                "`inputs` are longer than `max_sequence_length`; shorten them, or "
-                "build with more positions. Received: "
-                f"length={length}, max_sequence_length={self.max_sequence_length}"
-            )
         padding_mask = mask_of_tokens(inputs, padding_mask, mask)
+        check_length("inputs", inputs.shape, (0, self.max_sequence_length + 1))
         # In a graph of unknown length, padding may extend beyond the table.
         positions = ops.minimum(
             row_positions(padding_mask), self.max_sequence_length - 1
@@ -94,4 +91,5 @@ class PositionWeightedSum(BaseLayer):
         return None
 
     def compute_output_shape(self, inputs_shape, padding_mask_shape=None):
+        check_token_shapes(inputs_shape, padding_mask=padding_mask_shape)
         return inputs_shape[0], inputs_shape[2]

@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_attn.checks.argument_types import Initializer
-from keras_attn.checks.arguments import check_rank
+from keras_attn.checks.arguments import check_not_negative, check_rank, check_shape
 from keras_attn.layers.base import BaseLayer
 from keras_attn.layers.initializers import independent_copy
 
@@ -36,7 +36,8 @@ class RandomPatchMasking(BaseLayer):
             `PatchUnmasking` restores the order.
 
     Raises:
-        ValueError: If no patch would be kept, or no patch hidden.
+        ValueError: If no patch would be kept, or no patch hidden; or an input has the
+            wrong shape.
 
     Reference:
         He et al. 2022, "Masked Autoencoders Are Scalable Vision Learners", section 3
@@ -58,7 +59,9 @@ class RandomPatchMasking(BaseLayer):
                 f"Received: mask_ratio={mask_ratio!r}"
             )
         self.mask_ratio = mask_ratio
-        self.num_prefix_tokens = num_prefix_tokens
+        self.num_prefix_tokens = check_not_negative(
+            "num_prefix_tokens", num_prefix_tokens
+        )
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -78,13 +81,13 @@ class RandomPatchMasking(BaseLayer):
         return visible
 
     def call(self, inputs, noise=None):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        (_, count), visible = self._sizes(inputs, noise)
         prefix = self.num_prefix_tokens
         patches = inputs[:, prefix:]
-        batch, count = ops.shape(inputs)[0], patches.shape[1]
-        visible = self.num_visible(count)
         if noise is None:
-            noise = keras.random.uniform((batch, count), seed=self.seed_generator)
+            noise = keras.random.uniform(
+                (ops.shape(inputs)[0], count), seed=self.seed_generator
+            )
         order = ops.argsort(noise, axis=1)  # The patch of each rank.
         ranks = ops.argsort(order, axis=1)  # The rank of each patch.
         kept = ops.take_along_axis(
@@ -94,15 +97,21 @@ class RandomPatchMasking(BaseLayer):
             kept = ops.concatenate([inputs[:, :prefix], kept], axis=1)
         return kept, ops.greater_equal(ranks, visible), ops.cast(ranks, "int32")
 
+    def _sizes(self, inputs, noise):
+        """(B, T) and K; raises for wrong shapes."""
+        check_rank("inputs", inputs, 3, "(batch, length, width)")
+        patches = inputs.shape[0], inputs.shape[1] - self.num_prefix_tokens
+        if noise is not None:
+            check_shape("noise", noise.shape, patches, "(batch, patches)")
+        return patches, self.num_visible(patches[1])
+
     def compute_output_spec(self, inputs, noise=None):
-        batch, length, width = inputs.shape
-        prefix = self.num_prefix_tokens
-        count = length - prefix
-        kept = (batch, prefix + self.num_visible(count), width)
+        patches, visible = self._sizes(inputs, noise)
+        kept = (patches[0], self.num_prefix_tokens + visible, inputs.shape[2])
         return (
             keras.KerasTensor(kept, dtype=self.compute_dtype),
-            keras.KerasTensor((batch, count), dtype="bool"),
-            keras.KerasTensor((batch, count), dtype="int32"),
+            keras.KerasTensor(patches, dtype="bool"),
+            keras.KerasTensor(patches, dtype="int32"),
         )
 
 
@@ -122,6 +131,9 @@ class PatchUnmasking(BaseLayer):
     Returns:
         (B, P + T, D).
 
+    Raises:
+        ValueError: If an input has the wrong shape.
+
     Reference:
         He et al. 2022, section 3 (arXiv:2111.06377).
     """
@@ -134,7 +146,9 @@ class PatchUnmasking(BaseLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.num_prefix_tokens = num_prefix_tokens
+        self.num_prefix_tokens = check_not_negative(
+            "num_prefix_tokens", num_prefix_tokens
+        )
         self.initializer = keras.initializers.get(initializer)
 
     def build(self, inputs_shape, places_shape):
@@ -145,6 +159,7 @@ class PatchUnmasking(BaseLayer):
         )
 
     def call(self, inputs, places):
+        self.compute_output_shape(inputs.shape, places.shape)  # Checks the shapes.
         prefix = self.num_prefix_tokens
         visible = inputs[:, prefix:]
         batch, width = ops.shape(inputs)[0], inputs.shape[-1]
@@ -158,7 +173,9 @@ class PatchUnmasking(BaseLayer):
         return ops.concatenate([inputs[:, :prefix], patches], axis=1)
 
     def compute_output_shape(self, inputs_shape, places_shape):
+        check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
         batch, _, width = inputs_shape
+        check_shape("places", places_shape, (batch, None), "(batch, patches)")
         return batch, self.num_prefix_tokens + places_shape[1], width
 
 

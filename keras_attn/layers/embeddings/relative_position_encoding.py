@@ -7,10 +7,7 @@ D width.
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import (
-    check_positive_or_none,
-    check_rank,
-)
+from keras_attn.checks.arguments import check_positive_or_none, check_rank
 from keras_attn.layers.base import BaseLayer
 from keras_attn.ops.relative import relative_distances, relative_sinusoids
 
@@ -75,9 +72,8 @@ class RelativePositionEncoding(BaseLayer):
         self.max_wavelength = max_wavelength
 
     def call(self, inputs, memory=None):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
-        if memory is not None:
-            check_rank("memory", memory, 3, "(batch, memory length, width)")
+        shapes = [x.shape for x in (inputs, memory) if x is not None]
+        self.compute_output_shape(*shapes)  # Checks the shapes.
         return encode_distances(
             inputs,
             memory,
@@ -87,8 +83,10 @@ class RelativePositionEncoding(BaseLayer):
         )
 
     def compute_output_shape(self, inputs_shape, memory_shape=None):
+        check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
         lengths = [inputs_shape[1], inputs_shape[1]]
         if memory_shape is not None:
+            check_rank("memory", memory_shape, 3, "(batch, memory length, width)")
             lengths.append(memory_shape[1])
         distances = None if None in lengths else sum(lengths)
         return (1, distances, inputs_shape[-1])

@@ -8,7 +8,12 @@ from typing import Literal, get_args
 import keras
 from keras import ops
 
-from keras_attn.checks.arguments import check_choice, check_rank, check_token_id
+from keras_attn.checks.arguments import (
+    check_choice,
+    check_rank,
+    check_shape,
+    check_token_id,
+)
 from keras_attn.layers.attention.attention_checks import check_is_mask
 from keras_attn.layers.base import BaseLayer
 
@@ -37,7 +42,7 @@ class TokenPooling(BaseLayer):
         `"first"` and `"last"`, otherwise zeros.
 
     Raises:
-        ValueError: If `pooling` is unknown, or `inputs` does not have 3 axes.
+        ValueError: If `pooling` is unknown, or an input has the wrong shape.
     """
 
     def __init__(self, pooling: Pooling = "mean", **kwargs):
@@ -46,7 +51,6 @@ class TokenPooling(BaseLayer):
         self.pooling = pooling
 
     def call(self, inputs, padding_mask=None, mask=None):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
         padding_mask = mask_of_tokens(inputs, padding_mask, mask)
         if self.pooling not in ("first", "last"):
             real = ops.cast(padding_mask, "float32")
@@ -81,6 +85,7 @@ class TokenPooling(BaseLayer):
         return None
 
     def compute_output_shape(self, inputs_shape, padding_mask_shape=None):
+        check_token_shapes(inputs_shape, padding_mask=padding_mask_shape)
         return inputs_shape[0], inputs_shape[2]
 
 
@@ -102,8 +107,8 @@ class EndTokenPooling(BaseLayer):
         (B, D); for a row without the end token the vector at its first position.
 
     Raises:
-        ValueError: If `end_token_id` is not an integer of at least 0, `inputs` does not
-            have 3 axes, or `token_ids` does not have 2.
+        ValueError: If `end_token_id` is not an integer of at least 0, or an input has
+            the wrong shape.
 
     Reference:
         Radford et al. 2021, section 2.4 (arXiv:2103.00020).
@@ -114,8 +119,7 @@ class EndTokenPooling(BaseLayer):
         self.end_token_id = check_token_id("end_token_id", end_token_id)
 
     def call(self, inputs, token_ids):
-        check_rank("inputs", inputs, 3, "(batch, length, width)")
-        check_rank("token_ids", token_ids, 2, "(batch, length)")
+        check_token_shapes(inputs.shape, token_ids=token_ids.shape)
         candidates = token_ids
         if self.end_token_id is not None:
             candidates = ops.cast(ops.equal(token_ids, self.end_token_id), "int32")
@@ -125,6 +129,7 @@ class EndTokenPooling(BaseLayer):
         return ops.squeeze(ops.take_along_axis(inputs, position, axis=1), 1)
 
     def compute_output_shape(self, inputs_shape, token_ids_shape):
+        check_token_shapes(inputs_shape, token_ids=token_ids_shape)
         return inputs_shape[0], inputs_shape[2]
 
 
@@ -137,12 +142,29 @@ def mask_of_tokens(inputs, padding_mask, mask):
         mask: Keras' mask of the inputs, or None.
 
     Raises:
-        ValueError: If the mask does not have 2 axes, or is none.
+        ValueError: If one has the wrong shape, or the mask is none.
     """
+    check_token_shapes(inputs.shape)
     if padding_mask is None:
         padding_mask = mask
     if padding_mask is None:
-        padding_mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
-    check_rank("padding_mask", padding_mask, 2, "(batch, length)")
+        return ops.ones_like(inputs[:, :, 0], dtype="bool")
+    check_token_shapes(inputs.shape, padding_mask=padding_mask.shape)
     check_is_mask("padding_mask", padding_mask)
     return padding_mask
+
+
+def check_token_shapes(inputs_shape, **shapes):
+    """Raises unless inputs are (B, T, D), and what belongs to their tokens (B, T).
+
+    Args:
+        inputs_shape: The static shape of the inputs.
+        **shapes: Other static shapes by the name of the argument, or None.
+
+    Raises:
+        ValueError: If a shape is wrong.
+    """
+    check_rank("inputs", inputs_shape, 3, "(batch, length, width)")
+    for name, shape in shapes.items():
+        if shape is not None:
+            check_shape(name, shape, inputs_shape[:2], "(batch, length)")

@@ -1,5 +1,15 @@
 """A recurrent decoder that attends to a memory before every step.
 
+    once      k_j = attention.project_key(h_j)                                (B, S, …)
+    step t    e_tj = attention.scores(s_{t-1}, k_j)                           (B, 1, S)
+              α_t = softmax(e_t), 0 where the memory is padding               (B, 1, S)
+              c_t = Σ_j α_tj h_j, times the gate if there is one              (B, 1, M)
+              s_t = cell([x_t; c_t], s_{t-1})                                    (B, U)
+
+s_{t-1} is the cell's first state. e, α and c are the `attend` of every attention layer,
+of which `scores` is the only part that differs. The loop is `keras.layers.RNN` around
+`AttentionStep`, below.
+
 Legend: B batch, T target length, S memory length, D width of the inputs, M width of
 the memory, U units of the cell.
 """
@@ -98,7 +108,7 @@ class AttentionRNN(RecurrentAttention):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
     def build(self, inputs_shape, memory_shape):
-        batch, _, width = inputs_shape
+        batch, width = inputs_shape[0], inputs_shape[-1]
         units = as_list(self.cell.state_size)[0]
         # A shared cell or attention may already be built.
         if not self.attention.built:
@@ -127,13 +137,9 @@ class AttentionRNN(RecurrentAttention):
         training=None,
         memory_mask=None,  # The Keras mask of `memory`, which Keras passes.
     ):
+        masks = {"memory_padding_mask": memory_padding_mask, "memory_mask": memory_mask}
         first_state, projected_memory, attend = self._prepare(
-            inputs,
-            memory,
-            initial_state,
-            memory_padding_mask,
-            memory_mask,
-            projected_memory,
+            inputs, memory, initial_state, masks, projected_memory
         )
         step = AttentionStep(self, attend, training)
         outputs, final_state = self._run(step, inputs, first_state)
@@ -145,33 +151,20 @@ class AttentionRNN(RecurrentAttention):
                 results["attention_scores"] = scores
         return results
 
-    def _prepare(
-        self,
-        inputs,
-        memory,
-        initial_state,
-        memory_padding_mask,
-        memory_mask,
-        projected_memory,
-    ):
+    def _prepare(self, inputs, memory, initial_state, masks, projected_memory):
         """The cell's first states, the projected memory, and soft attention to it."""
         check_rank("inputs", inputs, 3, "(batch, length, width)")
         check_rank("memory", memory, 3, "(batch, memory length, width)")
         first_state = first_states(self.cell, initial_state, inputs.dtype)
         batch, length = inputs.shape[0], memory.shape[1]
-        check_padding_mask("memory_padding_mask", memory_padding_mask, batch, length)
-        check_padding_mask("memory_mask", memory_mask, batch, length)
-        mask = merge_masks(
-            padding_mask=both_masks(memory_padding_mask, memory_mask), per_head=False
-        )
+        for name, mask in masks.items():
+            check_padding_mask(name, mask, batch, length)
+        mask = merge_masks(padding_mask=both_masks(*masks.values()), per_head=False)
         if projected_memory is None:
             projected_memory = self.attention.project_key(memory)
 
         def attend(queries):
-            """The contexts, and α = softmax(e) for the scores e.
-
-            A masked position gets α = 0; if all are masked, c = 0.
-            """
+            """From (B, T, U) to c, (B, T, M), and α, (B, T, S); if all is masked, 0."""
             return self.attention.attend(queries, memory, projected_memory, mask)
 
         return first_state, projected_memory, attend

@@ -68,8 +68,7 @@ class FrameAttentionRNN(RecurrentAttention):
     """
 
     def build(self, memory_shape):
-        memory = keras.KerasTensor(memory_shape)
-        check_rank("memory", memory, 4, "(batch, steps, locations, width)")
+        check_rank("memory", memory_shape, 4, "(batch, steps, locations, width)")
         batch, _, places, width = memory_shape
         units = as_list(self.cell.state_size)[0]
         if not self.attention.built:

@@ -96,13 +96,9 @@ class HardAttentionRNN(AttentionRNN):
         training=None,
         memory_mask=None,  # The Keras mask of `memory`, which Keras passes.
     ):
+        masks = {"memory_padding_mask": memory_padding_mask, "memory_mask": memory_mask}
         first_state, projected_memory, attend_softly = self._prepare(
-            inputs,
-            memory,
-            initial_state,
-            memory_padding_mask,
-            memory_mask,
-            projected_memory,
+            inputs, memory, initial_state, masks, projected_memory
         )
         uniforms, is_soft = (
             self._random_numbers(inputs, memory) if training else (None, None)
