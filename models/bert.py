@@ -31,7 +31,7 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import bert_embeddings, first_token, pooler
+from keras_attn.models.parts.bert_encoder import bert_embeddings, first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 

@@ -46,9 +46,9 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, Embedding
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
-from keras_attn.models.catalog.variants import FROM_VARIANT
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import bert_embeddings
+from keras_attn.models.parts.bert_encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.two_streams import (
@@ -188,10 +188,7 @@ def build_vln_bert(
         num_layers=num_layers,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
+        **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
         num_region_layers=num_region_layers,
         num_region_heads=num_region_heads,
         region_mlp_dim=region_mlp_dim,

@@ -46,8 +46,8 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
+from keras_attn.models.parts.bert_encoder import bert_encoder, token_embedding
 from keras_attn.models.parts.decoders.pair_builders import inputs_like
-from keras_attn.models.parts.encoder import text_encoder, token_embedding
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -78,7 +78,7 @@ CARDS = model_cards(
 
 
 @registered(CARDS, VARIANTS)
-@described_as(text_encoder)
+@described_as(bert_encoder)
 def build_xlnet(
     variant: str = "base",
     *,
