@@ -276,8 +276,7 @@ def build_bert_span_qa(
     Reference:
         Devlin et al. 2019, section 4.2 and figure 4 c (arXiv:1810.04805).
     """
-    encoder = as_encoder(encoder, build_bert)
-    return heads.span(encoder, dropout=dropout, name=name)
+    return heads.span(as_encoder(encoder, build_bert), dropout=dropout, name=name)
 
 
 @described_as(heads.sentence_encoder)

@@ -194,8 +194,7 @@ def build_roberta_span_qa(
     name: str = "roberta_span_qa",
 ) -> Functional:
     """Predicts the start and the end of an answer; see `build_bert_span_qa`."""
-    encoder = as_encoder(encoder, build_roberta)
-    return heads.span(encoder, dropout=dropout, name=name)
+    return heads.span(as_encoder(encoder, build_roberta), dropout=dropout, name=name)
 
 
 @described_as(heads.sentence_encoder)
