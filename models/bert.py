@@ -1,8 +1,14 @@
 """BERT: an encoder that learns by predicting masked tokens.
 
-    token + segment + position embeddings
-        -> norm -> dropout -> N post-norm blocks -> `sequence_output`
-                       first token -> dense, tanh -> `pooled_output`
+    x = E[token] + S[segment] + P[position]     position 0 is the first real token
+    x <- dropout(norm(x))
+    N blocks:  x <- norm(x + dropout(attention(x)))
+               x <- norm(x + dropout(FFN(x)))
+    `sequence_output` = x                       (B, T, D)
+    `pooled_output` = tanh(x_first W + b)       (B, D), of the first real token
+
+    attention(x) = concat of heads softmax(q kᵀ / √H) v, times W_O; padding is masked
+    FFN(x) = gelu(x W_1) W_2                    each product with a W has a bias
 
     build_bert          token ids -> features of each token and of the sequence
     build_bert_<task>   an encoder -> the logits of a task
@@ -13,7 +19,8 @@ name of a variant, it builds a new encoder.
 One block: `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`.
 
-Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
+Legend: B batch, T length, P masked positions, D width, H size of a head, V vocabulary,
+C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 `embeddings_norm`, `embeddings_dropout`, `block_0`, …, `first_token`, `pooler`.
 """
@@ -137,8 +144,6 @@ def build_bert(
     )
     norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
     hidden = Dropout(dropout, name="embeddings_dropout")(norm(hidden))
-    # Post-norm: `x = norm(x + dropout(f(x)))`, where f is self-attention, then
-    # `FFN(x) = gelu(x W1 + b1) W2 + b2`.
     for index in range(num_layers):
         hidden = TransformerEncoderBlock(
             num_heads,

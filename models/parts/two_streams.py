@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 import keras
 
-from keras_attn.checks.arguments import check_choice, check_fraction
+from keras_attn.checks.arguments import check_choice, check_fraction, check_positive
 from keras_attn.layers import CoAttentionBlock, Dense, TransformerEncoderBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
@@ -52,36 +52,6 @@ SIZES = block_sizes(
     text_co_layers=(6, 7, 8, 9, 10, 11),
     region_co_layers=(0, 1, 2, 3, 4, 5),
 )
-
-
-def check_co_layers(
-    num_layers, num_region_layers, text_co_layers, region_co_layers
-) -> None:
-    """Checks where co-attention is, before anything is built.
-
-    The arguments are as for `two_streams`.
-
-    Raises:
-        ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
-            one of them is not in ascending order or not a block.
-    """
-    given = {
-        "text_co_layers": (text_co_layers, num_layers),
-        "region_co_layers": (region_co_layers, num_region_layers),
-    }
-    lengths = {name: len(layers) for name, (layers, _) in given.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(
-            "`text_co_layers` and `region_co_layers` must have the same length, one "
-            f"block of each stream for each co-attention. Received: {lengths}"
-        )
-    for name, (layers, number) in given.items():
-        bounds = [0, *layers, number]
-        if bounds != sorted(bounds):
-            raise ValueError(
-                f"`{name}` must have blocks in ascending order, from 0 to {number}, "
-                f"the number of blocks. Received: {name}={tuple(layers)}"
-            )
 
 
 def two_streams(
@@ -135,7 +105,12 @@ def two_streams(
     Returns:
         A dictionary of `sequence_output` (B, T, D), `region_output` (B, R, E), and
         `pooled_output` and `pooled_region_output` (B, P).
+
+    Raises:
+        ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
+            one of them is not in ascending order or not a block.
     """
+    _check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers)
     norm = functools.partial(LayerNormalization, epsilon=layer_norm_epsilon)
     words = norm(name="embeddings_norm")(words)
     words = Dropout(dropout, name="embeddings_dropout")(words)
@@ -192,6 +167,27 @@ def two_streams(
     }
 
 
+def _check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers):
+    """Checks where co-attention is."""
+    given = {
+        "text_co_layers": (text_co_layers, num_layers),
+        "region_co_layers": (region_co_layers, num_region_layers),
+    }
+    lengths = {name: len(layers) for name, (layers, _) in given.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            "`text_co_layers` and `region_co_layers` must have the same length, one "
+            f"block of each stream for each co-attention. Received: {lengths}"
+        )
+    for name, (layers, number) in given.items():
+        bounds = [0, *layers, number]
+        if bounds != sorted(bounds):
+            raise ValueError(
+                f"`{name}` must have blocks in ascending order, from 0 to {number}, "
+                f"the number of blocks. Received: {name}={tuple(layers)}"
+            )
+
+
 def as_region_encoder(encoder, build):
     """`as_encoder`, for heads of the single regions.
 
@@ -242,6 +238,7 @@ def pair_scores(encoder, fusion, dropout):
 
 def masked_region_logits(encoder, regions, num_region_classes):
     """Logits (B, R, C) of the classes of regions (B, R, E)."""
+    check_positive("num_region_classes", num_region_classes)
     regions = transformed(encoder, regions, "masked_regions")
     return logits_layer(
         num_region_classes, "masked_regions", kernel_initializer=INITIALIZER
