@@ -1,10 +1,14 @@
 """BERT: an encoder that learns by predicting masked tokens.
 
-    x_t = token[id_t] + segment[s_t] + position[p_t]                  `bert_embeddings`
-    dropout(norm(x)), then N post-norm blocks -> `sequence_output`           (B, T, D)
-    tanh(W x_f + b) -> `pooled_output`             `first_token`, `pooler`      (B, D)
+    x = E[token] + S[segment] + P[position]     position 0 is the first real token
+    x <- dropout(norm(x))
+    N blocks:  x <- norm(x + dropout(attention(x)))
+               x <- norm(x + dropout(FFN(x)))
+    `sequence_output` = x                       (B, T, D)
+    `pooled_output` = tanh(x_first W + b)       (B, D), of the first real token
 
-f is the first real token of a row, and p_t = max(t - f, 0).
+    attention(x) = concat of heads softmax(q kᵀ / √H) v, times W_O; padding is masked
+    FFN(x) = gelu(x W_1) W_2                    each product with a W has a bias
 
     build_bert          token ids -> features of each token and of the sequence
     build_bert_<task>   an encoder -> the logits of a task
@@ -15,7 +19,8 @@ name of a variant, it builds a new encoder.
 One block: `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`.
 
-Legend: B batch, T length, P masked positions, D width, V vocabulary, C classes.
+Legend: B batch, T length, P masked positions, D width, H size of a head, V vocabulary,
+C classes.
 Layers: `token_embedding`, `segment_embedding`, `position_embedding`,
 `embeddings_norm`, `embeddings_dropout`, `block_0`, …, `first_token`, `pooler`.
 """
@@ -33,7 +38,7 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import bert_embeddings, first_token, pooler
+from keras_attn.models.parts.bert_encoder import bert_embeddings, first_token, pooler
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 
@@ -137,8 +142,6 @@ def build_bert(
     )
     norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
     hidden = Dropout(dropout, name="embeddings_dropout")(norm(hidden))
-    # Post-norm: `x = norm(x + dropout(f(x)))`, where f is self-attention, then
-    # `FFN(x) = gelu(x W1 + b1) W2 + b2`.
     for index in range(num_layers):
         hidden = TransformerEncoderBlock(
             num_heads,
@@ -276,8 +279,7 @@ def build_bert_span_qa(
     Reference:
         Devlin et al. 2019, section 4.2 and figure 4 c (arXiv:1810.04805).
     """
-    encoder = as_encoder(encoder, build_bert)
-    return heads.span(encoder, dropout=dropout, name=name)
+    return heads.span(as_encoder(encoder, build_bert), dropout=dropout, name=name)
 
 
 @described_as(heads.sentence_encoder)

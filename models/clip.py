@@ -47,6 +47,7 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
+    block_options,
     block_sizes,
     check_variant,
 )
@@ -54,7 +55,6 @@ from keras_attn.models.parts.backbones.resnet import pooled_resnet
 from keras_attn.models.parts.dual_encoder import (
     DualEncoder,
     add_positions,
-    block_options,
     dual_encoder,
     embed_patches,
     text_tower,

@@ -40,11 +40,10 @@ from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
-from keras_attn.models.parts.computed_loss import adds_compiled_loss
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
+from keras_attn.models.parts.bert_encoder import bert_encoder
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair
-from keras_attn.models.parts.encoder import text_encoder
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -52,6 +51,7 @@ from keras_attn.models.parts.functional import (
     sequence_inputs,
 )
 from keras_attn.models.parts.heads import logits_layer
+from keras_attn.models.parts.own_loss import adds_compiled_loss
 from keras_attn.ops import (
     gelu_tanh,
     token_positions,
@@ -90,7 +90,7 @@ CARDS = model_cards(
 
 
 @registered(CARDS, VARIANTS)
-@described_as(text_encoder)
+@described_as(bert_encoder)
 def build_dalle(
     variant: str = "12b",
     *,
@@ -182,11 +182,8 @@ def build_dalle(
         block = TransformerDecoderBlock(
             num_heads,
             mlp_dim,
-            activation=activation,
             norm_first=True,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
+            **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
             kernel_initializer=initializer,
             output_initializer=residual,
             name=f"block_{index}",

@@ -31,7 +31,6 @@ from keras_attn.layers import CodeProjection, GumbelSoftmax
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
-from keras_attn.models.parts.computed_loss import adds_compiled_loss
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -39,6 +38,7 @@ from keras_attn.models.parts.functional import (
     numbered_names,
 )
 from keras_attn.models.parts.images import convolution, image_input
+from keras_attn.models.parts.own_loss import adds_compiled_loss
 from keras_attn.ops import (
     divergence_from_uniform,
     map_pixels,

@@ -56,17 +56,18 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
+    block_options,
     block_sizes,
     check_variant,
 )
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.decoders import incremental
-from keras_attn.models.parts.decoders.pair_builders import build_pair
-from keras_attn.models.parts.encoder import (
+from keras_attn.models.parts.bert_encoder import (
+    bert_encoder,
     position_embedding,
-    text_encoder,
     token_embedding,
 )
+from keras_attn.models.parts.decoders import incremental
+from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.functional import (
     DOCUMENTS,
     Functional,
@@ -173,7 +174,7 @@ CARDS = {
 
 
 @registered(CARDS, VARIANTS)
-@described_as(text_encoder)
+@described_as(bert_encoder)
 def build_gpt(
     variant: str = "gpt2_small",
     *,
@@ -233,11 +234,8 @@ def build_gpt(
         "num_heads": num_heads,
         "mlp_dim": mlp_dim,
         "key_dim": hidden_dim // num_heads if key_dim is None else key_dim,
-        "activation": activation,
         "norm_first": norm_first,
-        "layer_norm_epsilon": layer_norm_epsilon,
-        "dropout": dropout,
-        "attention_dropout": attention_dropout,
+        **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
         "kernel_initializer": initializer,
         "output_initializer": residual,
     }

@@ -7,7 +7,7 @@
     build_roberta          token ids -> features of each token and of the sequence
     build_roberta_<task>   an encoder -> the logits of a task, as for BERT
 
-The stack of blocks: `models/parts/encoder.py`; blocks:
+The stack of blocks: `models/parts/bert_encoder.py`; blocks:
 `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`.
 
@@ -26,12 +26,12 @@ from keras_attn.layers import Embedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import (
+from keras_attn.models.parts.bert_encoder import (
+    bert_encoder,
     first_token,
     position_embedding,
-    text_encoder,
     token_embedding,
 )
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -66,7 +66,7 @@ _FIRST_ROW = 2
 
 
 @registered(CARDS, VARIANTS)
-@described_as(text_encoder)
+@described_as(bert_encoder)
 def build_roberta(
     variant: str = "base",
     *,
@@ -114,18 +114,9 @@ def build_roberta(
     positions = ops.subtract(ops.multiply(after, is_real), 1)
     add_positions = position_embedding(max_sequence_length, first_row=_FIRST_ROW)
     embeddings = add_positions(ops.add(tokens, segments), positions)
-    return text_encoder(
-        inputs,
-        embeddings,
-        name,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-    )
+    options = block_options(activation, layer_norm_epsilon, dropout, attention_dropout)
+    sizes = num_layers, num_heads, mlp_dim
+    return bert_encoder(inputs, embeddings, *sizes, **options, name=name)
 
 
 @described_as(heads.masked_lm)
@@ -203,8 +194,7 @@ def build_roberta_span_qa(
     name: str = "roberta_span_qa",
 ) -> Functional:
     """Predicts the start and the end of an answer; see `build_bert_span_qa`."""
-    encoder = as_encoder(encoder, build_roberta)
-    return heads.span(encoder, dropout=dropout, name=name)
+    return heads.span(as_encoder(encoder, build_roberta), dropout=dropout, name=name)
 
 
 @described_as(heads.sentence_encoder)

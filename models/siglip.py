@@ -23,11 +23,10 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts.dual_encoder import (
     DualEncoder,
     add_positions,
-    block_options,
     dual_encoder,
     embed_patches,
     text_tower,

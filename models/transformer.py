@@ -27,7 +27,7 @@ from keras_attn.layers import SinusoidalPositionEmbedding
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts.decoders import cross_decoder
 from keras_attn.models.parts.decoders.incremental import check_cache_length
 from keras_attn.models.parts.functional import (
@@ -113,11 +113,8 @@ def build_transformer(
             num_heads=num_heads,
             mlp_dim=mlp_dim,
             norm_first=norm_first,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
             mlp_dropout=mlp_dropout,
+            **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
         )
     layers = by_name(layers)
     inputs = sequence_inputs("token_ids", "padding_mask", "decoder_token_ids")

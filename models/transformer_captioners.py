@@ -41,17 +41,18 @@ from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
+    block_options,
     block_sizes,
     check_variant,
 )
 from keras_attn.models.parts.backbones.feature_grid import grid_input, read_grid
-from keras_attn.models.parts.decoders import cross_decoder
-from keras_attn.models.parts.decoders.incremental import check_cache_length
-from keras_attn.models.parts.encoder import (
+from keras_attn.models.parts.bert_encoder import (
+    bert_encoder,
     position_embedding,
-    text_encoder,
     token_embedding,
 )
+from keras_attn.models.parts.decoders import cross_decoder
+from keras_attn.models.parts.decoders.incremental import check_cache_length
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -182,10 +183,7 @@ def build_caption_cnn_transformer(
             num_heads=num_heads,
             mlp_dim=mlp_dim,
             norm_first=norm_first,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
+            **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
             mlp_dropout=mlp_dropout,
         )
     layers = by_name(layers)
@@ -194,7 +192,7 @@ def build_caption_cnn_transformer(
 
 
 @registered(CARDS["vit"], VARIANTS["vit"])
-@described_as(text_encoder)
+@described_as(bert_encoder)
 def build_caption_vit_transformer(
     variant: str = "base_patch16_gpt2_small",
     *,
@@ -260,10 +258,7 @@ def build_caption_vit_transformer(
         num_heads=num_heads,
         mlp_dim=mlp_dim,
         norm_first=True,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
+        **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
         mlp_dropout=0.0,
         kernel_initializer=initializer,
         output_initializer=residual,

@@ -1,25 +1,38 @@
 """ViLBERT: BERT for words and a second stream for regions, which attend to each other.
 
-    words    token + segment + position embeddings -> norm -> dropout -> blocks …
-    regions  W_f features + W_l location           -> norm -> dropout -> blocks …
+    words    E[token] + S[segment] + P[position]; position 0 is the first real token
+    regions  W_f f + W_l (x1, y1, x2, y2, area) of features f and a box; region 0 is the
+             whole image, with the mean of the real regions' f, and (0, 0, 1, 1, 1)
 
-    …, and from the seventh block of the words on: co-attention, one block of each
-    stream, co-attention, one block of each stream, …
+    each stream -> norm -> dropout -> blocks and co-attention, in this order:
+        words         block_0 … block_5
+        i = 0 … 5:
+            both      co_attention_i
+            words     block_{6 + i}
+            regions   region_block_i
+
+    block             x <- norm(x + attention(x, x)); x <- norm(x + FFN(x))
+    co-attention      of words w and regions v, both from the same w and v:
+                      w <- norm(w + attention(w, v)); w <- norm(w + FFN(w))
+                      v <- norm(v + attention(v, w)); v <- norm(v + FFN(v))
+    attention(x, y)   concat of heads softmax(x W_Q (y W_K)ᵀ / √H) y W_V, times W_O
+    FFN(x)            gelu(x W_1) W_2
 
     first word, first region -> dense, ReLU -> product: the pair of text and image
 
     build_vilbert           words and regions -> features of each, and of both
     build_vilbert_<task>    an encoder -> the logits of a task
 
-The first region is the whole image (`layers/embeddings/global_region.py`).
-What follows the embeddings: `models/parts/two_streams.py`; co-attention:
-`layers/blocks/co_attention_block.py`; one block of a stream:
+Each product with a W has a bias; padding of y is masked; dropout follows each softmax,
+attention and FFN. The loop over the blocks, which VLN-BERT has too:
+`models/parts/two_streams.py`; co-attention, whose queries have `co_attention_dim`
+numbers: `layers/blocks/co_attention_block.py`; one block of a stream:
 `layers/blocks/transformer_block.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`. The layers of the words have BERT's names and sizes, so that
 they start from its weights.
 
 Legend: B batch, T tokens, R regions, F width of their features, D width of the words,
-E width of the regions, P width of the pair, V vocabulary, C classes.
+E width of the regions, H of a head, P of the pair, V vocabulary, C classes.
 Layers: BERT's `token_embedding` … `block_11`; `global_region`, `region_embedding`,
 `location_embedding`, `region_norm`, `region_dropout`, `region_block_0`, …;
 `co_attention_0`, …; `first_token`, `first_region`, `text_pooler`, `region_pooler`.
@@ -45,9 +58,9 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
-from keras_attn.models.catalog.variants import FROM_VARIANT
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import bert_embeddings
+from keras_attn.models.parts.bert_encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import (
     INITIALIZER,
@@ -59,7 +72,6 @@ from keras_attn.models.parts.two_streams import (
     SIZES,
     Fusion,
     as_region_encoder,
-    check_co_layers,
     make_pair,
     masked_region_logits,
     pair_scores,
@@ -149,7 +161,6 @@ def build_vilbert(
         Lu et al. 2019, "ViLBERT: Pretraining Task-Agnostic Visiolinguistic
         Representations for Vision-and-Language Tasks" (arXiv:1908.02265).
     """
-    check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers)
     inputs = {
         **sequence_inputs("token_ids", "padding_mask", "segment_ids"),
         "region_features": keras.Input((None, feature_dim), name="region_features"),
@@ -159,6 +170,7 @@ def build_vilbert(
     words = bert_embeddings(
         inputs, vocabulary_size, hidden_dim, max_sequence_length, num_segments
     )
+    # Region 0 is added: (B, 1 + R, F), (B, 1 + R, 5), (B, 1 + R).
     features, locations, region_mask = GlobalRegion(name="global_region")(
         inputs["region_features"], inputs["region_boxes"], inputs["region_padding_mask"]
     )
@@ -175,10 +187,7 @@ def build_vilbert(
         num_layers=num_layers,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
+        **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
         num_region_layers=num_region_layers,
         num_region_heads=num_region_heads,
         region_mlp_dim=region_mlp_dim,
@@ -223,7 +232,6 @@ def build_vilbert_pretrainer(
         (arXiv:1908.02265).
     """
     encoder = as_region_encoder(encoder, build_vilbert)
-    check_positive("num_region_classes", num_region_classes)
     words = heads.masked_lm(encoder, transform=True, name="masked_lm")
     regions = encoder.output["region_output"][:, 1:]
     alignment = logits_layer(2, "alignment", kernel_initializer=INITIALIZER)

@@ -39,7 +39,7 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts.backbones.resnet import standardized_resnet
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
@@ -278,13 +278,10 @@ def build_vit(
         rising_rates(stochastic_depth, num_layers),
         pooling,
         num_tokens,
-        dropout,
-        attention_dropout=attention_dropout,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
         qkv_bias=qkv_bias,
+        **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
     )
     if include_top:
         outputs = _logits(outputs, num_classes, distillation)
@@ -344,13 +341,10 @@ def build_vit_hybrid(
         hidden,
         rising_rates(stochastic_depth, num_layers),
         pooling,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
         qkv_bias=qkv_bias,
+        **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
     )
     if include_top:
         outputs = _logits(outputs, num_classes)

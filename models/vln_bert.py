@@ -41,21 +41,19 @@ from keras_attn.checks.argument_types import (
     Index,
     Probability,
 )
-from keras_attn.checks.arguments import check_positive
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, Embedding
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
-from keras_attn.models.catalog.variants import FROM_VARIANT
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import bert_embeddings
+from keras_attn.models.parts.bert_encoder import bert_embeddings
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 from keras_attn.models.parts.heads import INITIALIZER, Encoder, as_encoder
 from keras_attn.models.parts.two_streams import (
     SIZES,
     Fusion,
     as_region_encoder,
-    check_co_layers,
     masked_region_logits,
     pair_scores,
     two_streams,
@@ -152,7 +150,6 @@ def build_vln_bert(
         Majumdar et al. 2020, "Improving Vision-and-Language Navigation with Image-Text
         Pairs from the Web", section 4 (arXiv:2004.14973).
     """
-    check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers)
     inputs = {
         **sequence_inputs("token_ids", "padding_mask", "segment_ids"),
         "region_features": keras.Input((None, feature_dim), name="region_features"),
@@ -188,10 +185,7 @@ def build_vln_bert(
         num_layers=num_layers,
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
+        **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
         num_region_layers=num_region_layers,
         num_region_heads=num_region_heads,
         region_mlp_dim=region_mlp_dim,
@@ -271,7 +265,6 @@ def build_vln_bert_pretrainer(
         Majumdar et al. 2020, section 4.2 (arXiv:2004.14973).
     """
     encoder = as_region_encoder(encoder, build_vln_bert)
-    check_positive("num_region_classes", num_region_classes)
     words = heads.masked_lm(encoder, transform=True, name="masked_lm")
     regions = encoder.output["region_output"]
     outputs = {

@@ -7,7 +7,7 @@
     build_xlm          token ids -> features of each token and of the sequence
     build_xlm_<task>   an encoder -> the logits of a task, as for BERT
 
-The stack of blocks: `models/parts/encoder.py`; blocks:
+The stack of blocks: `models/parts/bert_encoder.py`; blocks:
 `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`.
 
@@ -27,11 +27,11 @@ from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import (
+from keras_attn.models.parts.bert_encoder import (
+    bert_encoder,
     position_embedding,
-    text_encoder,
     token_embedding,
 )
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -62,7 +62,7 @@ _EMBEDDINGS = normal(2048**-0.5)
 
 
 @registered(CARDS, VARIANTS)
-@described_as(text_encoder)
+@described_as(bert_encoder)
 def build_xlm(
     variant: str = "mlm_tlm_xnli15",
     *,
@@ -122,18 +122,10 @@ def build_xlm(
         name="language_embedding",
     )(inputs["language_ids"])
     embeddings = ops.add(hidden, languages)
-    return text_encoder(
-        inputs,
-        embeddings,
-        name,
-        tanh_pooler=False,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
+    options = block_options(activation, layer_norm_epsilon, dropout, attention_dropout)
+    sizes = num_layers, num_heads, mlp_dim
+    return bert_encoder(
+        inputs, embeddings, *sizes, **options, tanh_pooler=False, name=name
     )
 
 

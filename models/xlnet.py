@@ -44,10 +44,10 @@ from keras_attn.layers.embeddings.relative_position_encoding import (
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
-from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
+from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts import heads
+from keras_attn.models.parts.bert_encoder import bert_encoder, token_embedding
 from keras_attn.models.parts.decoders.pair_builders import inputs_like
-from keras_attn.models.parts.encoder import text_encoder, token_embedding
 from keras_attn.models.parts.functional import (
     Functional,
     by_name,
@@ -78,7 +78,7 @@ CARDS = model_cards(
 
 
 @registered(CARDS, VARIANTS)
-@described_as(text_encoder)
+@described_as(bert_encoder)
 def build_xlnet(
     variant: str = "base",
     *,
@@ -139,10 +139,7 @@ def build_xlnet(
     options = {
         "num_heads": num_heads,
         "mlp_dim": mlp_dim,
-        "activation": activation,
-        "layer_norm_epsilon": layer_norm_epsilon,
-        "dropout": dropout,
-        "attention_dropout": attention_dropout,
+        **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
         "kernel_initializer": INITIALIZER,
         "bias_initializer": INITIALIZER,
     }
@@ -318,8 +315,7 @@ def build_xlnet_span_qa(
 
     The end does not depend on the start, unlike in the paper's SQuAD model.
     """
-    encoder = as_encoder(encoder, build_xlnet)
-    return heads.span(encoder, dropout=dropout, name=name)
+    return heads.span(as_encoder(encoder, build_xlnet), dropout=dropout, name=name)
 
 
 @described_as(heads.sentence_encoder)

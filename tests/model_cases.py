@@ -41,9 +41,9 @@ from keras_attn import models
 from keras_attn.checks.indices import index_ranges
 from keras_attn.models import ModelCard
 from keras_attn.models.catalog import registry
-from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.detection.detector import Detector
 from keras_attn.models.parts.dual_encoder import DualEncoder
+from keras_attn.models.parts.own_loss import OwnLossModel
 
 # Tests take the sizes from here.
 __all__ = ["HEADS", "MLP", "POSITIONS", "SCORES", "SOURCE_V"]

@@ -42,28 +42,39 @@ def mean_over_replicas(value):
     return value if replica is None else replica.all_reduce("MEAN", value)
 
 
-def mean_loss(total, count=1.0):
-    """`Σ total / Σ count` over all replicas, as what a `compute_loss` returns.
+def mean_loss(total, count):
+    """`Σ total / Σ count` over all replicas, for a `compute_loss` to return.
 
-    Keras adds up the gradients of the replicas, and logs the mean of what they return,
-    weighted by their numbers of rows, times the number of replicas. So each replica has
-    the gradient of its own share of the loss, but the value of the whole batch's: what
-    is learned and what is logged are as on one device with the joined batch, also if
-    replicas have different numbers of rows, or of words.
+    What is learned and what is logged are as on one device with the joined batch, also
+    if replicas have different numbers of rows, or of words.
 
     Args:
         total: The sum of the losses of this replica, a scalar.
         count: What the sum is divided by: the number of this replica's rows or words.
-            1 for a loss that is the mean over all replicas already.
 
     Returns:
         A scalar; 0 if nothing counts.
     """
-    share = total / ops.maximum(mean_over_replicas(ops.cast(count, total.dtype)), 1e-9)
+    count = ops.maximum(mean_over_replicas(ops.cast(count, total.dtype)), 1e-9)
+    return divided_by_replicas(total / count)
+
+
+def divided_by_replicas(loss):
+    """The mean of a loss over all replicas, divided by their number.
+
+    For a `compute_loss` to return: Keras adds up the gradients of the replicas, and
+    logs the mean of what they return, weighted by their numbers of rows, times the
+    number of replicas. So each replica has the gradient of its own loss, but the value
+    of the mean.
+
+    Args:
+        loss: A scalar: the loss of the whole batch, or one whose mean over the replicas
+            it is.
+    """
     replica = _replica()
     if replica is None:
-        return share
-    return of_all_replicas(share) / replica.num_replicas_in_sync
+        return loss
+    return of_all_replicas(loss) / replica.num_replicas_in_sync
 
 
 def of_all_replicas(loss):

@@ -51,6 +51,25 @@ def block_sizes(
     }
 
 
+def block_options(
+    activation: Any, layer_norm_epsilon: float, dropout: float, attention_dropout: float
+) -> dict[str, Any]:
+    """These arguments of a Transformer block by name, for all blocks of a model.
+
+    Args:
+        activation: Activation of the feed-forward networks.
+        layer_norm_epsilon: Added to the variance.
+        dropout: Probability of dropping a unit of a sub-layer's output.
+        attention_dropout: Probability of dropping an attention probability.
+    """
+    return {
+        "activation": activation,
+        "layer_norm_epsilon": layer_norm_epsilon,
+        "dropout": dropout,
+        "attention_dropout": attention_dropout,
+    }
+
+
 def with_sizes(
     variants: Mapping[str, Mapping[str, Any]],
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 from keras.layers import UnitNormalization
 
-from keras_attn.kernels.replicas import at_least_one_row, mean_loss
+from keras_attn.kernels.replicas import at_least_one_row, divided_by_replicas
 from keras_attn.kernels.runtime import has_distribution_strategy
 from keras_attn.layers import (
     LearnedPositionEmbedding,
@@ -26,19 +26,8 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.losses.contrastive import clip_loss, siglip_loss
-from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.functional import Functional, sequence_inputs
-
-
-def block_options(activation, layer_norm_epsilon, dropout, attention_dropout):
-    """The arguments of a block that both towers share."""
-    return {
-        "activation": activation,
-        "norm_first": True,
-        "layer_norm_epsilon": layer_norm_epsilon,
-        "dropout": dropout,
-        "attention_dropout": attention_dropout,
-    }
+from keras_attn.models.parts.own_loss import OwnLossModel
 
 
 def embed_patches(images, hidden_dim, patch_size, **options):
@@ -117,6 +106,7 @@ def transformer_blocks(
         hidden = block(
             num_heads,
             mlp_dim,
+            norm_first=True,
             output_initializer=residual,
             name=f"{start}block_{index}",
             **options,
@@ -264,8 +254,12 @@ class DualEncoder(OwnLossModel):
         embeddings = y_pred["image_embeddings"], y_pred["text_embeddings"]
         scale, bias = ops.exp(self.similarity.logit_scale), self.similarity.logit_bias
         if bias is None:
-            return mean_loss(clip_loss(*embeddings, scale))
-        return mean_loss(siglip_loss(*embeddings, scale, bias))
+            loss = clip_loss(*embeddings, scale)
+        else:
+            loss = siglip_loss(*embeddings, scale, bias)
+        # Each replica of `tf.distribute` has the loss of the pairs of all replicas, and
+        # Keras adds up their gradients. On one device it is `loss`.
+        return divided_by_replicas(loss)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The accuracies, and the metrics of `compile`."""

@@ -1,36 +1,28 @@
 """ViLBERT's two streams, which VLN-BERT has too: from embeddings to features and heads.
 
-    words    -> norm -> dropout -> blocks …
-    regions  -> norm -> dropout -> blocks …
+    words    -> norm -> dropout -> blocks, co-attention, blocks, … -> first: dense, ReLU
+    regions  -> norm -> dropout -> blocks, co-attention, blocks, … -> first: dense, ReLU
 
-    …, and from the first of `text_co_layers` and `region_co_layers` on: co-attention,
-    blocks of each stream, co-attention, blocks of each stream, …
-
-    first word, first region -> dense, ReLU -> product or sum: the pair
-
-Co-attention: `layers/blocks/co_attention_block.py`; one block of a stream:
+The formulas are at the head of `models/vilbert.py`. Co-attention:
+`layers/blocks/co_attention_block.py`; one block of a stream:
 `layers/blocks/transformer_block.py`.
 
 Legend: B batch, T tokens, R regions, D width of the words, E width of the regions, P
 width of the pair, C classes.
 """
 
-from itertools import islice
+import functools
 from typing import Literal, get_args
 
 import keras
 
-from keras_attn.checks.arguments import check_choice, check_fraction
+from keras_attn.checks.arguments import check_choice, check_fraction, check_positive
 from keras_attn.layers import CoAttentionBlock, Dense, TransformerEncoderBlock
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.catalog.variants import block_sizes
-from keras_attn.models.parts.encoder import (
-    encoder_blocks,
-    first_token,
-    normalized_embeddings,
-)
+from keras_attn.models.catalog.variants import block_options, block_sizes
+from keras_attn.models.parts.bert_encoder import first_token
 from keras_attn.models.parts.heads import (
     INITIALIZER,
     as_encoder,
@@ -60,41 +52,6 @@ SIZES = block_sizes(
     text_co_layers=(6, 7, 8, 9, 10, 11),
     region_co_layers=(0, 1, 2, 3, 4, 5),
 )
-
-
-def check_co_layers(
-    num_layers, num_region_layers, text_co_layers, region_co_layers
-) -> None:
-    """Checks where co-attention is, before anything is built.
-
-    The arguments are as for `two_streams`.
-
-    Raises:
-        ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
-            one of them is not in ascending order or not a block.
-    """
-    given = {
-        "text_co_layers": (text_co_layers, num_layers),
-        "region_co_layers": (region_co_layers, num_region_layers),
-    }
-    lengths = {name: len(layers) for name, (layers, _) in given.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(
-            "`text_co_layers` and `region_co_layers` must have the same length, one "
-            f"block of each stream for each co-attention. Received: {lengths}"
-        )
-    for name, (layers, number) in given.items():
-        is_sorted = min(_steps(layers), default=0) >= 0
-        if not is_sorted or any(layer > number for layer in layers):
-            raise ValueError(
-                f"`{name}` must have blocks in ascending order, from 0 to {number}, "
-                f"the number of blocks. Received: {name}={tuple(layers)}"
-            )
-
-
-def _steps(layers):
-    """Number of blocks before each co-attention, from the co-attention before."""
-    return [after - b for b, after in zip((0, *layers), layers, strict=False)]
 
 
 def two_streams(
@@ -148,63 +105,87 @@ def two_streams(
     Returns:
         A dictionary of `sequence_output` (B, T, D), `region_output` (B, R, E), and
         `pooled_output` and `pooled_region_output` (B, P).
-    """
-    words = normalized_embeddings(words, layer_norm_epsilon, dropout)
-    regions = LayerNormalization(epsilon=layer_norm_epsilon, name="region_norm")(
-        regions
-    )
-    regions = Dropout(dropout, name="region_dropout")(regions)
-    shared = {
-        "activation": activation,
-        "layer_norm_epsilon": layer_norm_epsilon,
-        "dropout": dropout,
-        "attention_dropout": attention_dropout,
-    }
-    text_blocks = encoder_blocks(
-        num_layers=num_layers, num_heads=num_heads, mlp_dim=mlp_dim, **shared
-    )
-    shared["kernel_initializer"] = INITIALIZER
-    region_blocks = (
-        TransformerEncoderBlock(
-            num_region_heads, region_mlp_dim, **shared, name=f"region_block_{index}"
-        )
-        for index in range(num_region_layers)
-    )
-    before = zip(_steps(text_co_layers), _steps(region_co_layers), strict=True)
-    for index, (num_text, num_regions) in enumerate(before):
-        words = _through(islice(text_blocks, num_text), words, padding_mask)
-        regions = _through(islice(region_blocks, num_regions), regions, region_mask)
-        regions, words = CoAttentionBlock(
-            num_co_attention_heads,
-            co_attention_dim,
-            region_mlp_dim,
-            mlp_dim,
-            **shared,
-            name=f"co_attention_{index}",
-        )(regions, words, region_padding_mask=region_mask, padding_mask=padding_mask)
-    words = _through(text_blocks, words, padding_mask)
-    regions = _through(region_blocks, regions, region_mask)
 
+    Raises:
+        ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
+            one of them is not in ascending order or not a block.
+    """
+    _check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers)
+    norm = functools.partial(LayerNormalization, epsilon=layer_norm_epsilon)
+    words = norm(name="embeddings_norm")(words)
+    words = Dropout(dropout, name="embeddings_dropout")(words)
+    regions = norm(name="region_norm")(regions)
+    regions = Dropout(dropout, name="region_dropout")(regions)
+
+    options = {
+        **block_options(activation, layer_norm_epsilon, dropout, attention_dropout),
+        "kernel_initializer": INITIALIZER,
+    }
+    # Each stream has blocks before the first co-attention, between two, after the last.
+    text_bounds = [0, *text_co_layers, num_layers]
+    region_bounds = [0, *region_co_layers, num_region_layers]
+    for part in range(len(text_co_layers) + 1):
+        if part > 0:
+            co_attention = CoAttentionBlock(
+                num_co_attention_heads,
+                co_attention_dim,
+                region_mlp_dim,
+                mlp_dim,
+                name=f"co_attention_{part - 1}",
+                **options,
+            )
+            regions, words = co_attention(
+                regions,
+                words,
+                region_padding_mask=region_mask,
+                padding_mask=padding_mask,
+            )
+        for index in range(text_bounds[part], text_bounds[part + 1]):
+            block = TransformerEncoderBlock(
+                num_heads, mlp_dim, name=f"block_{index}", **options
+            )
+            words = block(words, padding_mask=padding_mask)
+        for index in range(region_bounds[part], region_bounds[part + 1]):
+            block = TransformerEncoderBlock(
+                num_region_heads,
+                region_mlp_dim,
+                name=f"region_block_{index}",
+                **options,
+            )
+            regions = block(regions, padding_mask=region_mask)
+
+    pooler = functools.partial(
+        Dense, co_attention_dim, activation="relu", kernel_initializer=INITIALIZER
+    )
     word = first_token(words, padding_mask)
     region = TokenPooling("first", name="first_region")(regions, region_mask)
     return {
         "sequence_output": words,
         "region_output": regions,
-        "pooled_output": _pooler("text_pooler", co_attention_dim)(word),
-        "pooled_region_output": _pooler("region_pooler", co_attention_dim)(region),
+        "pooled_output": pooler(name="text_pooler")(word),
+        "pooled_region_output": pooler(name="region_pooler")(region),
     }
 
 
-def _through(blocks, hidden, padding_mask):
-    """The features after some blocks of one stream."""
-    for block in blocks:
-        hidden = block(hidden, padding_mask=padding_mask)
-    return hidden
-
-
-def _pooler(name, units):
-    """A dense layer with ReLU for the features of a first position, (B, P)."""
-    return Dense(units, activation="relu", kernel_initializer=INITIALIZER, name=name)
+def _check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers):
+    """Checks where co-attention is."""
+    given = {
+        "text_co_layers": (text_co_layers, num_layers),
+        "region_co_layers": (region_co_layers, num_region_layers),
+    }
+    lengths = {name: len(layers) for name, (layers, _) in given.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            "`text_co_layers` and `region_co_layers` must have the same length, one "
+            f"block of each stream for each co-attention. Received: {lengths}"
+        )
+    for name, (layers, number) in given.items():
+        bounds = [0, *layers, number]
+        if bounds != sorted(bounds):
+            raise ValueError(
+                f"`{name}` must have blocks in ascending order, from 0 to {number}, "
+                f"the number of blocks. Received: {name}={tuple(layers)}"
+            )
 
 
 def as_region_encoder(encoder, build):
@@ -257,6 +238,7 @@ def pair_scores(encoder, fusion, dropout):
 
 def masked_region_logits(encoder, regions, num_region_classes):
     """Logits (B, R, C) of the classes of regions (B, R, E)."""
+    check_positive("num_region_classes", num_region_classes)
     regions = transformed(encoder, regions, "masked_regions")
     return logits_layer(
         num_region_classes, "masked_regions", kernel_initializer=INITIALIZER

@@ -20,7 +20,7 @@ from keras_attn.layers.attention.multi_head_attention import (
     attention_results,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.block_parts import (
+from keras_attn.layers.blocks.sub_layers import (
     build_now,
     feed_forward,
     head_size,

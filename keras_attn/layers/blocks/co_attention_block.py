@@ -15,8 +15,8 @@ from keras_attn.layers.attention.multi_head_attention import (
     attention_results,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.block_parts import build_now, head_size, layer_norm
 from keras_attn.layers.blocks.feed_forward import FeedForward
+from keras_attn.layers.blocks.sub_layers import build_now, head_size, layer_norm
 from keras_attn.layers.dropout import make_dropout
 from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.output_specs import caches_output_specs

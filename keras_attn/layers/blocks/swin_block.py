@@ -16,8 +16,8 @@ from keras_attn.checks.arguments import check_fraction, check_positive, check_ra
 from keras_attn.kernels.gelu import get_activation
 from keras_attn.layers.attention.window_attention import WindowAttention
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.block_parts import feed_forward, layer_norm
 from keras_attn.layers.blocks.stochastic_depth import StochasticDepth
+from keras_attn.layers.blocks.sub_layers import feed_forward, layer_norm
 from keras_attn.layers.dropout import make_dropout
 from keras_attn.layers.initializers import independent_copy
 

@@ -34,14 +34,14 @@ from keras_attn.layers.attention.multi_head_attention import (
     attention_results,
 )
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.block_parts import (
+from keras_attn.layers.blocks.layer_scale import LayerScale
+from keras_attn.layers.blocks.stochastic_depth import StochasticDepth
+from keras_attn.layers.blocks.sub_layers import (
     build_now,
     feed_forward,
     head_size,
     layer_norm,
 )
-from keras_attn.layers.blocks.layer_scale import LayerScale
-from keras_attn.layers.blocks.stochastic_depth import StochasticDepth
 from keras_attn.layers.dropout import make_dropout
 from keras_attn.layers.initializers import independent_copy
 from keras_attn.layers.output_specs import caches_output_specs

@@ -21,7 +21,7 @@ from keras_attn.layers.attention.attention_checks import check_attention_mask
 from keras_attn.layers.attention.relative_attention import RelativeMultiHeadAttention
 from keras_attn.layers.attention.relative_checks import sum_of_lengths
 from keras_attn.layers.base import BaseLayer
-from keras_attn.layers.blocks.block_parts import (
+from keras_attn.layers.blocks.sub_layers import (
     build_now,
     feed_forward,
     head_size,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_attn.kernels.replicas import mean_loss
+from keras_attn.kernels.replicas import divided_by_replicas, mean_loss
 from keras_attn.layers.adaptation.switching import adapters_off
 from keras_attn.losses.masked_means import masked
 from keras_attn.losses.preferences import DPOKind, check_dpo_options, dpo_loss
@@ -145,7 +145,8 @@ class DPO(keras.Model):
         for name, values in zip(_REPORTED, numbers, strict=True):
             self._reported[name].update_state(values)
         loss = mean_loss(ops.sum(losses), ops.shape(losses)[0])
-        return loss + mean_loss(sum(self.losses, start=ops.zeros(())))
+        of_layers = sum(self.losses, start=ops.zeros(()))
+        return loss + divided_by_replicas(of_layers)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The loss and what `compute_loss` has measured."""

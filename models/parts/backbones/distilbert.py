@@ -19,10 +19,11 @@ Reference:
 from keras_attn.checks.argument_types import Activation
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense
+from keras_attn.models.catalog.variants import block_options
 from keras_attn.models.parts import heads
-from keras_attn.models.parts.encoder import (
+from keras_attn.models.parts.bert_encoder import (
+    bert_encoder,
     position_embedding,
-    text_encoder,
     token_embedding,
 )
 from keras_attn.models.parts.functional import Functional, sequence_inputs
@@ -30,7 +31,7 @@ from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.ops import row_positions
 
 
-@described_as(text_encoder)
+@described_as(bert_encoder)
 def distilbert(
     *,
     vocabulary_size: int,
@@ -61,18 +62,10 @@ def distilbert(
     tokens = token_embedding(vocabulary_size, hidden_dim)(inputs["token_ids"])
     positions = row_positions(inputs["padding_mask"])
     embeddings = position_embedding(max_sequence_length)(tokens, positions)
-    return text_encoder(
-        inputs,
-        embeddings,
-        name,
-        tanh_pooler=False,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
+    options = block_options(activation, layer_norm_epsilon, dropout, attention_dropout)
+    sizes = num_layers, num_heads, mlp_dim
+    return bert_encoder(
+        inputs, embeddings, *sizes, **options, tanh_pooler=False, name=name
     )
 
 

@@ -19,9 +19,9 @@ from keras_attn.layers import TransformerDecoderBlock, TransformerEncoderBlock
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.parts.bert_encoder import token_embedding
 from keras_attn.models.parts.decoders import incremental
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
-from keras_attn.models.parts.encoder import token_embedding
 from keras_attn.models.parts.functional import by_name, numbered, sequence_inputs
 from keras_attn.ops import token_positions
 

@@ -15,7 +15,6 @@ from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers.detection.roi_pooling import ROIAlign
 from keras_attn.layers.normalization.batch_normalization import BatchNormalization
-from keras_attn.models.parts.computed_loss import OwnLossModel
 from keras_attn.models.parts.detection.detector_truth import (
     check_boxes,
     check_shapes,
@@ -26,6 +25,7 @@ from keras_attn.models.parts.detection.detector_truth import (
 )
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.known_sizes import with_shape
+from keras_attn.models.parts.own_loss import OwnLossModel
 from keras_attn.ops.boxes import convert_boxes, has_area
 
 _LOSSES = ("objectness", "proposal_box", "class", "box", "mask")

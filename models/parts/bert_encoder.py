@@ -1,12 +1,10 @@
-"""Parts of the body of BERT, and the whole body of RoBERTa, XLM and DistilBERT.
+"""BERT's embeddings and pooler, and the encoder of RoBERTa, XLM and DistilBERT.
 
     embeddings -> norm -> dropout -> block_0 -> block_1 -> … -> `sequence_output`
                               first token (-> dense, tanh) -> `pooled_output`
 
 Legend: B batch, T length, D width.
 """
-
-from collections.abc import Iterator
 
 from keras import ops
 
@@ -20,34 +18,33 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_embedding import TokenEmbedding
 from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
+from keras_attn.models.catalog.variants import block_options
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
 from keras_attn.ops import row_positions
 
 
-def text_encoder(
+def bert_encoder(
     inputs,
     embeddings,
-    name,
-    tanh_pooler=True,
-    *,
     num_layers,
     num_heads,
     mlp_dim,
+    *,
     activation,
     layer_norm_epsilon,
     dropout,
     attention_dropout,
+    tanh_pooler=True,
+    name,
 ) -> Functional:
-    """The encoder with these embeddings, a model as from `build_bert`.
+    """BERT's encoder with other embeddings, a model as from `build_bert`.
 
     Builders of text models take the descriptions of their arguments from here.
 
     Args:
         inputs: The model's inputs, `padding_mask` (B, T) among them.
         embeddings: Sum of the embeddings of each token, (B, T, D).
-        name: Name of the model.
-        tanh_pooler: Whether a tanh layer follows the first token's features.
         num_layers: Number of blocks.
         num_heads: Attention heads per block.
         mlp_dim: Width of the feed-forward networks.
@@ -55,19 +52,21 @@ def text_encoder(
         layer_norm_epsilon: Added to the variance.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         attention_dropout: Probability of dropping an attention probability.
+        tanh_pooler: Whether a tanh layer follows the first token's features.
+        name: Name of the model.
     """
     padding_mask = inputs["padding_mask"]
-    hidden = normalized_embeddings(embeddings, layer_norm_epsilon, dropout)
-    for block in encoder_blocks(
-        num_layers=num_layers,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-    ):
-        hidden = block(hidden, padding_mask=padding_mask)
+    norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
+    hidden = Dropout(dropout, name="embeddings_dropout")(norm(embeddings))
+    options = block_options(activation, layer_norm_epsilon, dropout, attention_dropout)
+    for index in range(num_layers):
+        hidden = TransformerEncoderBlock(
+            num_heads,
+            mlp_dim,
+            kernel_initializer=INITIALIZER,
+            name=f"block_{index}",
+            **options,
+        )(hidden, padding_mask=padding_mask)
     pooled = first_token(hidden, padding_mask)
     if tanh_pooler:
         pooled = pooler(pooled)
@@ -122,36 +121,6 @@ def position_embedding(
         embeddings_initializer=initializer,
         name=name or "position_embedding",
     )
-
-
-def normalized_embeddings(embeddings, layer_norm_epsilon, dropout):
-    """Input of the first block (B, T, D): the embeddings' layer norm, then dropout."""
-    norm = LayerNormalization(epsilon=layer_norm_epsilon, name="embeddings_norm")
-    return Dropout(dropout, name="embeddings_dropout")(norm(embeddings))
-
-
-def encoder_blocks(
-    *,
-    num_layers,
-    num_heads,
-    mlp_dim,
-    activation,
-    layer_norm_epsilon,
-    dropout,
-    attention_dropout,
-) -> Iterator[TransformerEncoderBlock]:
-    """The blocks, `block_0` first; the arguments are as for `text_encoder`."""
-    for index in range(num_layers):
-        yield TransformerEncoderBlock(
-            num_heads,
-            mlp_dim,
-            activation=activation,
-            layer_norm_epsilon=layer_norm_epsilon,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            kernel_initializer=INITIALIZER,
-            name=f"block_{index}",
-        )
 
 
 def first_token(features, padding_mask):
