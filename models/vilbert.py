@@ -72,6 +72,7 @@ from keras_attn.models.parts.two_streams import (
     SIZES,
     Fusion,
     as_region_encoder,
+    check_co_layers,
     make_pair,
     masked_region_logits,
     pair_scores,
@@ -161,6 +162,7 @@ def build_vilbert(
         Lu et al. 2019, "ViLBERT: Pretraining Task-Agnostic Visiolinguistic
         Representations for Vision-and-Language Tasks" (arXiv:1908.02265).
     """
+    check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers)
     inputs = {
         **sequence_inputs("token_ids", "padding_mask", "segment_ids"),
         "region_features": keras.Input((None, feature_dim), name="region_features"),

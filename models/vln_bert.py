@@ -54,6 +54,7 @@ from keras_attn.models.parts.two_streams import (
     SIZES,
     Fusion,
     as_region_encoder,
+    check_co_layers,
     masked_region_logits,
     pair_scores,
     two_streams,
@@ -150,6 +151,7 @@ def build_vln_bert(
         Majumdar et al. 2020, "Improving Vision-and-Language Navigation with Image-Text
         Pairs from the Web", section 4 (arXiv:2004.14973).
     """
+    check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers)
     inputs = {
         **sequence_inputs("token_ids", "padding_mask", "segment_ids"),
         "region_features": keras.Input((None, feature_dim), name="region_features"),

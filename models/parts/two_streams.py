@@ -105,12 +105,7 @@ def two_streams(
     Returns:
         A dictionary of `sequence_output` (B, T, D), `region_output` (B, R, E), and
         `pooled_output` and `pooled_region_output` (B, P).
-
-    Raises:
-        ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
-            one of them is not in ascending order or not a block.
     """
-    _check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers)
     norm = functools.partial(LayerNormalization, epsilon=layer_norm_epsilon)
     words = norm(name="embeddings_norm")(words)
     words = Dropout(dropout, name="embeddings_dropout")(words)
@@ -167,8 +162,13 @@ def two_streams(
     }
 
 
-def _check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers):
-    """Checks where co-attention is."""
+def check_co_layers(num_layers, num_region_layers, text_co_layers, region_co_layers):
+    """Checks where co-attention is, before anything is built.
+
+    Raises:
+        ValueError: If there are not as many `region_co_layers` as `text_co_layers`, or
+            one of them is not in ascending order or not a block.
+    """
     given = {
         "text_co_layers": (text_co_layers, num_layers),
         "region_co_layers": (region_co_layers, num_region_layers),
