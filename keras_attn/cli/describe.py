@@ -163,8 +163,7 @@ def _described(
 
 def _by_name(lines: str) -> dict[str, str]:
     """The lines of `_tensors` as a dictionary."""
-    pairs = (line.split(": ", 1) for line in lines.split("\n"))
-    return {name: tensor for name, tensor in pairs}
+    return dict(line.split(": ", 1) for line in lines.split("\n"))
 
 
 def _tensors(structure: Any, name: str | None = None) -> str:

@@ -5,8 +5,9 @@ Imports are where they are used, because `keras-attn --help` needs none of them.
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,7 @@ def open_model(path: Path, task: str | None = None) -> OpenedModel:
         ValueError: If it is none of the three, or if `task` is given for a saved model.
     """
     if is_checkpoint(path):
-        return OpenedModel(path, _load_checkpoint(path, task))
+        return OpenedModel(path, open_checkpoint(path, task))
     file = _keras_file(path, task)
     if is_translator(path):
         from keras_attn.translator import Translator
@@ -215,13 +216,17 @@ def given_tokenizer(path: Path, tokenizer: Path | None) -> Any:
 
 
 @contextlib.contextmanager
-def noting_warnings() -> Iterator[None]:
-    """Prints the warnings of what is loaded in the block to stderr, a line each."""
+def noting_warnings(tell: Callable[[str], None] = note) -> Iterator[None]:
+    """Prints the warnings of what is loaded in the block, a line each.
+
+    Args:
+        tell: What prints a line. Default: to stderr.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
     for each in caught:
-        note(str(each.message))
+        tell(str(each.message))
 
 
 def _keras_file(path: Path, task: str | None) -> Path:
@@ -256,15 +261,18 @@ def _declared(model: "keras.Model", path: Path) -> "keras.Model":
     return model
 
 
-def _load_checkpoint(path: Path, task: str | None) -> "keras.Model":
+def open_checkpoint(path: Path, task: str | None, **arguments: Any) -> "keras.Model":
+    """The model of a checkpoint folder; what it warns of is printed.
+
+    Args:
+        path: The folder.
+        task: The head.
+        **arguments: Further arguments of `models.load_checkpoint`.
+    """
     from keras_attn import models
 
-    with working("Loading the model"), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        model = models.load_checkpoint(path, task)
-    for each in caught:
-        say(str(each.message), "yellow")
-    return model
+    with noting_warnings(partial(say, style="yellow")), working("Loading the model"):
+        return models.load_checkpoint(path, task, **arguments)
 
 
 def _translator_inputs(

@@ -330,11 +330,6 @@ def find_pictures(name: str, source: str | os.PathLike) -> FoundFiles:
     return found
 
 
-def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFile]:
-    """The `pictures` of `find_pictures`."""
-    return find_pictures(name, source).pictures
-
-
 def is_picture(name: str) -> bool:
     """Whether a file is read as an image, by its suffix."""
     file = Path(name)

@@ -30,8 +30,8 @@ from keras_attn.data.images.vqa import (
 )
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.pipelines.bad_files import Skipped
+from keras_attn.data.pipelines.batching import batches_of_rows
 from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.text.ragged import index_batches
 from keras_attn.files.reading import MIB, naming, read_json_list, shown
 
 # The largest building has 349 viewpoints, each with three lists of 349 entries.
@@ -321,14 +321,14 @@ def walk_dataset(
         weights = tf.sequence_mask(steps, most, tf.float32)
         return inputs, tf.gather(actions, path)[:, :most], weights
 
-    batches = index_batches(
+    return batches_of_rows(
         len(data),
+        load,
         batch_size=batch_size,
         shuffle_seed=seed if shuffle else None,
         epoch=epoch,
         drop_remainder=drop_remainder,
     )
-    return batches.map(load).prefetch(tf.data.AUTOTUNE)
 
 
 def _check_viewpoint(entry, count: int, label: str) -> None:

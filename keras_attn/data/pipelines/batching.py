@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.text.ragged import index_batches
+from keras_attn.data.pipelines.epochs import Epoch, row_indices
 
 
 def batches_of_rows(
@@ -27,12 +26,7 @@ def batches_of_rows(
         epoch: Epoch whose order is read; see `data.epochs`.
         drop_remainder: Drops a last batch of fewer than `batch_size` rows.
     """
-    rows = index_batches(
-        num_rows,
-        batch_size=batch_size,
-        shuffle_seed=shuffle_seed,
-        epoch=epoch,
-        drop_remainder=drop_remainder,
-    )
+    rows = row_indices(num_rows, shuffle_seed, epoch)
+    rows = rows.batch(batch_size, drop_remainder=drop_remainder)
     dataset = rows.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
     return dataset.prefetch(tf.data.AUTOTUNE)

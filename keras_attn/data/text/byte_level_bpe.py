@@ -207,18 +207,14 @@ class ByteLevelBPETokenizer(TextTokenizer):
         prefix = bool(settings.get("add_prefix_space", prefix))
         with naming(path):
             known = dataclasses.replace(known, tokens=tokens).within(pieces)
-        plain = byte_level_json(pieces, merges, known, prefix)
-        return (
-            path,
-            plain,
-            {
-                "pieces": pieces,
-                "merges": merges,
-                "convention": convention,
-                "add_prefix_space": prefix,
-                "tokens": tokens,
-            },
-        )
+        arguments = {
+            "pieces": pieces,
+            "merges": merges,
+            "convention": convention,
+            "add_prefix_space": prefix,
+            "tokens": tokens,
+        }
+        return path, byte_level_json(pieces, merges, known, prefix), arguments
 
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:

@@ -78,11 +78,8 @@ class BytePairMerges:
         left -= tf.range(tf.size(left))
         changed = tf.concat([left, tf.maximum(left - 1, 0)], 0)
         new = self._rank(symbols, words, changed)
-        return (
-            symbols,
-            words,
-            tf.tensor_scatter_nd_update(ranks, changed[:, None], new),
-        )
+        ranks = tf.tensor_scatter_nd_update(ranks, changed[:, None], new)
+        return symbols, words, ranks
 
     def _rank(self, symbols: tf.Tensor, words: tf.Tensor, at: tf.Tensor) -> tf.Tensor:
         """The merges of the pairs that begin `at` (k,), int64 (k,); M for none."""
