@@ -42,10 +42,7 @@ def new_parser(doc: str | None, run_dir: str | None = None) -> argparse.Argument
     )
     if run_dir is not None:
         parser.add_argument(
-            "--run-dir",
-            type=Path,
-            default=Path(run_dir),
-            help="folder for all results",
+            "--run-dir", type=Path, default=Path(run_dir), help="folder for all results"
         )
     return parser
 

@@ -72,11 +72,7 @@ class _Command(TyperCommand):
     """A line of the help, which imports its command when the command is called."""
 
     def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: Any = None,
-        **extra: Any,
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ):
         """The context of the imported command."""
         function = resolve_name(_FUNCTIONS[str(self.name)])

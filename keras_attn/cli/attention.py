@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keras_attn.cli.attention_inputs import (
-    Example,
-    encode_ids,
-    encode_text,
-    read_image,
-)
+from keras_attn.cli.attention_inputs import Example, encode_ids, encode_text, read_image
 from keras_attn.cli.opened_model import (
     OpenedModel,
     is_checkpoint,

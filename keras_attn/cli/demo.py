@@ -206,10 +206,7 @@ def _build(plan: Plan, pairs: Pairs) -> "Translator":
         maxout_dim=plan.hidden_dim // 2,
     )
     return Translator(
-        model,
-        source_tokenizer,
-        target_tokenizer,
-        max_length=(longest // 8 + 1) * 8,
+        model, source_tokenizer, target_tokenizer, max_length=(longest // 8 + 1) * 8
     )
 
 

@@ -73,8 +73,7 @@ def evaluate(
     batch_size: Annotated[int, _OPTIONS.count("Texts or images per step.")] = 16,
     json: Json = False,
     text_column: Annotated[
-        str | None,
-        _TEXTS.option("Column of the texts. Default: the one of training."),
+        str | None, _TEXTS.option("Column of the texts. Default: the one of training.")
     ] = None,
     pair_column: Annotated[
         str | None,

@@ -77,8 +77,7 @@ def generate(
         ),
     ] = None,
     seed: Annotated[
-        int | None,
-        _STRATEGY.count("Sample; the same seed gives the same text.", min=0),
+        int | None, _STRATEGY.count("Sample; the same seed gives the same text.", min=0)
     ] = None,
     beam: Annotated[
         int | None,
@@ -150,11 +149,7 @@ def generate(
 
 
 def _print_translation(
-    folder: Path,
-    text: str,
-    strategy: Any,
-    unused: dict[str, Any],
-    runner: Any,
+    folder: Path, text: str, strategy: Any, unused: dict[str, Any], runner: Any
 ) -> None:
     """Prints the translation of the prompt, for the folder of a translator."""
     from keras_attn.translator import Translator

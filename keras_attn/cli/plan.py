@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from keras_attn.cli.opened_model import build_model, find_model, is_checkpoint
 from keras_attn.cli.options import Json, ModelOrName, Panel, Task
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import (
-    naming_options,
-    print_json,
-    print_rows,
-    say,
-    working,
-)
+from keras_attn.cli.terminal import naming_options, print_json, print_rows, say, working
 
 if TYPE_CHECKING:
     from keras_attn.cli.tpu_compile import Answer

@@ -45,11 +45,7 @@ from keras_attn.data.images.picture_index import (
     default_index_file,
     index_pictures,
 )
-from keras_attn.data.images.region_files import (
-    RegionData,
-    read_regions,
-    region_dataset,
-)
+from keras_attn.data.images.region_files import RegionData, read_regions, region_dataset
 from keras_attn.data.images.segmentation import (
     SegmentationData,
     read_segmentation,

@@ -107,12 +107,7 @@ class Translator:
         )
 
     def translate(
-        self,
-        texts: Sequence[str],
-        *,
-        strategy=None,
-        runner=None,
-        batch_size: int = 64,
+        self, texts: Sequence[str], *, strategy=None, runner=None, batch_size: int = 64
     ) -> list[str]:
         """Translates texts, in batches of similar length.
 

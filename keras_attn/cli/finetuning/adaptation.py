@@ -72,11 +72,7 @@ def adapt(
         if not set(_USUAL) <= names:
             targets = "all"
     report = enable_lora(
-        model,
-        settings.lora,
-        targets=targets,
-        also_train=new_layers,
-        seed=settings.seed,
+        model, settings.lora, targets=targets, also_train=new_layers, seed=settings.seed
     )
     if settings.save_adapters and not is_sketch:
         # What cannot be saved by itself is refused now, not after training.

@@ -26,10 +26,7 @@ from keras_attn.models.checkpoints.families import get_family
 from keras_attn.models.checkpoints.folder import Folder
 from keras_attn.models.checkpoints.loading import build_from_checkpoint
 from keras_attn.models.checkpoints.tasks import call_builders
-from keras_attn.models.parts.keras_file import (
-    build_from_keras_file,
-    load_keras_file,
-)
+from keras_attn.models.parts.keras_file import build_from_keras_file, load_keras_file
 from keras_attn.models.parts.keras_state import undone, without_allocating
 
 _WITHOUT_A_CHECKPOINT = {"frozen_norms": False, "num_frozen": 0}

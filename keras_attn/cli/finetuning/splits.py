@@ -55,9 +55,7 @@ def check_apart(
 
 
 def repeated_rows(
-    train: Sequence[Hashable],
-    validation: Sequence[Hashable],
-    what: str = "rows",
+    train: Sequence[Hashable], validation: Sequence[Hashable], what: str = "rows"
 ) -> list[str]:
     """Counts rows to validate on that are also training rows.
 

@@ -23,11 +23,7 @@ from keras_attn.data.text.tables import column_names, is_table
 
 
 def evaluate_model(
-    network: Network,
-    settings: Settings,
-    *,
-    count: int,
-    min_score: float,
+    network: Network, settings: Settings, *, count: int, min_score: float
 ) -> Evaluation:
     """Scores a model.
 

@@ -13,11 +13,7 @@ from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.scores import Evaluation, score_classes, score_numbers
 from keras_attn.cli.prediction.texts import text_outputs
 from keras_attn.cli.terminal import in_parts
-from keras_attn.data import (
-    completion_dataset,
-    read_completions,
-    read_preferences,
-)
+from keras_attn.data import completion_dataset, read_completions, read_preferences
 from keras_attn.ops import token_log_probabilities
 
 

@@ -165,9 +165,7 @@ def _encoded(network: Network, tokenizer: Any, rows: Sequence[TextRow]) -> dict:
     fixed = network.shapes["token_ids"][1]
     longest = network.result.max_length
     encoded = tokenizer.encode_batch(
-        *texts,
-        max_length=fixed or longest,
-        pad_to_max_length=fixed is not None,
+        *texts, max_length=fixed or longest, pad_to_max_length=fixed is not None
     )
     if fixed is None:
         encoded = _padded(encoded, tokenizer, longest)

@@ -13,11 +13,7 @@ from keras_attn.data.images.detection import (
     is_line,
     make_example,
 )
-from keras_attn.data.images.image_files import (
-    check_folder,
-    check_names,
-    from_windows,
-)
+from keras_attn.data.images.image_files import check_folder, check_names, from_windows
 from keras_attn.data.images.instance_masks import check_segmentation
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names

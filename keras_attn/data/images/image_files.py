@@ -97,10 +97,7 @@ class ZippedFile(NamedTuple):
 
 
 def read_image(
-    path: Path | ZippedFile,
-    channels: int = 3,
-    *,
-    size: tuple[int, int] | None = None,
+    path: Path | ZippedFile, channels: int = 3, *, size: tuple[int, int] | None = None
 ) -> np.ndarray:
     """Reads a picture, turned upright.
 

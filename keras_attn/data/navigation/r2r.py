@@ -114,11 +114,7 @@ class WalkData(WordVocabulary):
         return {"token_ids": token_ids, "padding_mask": (token_ids > 0).astype("int32")}
 
     def simulator(
-        self,
-        num_sectors: int = 16,
-        *,
-        look_ahead: bool = False,
-        odometry: bool = False,
+        self, num_sectors: int = 16, *, look_ahead: bool = False, odometry: bool = False
     ) -> WalkSimulator:
         """The walks of all examples before the first step.
 

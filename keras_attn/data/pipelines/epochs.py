@@ -46,10 +46,7 @@ def batch_seeds(seed: int, epoch: Epoch) -> tf.data.Dataset:
 
 
 def row_indices(
-    count: int,
-    shuffle_seed: int | None,
-    epoch: Epoch = None,
-    repeats: bool = False,
+    count: int, shuffle_seed: int | None, epoch: Epoch = None, repeats: bool = False
 ) -> tf.data.Dataset:
     """The numbers 0 … count-1, in order or in a random order per epoch.
 

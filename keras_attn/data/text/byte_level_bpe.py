@@ -222,9 +222,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         files.remove_others(folder)
         write_byte_pairs(folder, self.pieces, self.merges)
         self._save_settings(
-            folder,
-            _HUGGING_FACE[self._name],
-            add_prefix_space=self.add_prefix_space,
+            folder, _HUGGING_FACE[self._name], add_prefix_space=self.add_prefix_space
         )
 
     def token_bytes(self, index: int) -> bytes:

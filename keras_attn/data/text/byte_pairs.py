@@ -34,9 +34,7 @@ def get_bytes(piece: str) -> bytes:
 
 
 def check_byte_pairs(
-    ids: Mapping[str, int],
-    merges: Iterable[tuple[str, str]],
-    letters: Iterable[str],
+    ids: Mapping[str, int], merges: Iterable[tuple[str, str]], letters: Iterable[str]
 ) -> None:
     """Checks that a vocabulary can encode every text, and has what its merges join.
 

@@ -105,10 +105,7 @@ class CLIPTokenizer(GraphTokenizer):
 
     @classmethod
     def train(
-        cls,
-        texts: Iterable[str],
-        vocabulary_size: int = 49408,
-        min_frequency: int = 2,
+        cls, texts: Iterable[str], vocabulary_size: int = 49408, min_frequency: int = 2
     ) -> "CLIPTokenizer":
         """Learns the merges from a corpus, by the `tokenizers` library.
 

@@ -10,11 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attn.data.text.delimiters import (
-    find_delimiter,
-    quoted_rows,
-    unless_blank,
-)
+from keras_attn.data.text.delimiters import find_delimiter, quoted_rows, unless_blank
 from keras_attn.files.reading import (
     MIB,
     check_file,
