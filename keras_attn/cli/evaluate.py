@@ -197,13 +197,9 @@ def _say_confusion(class_names: Sequence[str], counts: "np.ndarray") -> None:
         table.add_row(
             Text(name),
             *(f"{number:,}" for number in (counts[row] if is_small else [])),
-            *(_share(hits, total[row]) for total in (totals, guesses)),
+            *(f"{hits / x[row]:.1%}" if x[row] else "-" for x in (totals, guesses)),
         )
     console.print(table)
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
 
 
 def _save(found: "Evaluation", folder: Path) -> None:

@@ -22,10 +22,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from keras_attn.files.reading import MIB, read_bytes, read_text, shown
 
-IMAGE_SUFFIXES = (
-    *(".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".bmp"),
-    *(".tif", ".tiff", ".webp", ".gif"),
-)
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".bmp")
+IMAGE_SUFFIXES += (".tif", ".tiff", ".webp", ".gif")
 # Pillow also reads formats whose decoders are rarely audited. MPO is one of JPEG.
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF")
 # Pages of a document or planes of a volume; of other formats the first image counts.
