@@ -52,8 +52,7 @@ from keras_attn.data.images.segmentation import (
     segmentation_dataset,
 )
 from keras_attn.data.images.voc import read_voc
-from keras_attn.data.images.vqa import VQAData, VQAExample, read_vqa
-from keras_attn.data.images.vqa_dataset import vqa_dataset
+from keras_attn.data.images.vqa import VQAData, VQAExample, read_vqa, vqa_dataset
 from keras_attn.data.images.yolo import read_yolo
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.navigation.path_choices import (

@@ -30,8 +30,7 @@ from keras_attn.data.images.vqa import (
 )
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.pipelines.bad_files import Skipped
-from keras_attn.data.pipelines.batching import batches_of_rows
-from keras_attn.data.pipelines.epochs import Epoch
+from keras_attn.data.pipelines.epochs import Epoch, batches_of_rows
 from keras_attn.files.reading import MIB, naming, read_json_list, shown
 
 # The largest building has 349 viewpoints, each with three lists of 349 entries.
