@@ -160,10 +160,8 @@ def plan(
 
 def _figures(counted: "Plan") -> dict[str, Any]:
     """The output of `--json` for a plan, in FLOPs and bytes."""
-    derived = (
-        *("training_memory", "generation_memory"),
-        *("forward_flops_per_token", "training_flops_per_token"),
-    )
+    derived = ["training_memory", "generation_memory"]
+    derived += ["forward_flops_per_token", "training_flops_per_token"]
     return {**vars(counted), **{name: getattr(counted, name) for name in derived}}
 
 

@@ -270,9 +270,8 @@ def _joined(
         yield
     except BaseException as error:
         if failed is not None:
-            failed.code = (
-                INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
-            )
+            is_interrupted = isinstance(error, KeyboardInterrupt)
+            failed.code = INTERRUPTED if is_interrupted else _FAILED
         reason = str(error).strip().partition("\n")[0]
         if count > 1 and _LOST.search(reason) and parent_id() is not None:
             # The same in each process, so it is said once.

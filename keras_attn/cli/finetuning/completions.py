@@ -150,10 +150,8 @@ class CompletionJob(TextJob):
         }
         train, validation = self.parts
         seed = self.settings.seed
-        return (
-            self._dataset(train, **options, shuffle_seed=seed, epoch=epoch),
-            self._dataset(validation, **options),
-        )
+        shuffled = self._dataset(train, **options, shuffle_seed=seed, epoch=epoch)
+        return shuffled, self._dataset(validation, **options)
 
     def compile(self, trainer: keras.Model, **options: Any) -> None:
         """The cross-entropy of the tokens of completions."""

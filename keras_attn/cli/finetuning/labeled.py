@@ -129,10 +129,8 @@ class EncodedTextJob(TextJob):
         }
         train, validation = zip(self.inputs, self.labels, strict=True)
         seed = self.settings.seed
-        return (
-            token_batches(*train, **options, shuffle_seed=seed, epoch=epoch),
-            token_batches(*validation, **options),
-        )
+        shuffled = token_batches(*train, **options, shuffle_seed=seed, epoch=epoch)
+        return shuffled, token_batches(*validation, **options)
 
     def result(self) -> Result:
         """The columns and the length of a row."""

@@ -83,8 +83,8 @@ def run(settings: Settings, *, only_plan: bool = False) -> Path:
                 for part in job.files():
                     part.check()
         if only_plan:
-            _check_model(job)
-        _say_cost(job)
+            check_model(job)
+        say_cost(job)
         if not only_plan:
             _say_figures(train(job, folder))
             _suggest(folder.path)
@@ -110,7 +110,7 @@ def _say_data(job: Job) -> None:
         warn_of_random_weights(settings.model)
 
 
-def _check_model(job: Job) -> None:
+def check_model(job: Job) -> None:
     """Raises what the run would raise when it has loaded the model.
 
     Args:
@@ -125,7 +125,7 @@ def _check_model(job: Job) -> None:
         adapt(model, job.settings, job.new_layers(model), is_sketch=True)
 
 
-def _say_cost(job: Job) -> None:
+def say_cost(job: Job) -> None:
     """Says what a step and the run cost.
 
     Args:

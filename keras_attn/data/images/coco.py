@@ -101,9 +101,7 @@ def read_coco(
         else:
             images[number] = checked
     objects: dict[int, list] = {number: [] for number in images}
-    numbers = (
-        _whole(image.get("id")) for image in get_entries(content, "images", path)
-    )
+    numbers = [_whole(x.get("id")) for x in get_entries(content, "images", path)]
     known = {number for number in numbers if type(number) is int}
     for index, entry in enumerate(get_entries(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"

@@ -340,12 +340,9 @@ def _check_viewpoint(entry, count: int, label: str) -> None:
             f"{label} must have true or false as `included`. "
             f"Received: included={shown(entry.get('included'))}"
         )
-    pose = entry.get("pose")
-    if (
-        not isinstance(pose, list)
-        or len(pose) != _POSE
-        or not all(map(_is_number, pose))
-    ):
+    pose: Any = entry.get("pose")
+    is_pose = isinstance(pose, list) and len(pose) == _POSE
+    if not is_pose or not all(map(_is_number, pose)):
         raise ValueError(
             f"{label} must have {_POSE} finite numbers as `pose`. "
             f"Received: pose={shown(pose)}"
