@@ -45,7 +45,7 @@ def find_image_folder(annotations: Path, other: Path | None = None) -> Path:
     places = [place for place in dict.fromkeys(places) if place.is_dir()]
     names = _file_names(annotations)
     for place in places:
-        if any(is_file(place / x) for y in names for x in (y, from_windows(y))):
+        if any(is_file(place / x) for name in names for x in _ways(name)):
             return place
     return places[0]
 
@@ -95,3 +95,7 @@ def _file_names(path: Path) -> list[str]:
             # A name may be cut in two.
             rest = content[max(end, len(content) - 4096) :]
     return found
+
+
+def _ways(name: str) -> set[str]:
+    return {name, from_windows(name)}

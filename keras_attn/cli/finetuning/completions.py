@@ -122,8 +122,10 @@ class CompletionJob(TextJob):
 
     def prepare(self, model: Any) -> None:
         """Checks that the model continues a text."""
-        has_source = "decoder_token_ids" in get_input_names(model)
-        self._check_continues(hasattr(model, "incremental") and not has_source)
+        self._check_continues(
+            hasattr(model, "incremental")
+            and "decoder_token_ids" not in get_input_names(model)
+        )
 
     def _check_continues(self, continues: bool) -> None:
         if not continues:
