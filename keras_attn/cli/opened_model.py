@@ -5,9 +5,8 @@ Imports are where they are used, because `keras-attn --help` needs none of them.
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,17 +215,13 @@ def given_tokenizer(path: Path, tokenizer: Path | None) -> Any:
 
 
 @contextlib.contextmanager
-def noting_warnings(tell: Callable[[str], None] = note) -> Iterator[None]:
-    """Prints the warnings of what is loaded in the block, a line each.
-
-    Args:
-        tell: What prints a line. Default: to stderr.
-    """
+def noting_warnings() -> Iterator[None]:
+    """Prints the warnings of what is loaded in the block to stderr, a line each."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
     for each in caught:
-        tell(str(each.message))
+        note(str(each.message))
 
 
 def _keras_file(path: Path, task: str | None) -> Path:
@@ -271,8 +266,13 @@ def open_checkpoint(path: Path, task: str | None, **arguments: Any) -> "keras.Mo
     """
     from keras_attn import models
 
-    with noting_warnings(partial(say, style="yellow")), working("Loading the model"):
-        return models.load_checkpoint(path, task, **arguments)
+    # Printed afterwards: what is printed while it works is hidden.
+    with working("Loading the model"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model = models.load_checkpoint(path, task, **arguments)
+    for each in caught:
+        say(str(each.message), "yellow")
+    return model
 
 
 def _translator_inputs(
