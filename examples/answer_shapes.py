@@ -52,7 +52,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -103,8 +103,8 @@ class Questions:
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/answer-shapes")
-    scripts.add_image_counts(parser, images=12_000, held_out=1000)
+    parser = script_arguments.new_parser(__doc__, "runs/answer-shapes")
+    script_arguments.add_image_counts(parser, images=12_000, held_out=1000)
     parser.add_argument(
         "--models",
         nargs="+",
@@ -121,9 +121,11 @@ def parse_arguments():
         default=Path("runs/shape-backbone/model.keras"),
         help="the CNN that shape_backbone.py writes",
     )
-    scripts.add_training_options(parser, epochs=16, batch_size=32, learning_rate=3e-3)
+    script_arguments.add_training_options(
+        parser, epochs=16, batch_size=32, learning_rate=3e-3
+    )
     tiny = {"images": 64, "held_out": 40, "width": 4, "epochs": 1}
-    return scripts.parse(parser, **tiny)
+    return script_arguments.parse(parser, **tiny)
 
 
 def read_questions(shapes, backbone, count, start):

@@ -12,7 +12,7 @@ sum, went from 0 to -0.149. In the figure, positions around a deer attend to its
 and antlers, and positions in the sky and the sea attend to the boat.
 """
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -31,14 +31,16 @@ NUM_SHOWN = 5  # Images in a figure.
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/attend-in-cnn")
-    scripts.add_data_dir(
+    parser = script_arguments.new_parser(__doc__, "runs/attend-in-cnn")
+    script_arguments.add_data_dir(
         parser,
         "cifar10",
         "folder with `train` and `val`, each with one folder of JPEGs per class, or "
         "with the archives train*.tar and val*.tar",
     )
-    scripts.add_training_options(parser, epochs=10, batch_size=64, learning_rate=1e-3)
+    script_arguments.add_training_options(
+        parser, epochs=10, batch_size=64, learning_rate=1e-3
+    )
     parser.add_argument(
         "--width", type=int, default=24, help="channels of the first stage"
     )

@@ -54,7 +54,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -106,8 +106,8 @@ class Captions:
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/caption-shapes")
-    scripts.add_image_counts(parser, images=6000, held_out=500)
+    parser = script_arguments.new_parser(__doc__, "runs/caption-shapes")
+    script_arguments.add_image_counts(parser, images=6000, held_out=500)
     parser.add_argument(
         "--hidden-dim", type=int, default=128, help="units of the decoders"
     )
@@ -127,7 +127,9 @@ def parse_arguments():
         default=Path("runs/shape-backbone/model.keras"),
         help="the CNN that shape_backbone.py writes",
     )
-    scripts.add_training_options(parser, epochs=12, batch_size=32, learning_rate=3e-3)
+    script_arguments.add_training_options(
+        parser, epochs=12, batch_size=32, learning_rate=3e-3
+    )
     return parser.parse_args()
 
 

@@ -16,7 +16,7 @@ after the same number of epochs, the ConvNeXt is no better than a ViT with half 
 parameters.
 """
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import tensorflow as tf
@@ -61,14 +61,16 @@ MODELS = {
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/classify-images")
-    scripts.add_data_dir(
+    parser = script_arguments.new_parser(__doc__, "runs/classify-images")
+    script_arguments.add_data_dir(
         parser,
         "cifar10",
         "folder with `train` and `val`, each with one folder of JPEGs per class, or "
         "with the archives train*.tar and val*.tar",
     )
-    scripts.add_training_options(parser, epochs=15, batch_size=64, learning_rate=1e-3)
+    script_arguments.add_training_options(
+        parser, epochs=15, batch_size=64, learning_rate=1e-3
+    )
     parser.add_argument("--model", choices=MODELS, help="train only this model")
     return parser.parse_args()
 

@@ -22,7 +22,7 @@ pre-trained on far more text is ten points better.
 
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import tensorflow as tf
@@ -34,7 +34,7 @@ from keras_attn.training import AdamW, LinearWarmup
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__)
+    parser = script_arguments.new_parser(__doc__)
     parser.add_argument("checkpoint", help="folder of the encoder and its vocabulary")
     parser.add_argument(
         "--from-scratch", action="store_true", help="use new random weights"
@@ -42,7 +42,9 @@ def parse_arguments():
     parser.add_argument(
         "--data-dir", help="folder of SST-2; if omitted, sst2/ in $KERAS_ATTN_DATA"
     )
-    scripts.add_training_options(parser, epochs=3, batch_size=32, learning_rate=5e-5)
+    script_arguments.add_training_options(
+        parser, epochs=3, batch_size=32, learning_rate=5e-5
+    )
     parser.add_argument("--max-length", type=int, default=64, help="tokens per review")
     parser.add_argument("--limit", type=int, help="number of training reviews")
     parser.add_argument("--save", help="folder for the fine-tuned checkpoint")
@@ -51,7 +53,9 @@ def parse_arguments():
 
 def load_reviews(arguments, split):
     """Texts and labels, 1 = positive."""
-    texts, labels = read_sst2(arguments.data_dir or scripts.data_folder("sst2"), split)
+    texts, labels = read_sst2(
+        arguments.data_dir or script_arguments.data_folder("sst2"), split
+    )
     count = arguments.limit if split == "train" else None
     return texts[:count], labels[:count]
 

@@ -53,7 +53,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -86,8 +86,8 @@ QUERIES = ("a red heart", "a green animal", "sleeping", "music", "something to d
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/clip-emoji")
-    scripts.add_data_dir(
+    parser = script_arguments.new_parser(__doc__, "runs/clip-emoji")
+    script_arguments.add_data_dir(
         parser, "emoji", "folder with emoji.tsv and a ZIP archive per style"
     )
     parser.add_argument(
@@ -100,9 +100,11 @@ def parse_arguments():
         "--width", type=int, default=16, help="base width of the image tower"
     )
     parser.add_argument("--seeds", type=int, default=3, help="number of runs")
-    scripts.add_training_options(parser, epochs=60, batch_size=256, learning_rate=4e-3)
+    script_arguments.add_training_options(
+        parser, epochs=60, batch_size=256, learning_rate=4e-3
+    )
     tiny = {"epochs": 1, "batch_size": 8, "width": 4, "image_size": 32, "seeds": 1}
-    return scripts.parse(parser, **tiny)
+    return script_arguments.parse(parser, **tiny)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ import itertools
 import json
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -58,13 +58,15 @@ SYSTEMS = {
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/clip-shapes")
-    scripts.add_image_counts(parser, images=6000, held_out=1000)
+    parser = script_arguments.new_parser(__doc__, "runs/clip-shapes")
+    script_arguments.add_image_counts(parser, images=6000, held_out=1000)
     parser.add_argument("--width", type=int, default=32, help="of the embeddings")
     parser.add_argument("--seeds", type=int, default=3, help="number of runs")
-    scripts.add_training_options(parser, epochs=12, batch_size=32, learning_rate=2e-3)
+    script_arguments.add_training_options(
+        parser, epochs=12, batch_size=32, learning_rate=2e-3
+    )
     tiny = {"images": 48, "held_out": 48, "width": 32, "epochs": 1, "seeds": 1}
-    return scripts.parse(parser, **tiny, batch_size=16)
+    return script_arguments.parse(parser, **tiny, batch_size=16)
 
 
 def build_clip(tokenizer, image_size, text_length, *, width):

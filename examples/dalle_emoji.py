@@ -26,7 +26,7 @@ import functools
 import json
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -48,8 +48,10 @@ NUM_CAPTIONS = 8  # Held-out captions that are drawn.
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/dalle-emoji")
-    scripts.add_data_dir(parser, "emoji", "emoji.tsv and a ZIP archive for each style")
+    parser = script_arguments.new_parser(__doc__, "runs/dalle-emoji")
+    script_arguments.add_data_dir(
+        parser, "emoji", "emoji.tsv and a ZIP archive for each style"
+    )
     for name, default, text in (
         ("held-out", 100, "names that are held out, in all styles"),
         ("vocabulary", 600, "tokens of the captions"),
@@ -66,7 +68,7 @@ def parse_arguments():
         ("seed", 0, "seed of everything"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=text)
-    return scripts.parse(
+    return script_arguments.parse(
         parser,
         held_out=2,
         width=32,

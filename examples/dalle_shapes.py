@@ -43,7 +43,7 @@ import json
 import time
 from dataclasses import dataclass, replace
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -84,8 +84,8 @@ class Pictures:
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/dalle-shapes")
-    scripts.add_image_counts(parser, images=6000, held_out=500)
+    parser = script_arguments.new_parser(__doc__, "runs/dalle-shapes")
+    script_arguments.add_image_counts(parser, images=6000, held_out=500)
     for name, default, text in (
         ("width", 96, "width of DALL·E's blocks"),
         ("layers", 3, "blocks of DALL·E"),
@@ -102,7 +102,7 @@ def parse_arguments():
         ("seeds", 3, "number of seeds of DALL·E, of CLIP and of the samples"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=text)
-    return scripts.parse(
+    return script_arguments.parse(
         parser,
         images=72,
         held_out=24,

@@ -18,7 +18,7 @@ image, none of about twenty red cells is labeled, and the others show heaps of c
 whose labels are guesses, too.
 """
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -45,9 +45,11 @@ MAX_OBJECTS = 50  # No image has more than 30.
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/blood-cells")
+    parser = script_arguments.new_parser(__doc__, "runs/blood-cells")
     content = "JPEGImages/, Annotations/, ImageSets/train.txt and val.txt"
-    scripts.add_data_dir(parser, "bccd", f"folder in VOC's format, with {content}")
+    script_arguments.add_data_dir(
+        parser, "bccd", f"folder in VOC's format, with {content}"
+    )
     parser.add_argument(
         "--image-size",
         type=int,
@@ -72,13 +74,17 @@ def parse_arguments():
     parser.add_argument(
         "--every", type=int, default=5, help="epochs between scores on held-out images"
     )
-    scripts.add_training_options(parser, epochs=16, batch_size=4, learning_rate=1e-3)
+    script_arguments.add_training_options(
+        parser, epochs=16, batch_size=4, learning_rate=1e-3
+    )
     return parser.parse_args()
 
 
 def load_cells(arguments, epoch):
     """Batches of randomly augmented training images, and of held-out images."""
-    scripts.check_folders(arguments.data_dir, "JPEGImages", "Annotations", "ImageSets")
+    script_arguments.check_folders(
+        arguments.data_dir, "JPEGImages", "Annotations", "ImageSets"
+    )
     sizes = {"image_size": arguments.image_size, "batch_size": arguments.batch_size}
     train, held_out = (
         data.read_voc(arguments.data_dir, split, CLASSES) for split in ("train", "val")

@@ -48,7 +48,7 @@ import time
 import warnings
 from typing import Any
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -74,11 +74,11 @@ KERNELS = ("query", "key", "value", "output", "expand", "contract")
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/glue")
-    scripts.add_data_dir(parser, "glue", "folder of CoLA, MRPC, STS-B and RTE")
+    parser = script_arguments.new_parser(__doc__, "runs/glue")
+    script_arguments.add_data_dir(parser, "glue", "folder of CoLA, MRPC, STS-B and RTE")
     parser.add_argument(
         "--sst2",
-        default=scripts.data_folder("sst2"),
+        default=script_arguments.data_folder("sst2"),
         help="folder of stsa.binary.train and stsa.binary.dev",
     )
     parser.add_argument("--checkpoint", help="a BERT; default: all-MiniLM-L6-v2")
@@ -97,7 +97,7 @@ def parse_arguments():
     )
     parser.add_argument("--measure", choices=RATES, help=argparse.SUPPRESS)
     parser.add_argument("--report", action="store_true", help="only the tables")
-    return scripts.parse(
+    return script_arguments.parse(
         parser,
         seeds=[0],
         epochs=1,
@@ -118,7 +118,9 @@ class Tasks:
         self.arguments = arguments
         self.folder = arguments.run_dir
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.checkpoint = arguments.checkpoint or scripts.minilm_folder("--checkpoint")
+        self.checkpoint = arguments.checkpoint or script_arguments.minilm_folder(
+            "--checkpoint"
+        )
         self.tokenizer = load_text_tokenizer(self.checkpoint)
 
     def read(self, task, split):

@@ -49,7 +49,7 @@ import csv
 import math
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -69,7 +69,7 @@ FIRST_TEST = 1 << 50  # Number of the first test episode, which is never learned
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/greet-people")
+    parser = script_arguments.new_parser(__doc__, "runs/greet-people")
     parser.add_argument("--steps", type=int, default=60, help="updates per epoch")
     parser.add_argument(
         "--episodes", type=int, default=32, help="episodes played per epoch"
@@ -95,10 +95,12 @@ def parse_arguments():
         default=list(KINDS),
         help="networks to train",
     )
-    scripts.add_training_options(parser, epochs=25, batch_size=16, learning_rate=3e-3)
+    script_arguments.add_training_options(
+        parser, epochs=25, batch_size=16, learning_rate=3e-3
+    )
     tiny = {"steps": 2, "episodes": 2, "first_episodes": 4, "test_episodes": 24}
     tiny |= {"width": 4, "epochs": 2, "batch_size": 2, "seeds": 1, "num_steps": 4}
-    return scripts.parse(parser, **tiny)
+    return script_arguments.parse(parser, **tiny)
 
 
 def new_network(width):

@@ -19,7 +19,7 @@ import math
 import time
 from pathlib import Path
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import tensorflow as tf
@@ -39,14 +39,16 @@ from keras_attn.training import (
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__)
+    parser = script_arguments.new_parser(__doc__)
     parser.add_argument(
         "files", nargs="+", help="text files, one sentence per line, optionally .gz"
     )
     parser.add_argument(
         "--folder", default="runs/bert", help="folder of the checkpoint"
     )
-    scripts.add_training_options(parser, epochs=20, batch_size=64, learning_rate=1e-3)
+    script_arguments.add_training_options(
+        parser, epochs=20, batch_size=64, learning_rate=1e-3
+    )
     parser.add_argument(
         "--max-length", type=int, default=48, help="tokens per sentence"
     )

@@ -20,7 +20,7 @@ The first does not differ significantly from the 52.0% of a ViT of the same size
 `classify_images.py` trains for 15 epochs with all 10,000 labels.
 """
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -50,14 +50,16 @@ SIZES = {
 
 def parse_arguments():
     """Parses the command line; `--epochs` is for the labeled images."""
-    parser = scripts.new_parser(__doc__, "runs/mae")
-    scripts.add_data_dir(
+    parser = script_arguments.new_parser(__doc__, "runs/mae")
+    script_arguments.add_data_dir(
         parser,
         "cifar10",
         "folder with `train` and `val`, each with one folder of JPEGs per class, or "
         "with the archives train*.tar and val*.tar",
     )
-    scripts.add_training_options(parser, epochs=40, batch_size=64, learning_rate=1e-3)
+    script_arguments.add_training_options(
+        parser, epochs=40, batch_size=64, learning_rate=1e-3
+    )
     parser.add_argument(
         "--pretrain-epochs", type=int, default=60, help="epochs of pre-training"
     )

@@ -32,7 +32,7 @@ has not seen costs 19 points. 90% of the attention is in the columns of the char
 import collections
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -62,8 +62,8 @@ FIGURES = ("word", "character", "inside", "area", "columns", "width", "across")
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/read-words")
-    scripts.add_image_counts(parser, images=6000, held_out=500)
+    parser = script_arguments.new_parser(__doc__, "runs/read-words")
+    script_arguments.add_image_counts(parser, images=6000, held_out=500)
     parser.add_argument("--width", type=int, default=8, help="channels of the stem")
     parser.add_argument(
         "--lengths",
@@ -82,7 +82,9 @@ def parse_arguments():
         default=list(FAMILIES),
         help="family of fonts held out in each run; run i has the seed --seed + i",
     )
-    scripts.add_training_options(parser, epochs=10, batch_size=16, learning_rate=2e-3)
+    script_arguments.add_training_options(
+        parser, epochs=10, batch_size=16, learning_rate=2e-3
+    )
     return parser.parse_args()
 
 

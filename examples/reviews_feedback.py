@@ -49,7 +49,7 @@ import json
 import time
 from typing import Any
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import matplotlib.pyplot as plt
@@ -93,8 +93,10 @@ MEASURED = ("reward", "kl", "judge", "length", "no_end", "distinct_1", "distinct
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/reviews")
-    scripts.add_data_dir(parser, "sst2", "stsa.binary.train and stsa.binary.dev")
+    parser = script_arguments.new_parser(__doc__, "runs/reviews")
+    script_arguments.add_data_dir(
+        parser, "sst2", "stsa.binary.train and stsa.binary.dev"
+    )
     parser.add_argument("--judge", help="checkpoint of the judge; default: MiniLM")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--kl-weights", nargs="+", type=float, default=[0.02, 0.1, 0.5])
@@ -297,7 +299,7 @@ class Reviews:
         source = (
             folder
             if arguments.small
-            else arguments.judge or scripts.minilm_folder("--judge")
+            else arguments.judge or script_arguments.minilm_folder("--judge")
         )
         tokenizer = load_text_tokenizer(source)
 

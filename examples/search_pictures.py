@@ -33,7 +33,7 @@ import json
 import time
 from pathlib import Path
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import numpy as np
 
@@ -50,7 +50,7 @@ SAMPLES = ["a photo of a red heart", "two cats on a couch", "the sea at night"]
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__)
+    parser = script_arguments.new_parser(__doc__)
     parser.add_argument("pictures", type=Path, help="folder or ZIP archive of pictures")
     parser.add_argument("query", nargs="+", help="what to search for; quote each")
     parser.add_argument("--model", type=Path, required=True, help="folder of a CLIP")

@@ -21,7 +21,7 @@ cells.
 
 from dataclasses import replace
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -56,9 +56,13 @@ THRESHOLDS = np.arange(1, 20) / 20  # Of the probability of a cell.
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/segment-membranes")
-    scripts.add_data_dir(parser, "isbi_membrane", "folder of the images and masks")
-    scripts.add_training_options(parser, epochs=40, batch_size=4, learning_rate=1e-3)
+    parser = script_arguments.new_parser(__doc__, "runs/segment-membranes")
+    script_arguments.add_data_dir(
+        parser, "isbi_membrane", "folder of the images and masks"
+    )
+    script_arguments.add_training_options(
+        parser, epochs=40, batch_size=4, learning_rate=1e-3
+    )
     parser.add_argument(
         "--width", type=int, default=16, help="channels of the first stage; paper: 64"
     )
@@ -79,7 +83,7 @@ def parse_arguments():
 
 def read_slices(arguments):
     """The slices for training, and the last five, for testing."""
-    image_folder, label_folder = scripts.check_folders(
+    image_folder, label_folder = script_arguments.check_folders(
         arguments.data_dir, "image", "label"
     )
     slices = read_segmentation(
@@ -109,7 +113,7 @@ def training_batches(slices, arguments, epoch):
         normalize="unit",
         shuffle=True,
         epoch=epoch,
-        **scripts.selected(arguments, "batch_size", "seed"),
+        **script_arguments.selected(arguments, "batch_size", "seed"),
     )
 
     def weights(labels):

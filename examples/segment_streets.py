@@ -18,7 +18,7 @@ import argparse
 import itertools
 from dataclasses import replace
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -76,9 +76,11 @@ MODELS = {
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/segment-streets")
-    scripts.add_data_dir(parser, "camvid", "folder of the images and masks")
-    scripts.add_training_options(parser, epochs=60, batch_size=4, learning_rate=1e-3)
+    parser = script_arguments.new_parser(__doc__, "runs/segment-streets")
+    script_arguments.add_data_dir(parser, "camvid", "folder of the images and masks")
+    script_arguments.add_training_options(
+        parser, epochs=60, batch_size=4, learning_rate=1e-3
+    )
     parser.add_argument("--model", choices=MODELS, help="train only this model")
     parser.add_argument(
         "--seeds", type=int, default=3, help="number of seeds, counted from --seed"
@@ -122,7 +124,7 @@ def training_batches(data, weights, size, arguments, epoch):
         normalize="imagenet",
         shuffle=True,
         epoch=epoch,
-        **scripts.selected(arguments, "batch_size", "seed"),
+        **script_arguments.selected(arguments, "batch_size", "seed"),
     )
     # The loss ignores the label 255, whatever its weight.
     table = tf.constant(np.pad(weights, (0, 256 - len(weights))))
@@ -233,7 +235,7 @@ def fit_segmenter(model, make_train, validation, loss, scores, shown, arguments)
 def main():
     """Trains each model with each seed, then prints the table."""
     arguments = parse_arguments()
-    folders = scripts.check_folders(
+    folders = script_arguments.check_folders(
         arguments.data_dir, "train", "trainannot", "val", "valannot"
     )
     train, validation = (

@@ -28,7 +28,7 @@ import re
 import time
 from pathlib import Path
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import numpy as np
 from rich.progress import track
@@ -56,7 +56,7 @@ SAMPLES = [
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__)
+    parser = script_arguments.new_parser(__doc__)
     parser.add_argument("query", help="what to search for, in your own words")
     parser.add_argument("files", nargs="+", type=Path, help="text files to search")
     parser.add_argument("--count", type=int, default=3, help="passages to show")
@@ -137,7 +137,7 @@ def embed(encoder, texts, batch_size=16):
 def main():
     """Embeds all passages and the query, and prints the most similar passages."""
     arguments = parse_arguments()
-    checkpoint = arguments.checkpoint or scripts.minilm_folder("--checkpoint")
+    checkpoint = arguments.checkpoint or script_arguments.minilm_folder("--checkpoint")
     encoder = make_encoder(arguments.runtime, checkpoint, arguments.folder)
     passages = list(passages_of(arguments.files))
     if not passages:

@@ -17,7 +17,7 @@ Legend: B batch, h and w rows and columns of locations, H and W pixels.
 
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -36,11 +36,13 @@ FIRST_IMAGE = 10_000_000  # The CNN's images are counted from here, the examples
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/shape-backbone")
+    parser = script_arguments.new_parser(__doc__, "runs/shape-backbone")
     parser.add_argument("--images", type=int, default=8000, help="training images")
     parser.add_argument("--width", type=int, default=32, help="channels of the CNN")
-    scripts.add_training_options(parser, epochs=8, batch_size=32, learning_rate=4e-3)
-    return scripts.parse(parser, images=32, epochs=1, width=4)
+    script_arguments.add_training_options(
+        parser, epochs=8, batch_size=32, learning_rate=4e-3
+    )
+    return script_arguments.parse(parser, images=32, epochs=1, width=4)
 
 
 def train(shapes, arguments):

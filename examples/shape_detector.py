@@ -10,7 +10,7 @@ last map is as large as half of these images.
 
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -31,13 +31,15 @@ FIRST_IMAGE = 1_000_000
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/shape-detector")
+    parser = script_arguments.new_parser(__doc__, "runs/shape-detector")
     parser.add_argument("--images", type=int, default=4000, help="training images")
     parser.add_argument(
         "--width", type=int, default=16, help="channels of the ResNet's first map"
     )
-    scripts.add_training_options(parser, epochs=8, batch_size=8, learning_rate=2e-3)
-    return scripts.parse(parser, images=16, epochs=1, width=4)
+    script_arguments.add_training_options(
+        parser, epochs=8, batch_size=8, learning_rate=2e-3
+    )
+    return script_arguments.parse(parser, images=16, epochs=1, width=4)
 
 
 def read_objects(shapes, start, count):

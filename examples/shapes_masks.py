@@ -21,7 +21,7 @@ With seed 0, 35 of 733 objects are missed, and 53 detections are of no object. T
 of stars are the worst: in the picture they are blobs.
 """
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -49,8 +49,8 @@ MAX_OBJECTS = 10
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/shapes-masks")
-    scripts.add_image_counts(parser, images=2000, held_out=300)
+    parser = script_arguments.new_parser(__doc__, "runs/shapes-masks")
+    script_arguments.add_image_counts(parser, images=2000, held_out=300)
     parser.add_argument(
         "--shapes",
         nargs="+",
@@ -82,7 +82,9 @@ def parse_arguments():
     parser.add_argument(
         "--every", type=int, default=5, help="epochs between scores on held-out images"
     )
-    scripts.add_training_options(parser, epochs=10, batch_size=8, learning_rate=2e-3)
+    script_arguments.add_training_options(
+        parser, epochs=10, batch_size=8, learning_rate=2e-3
+    )
     return parser.parse_args()
 
 

@@ -31,7 +31,7 @@ it is matters most: 30% of the characters are wrong without George, 14% without 
 import tarfile
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -53,9 +53,9 @@ SHOWN = 3
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/digits")
+    parser = script_arguments.new_parser(__doc__, "runs/digits")
     content = "folder with recordings, or an archive *.tar.gz of them"
-    scripts.add_data_dir(parser, "fsdd", content)
+    script_arguments.add_data_dir(parser, "fsdd", content)
     parser.add_argument("--steps", type=int, default=80, help="batches per epoch")
     parser.add_argument("--tested", type=int, default=200, help="sequences per test")
     parser.add_argument(
@@ -66,10 +66,12 @@ def parse_arguments():
     )
     parser.add_argument("--listener-dim", type=int, default=96, help="paper: 256")
     parser.add_argument("--hidden-dim", type=int, default=128, help="paper: 512")
-    scripts.add_training_options(parser, epochs=6, batch_size=32, learning_rate=2e-3)
+    script_arguments.add_training_options(
+        parser, epochs=6, batch_size=32, learning_rate=2e-3
+    )
     tiny = {"epochs": 2, "easy_epochs": 1, "steps": 2, "tested": 3}
     tiny |= {"batch_size": 3, "listener_dim": 4, "hidden_dim": 5, "seeds": 1}
-    return scripts.parse(parser, **tiny)
+    return script_arguments.parse(parser, **tiny)
 
 
 def load_recordings(arguments):
@@ -235,7 +237,7 @@ def train_speller(train, shown, tokenizer, front_end, arguments, seed, folder):
         attention_dim=arguments.hidden_dim,
         readout_dim=arguments.hidden_dim,
         num_layers=1 if arguments.smoke else 2,
-        **scripts.selected(arguments, "listener_dim", "hidden_dim"),
+        **script_arguments.selected(arguments, "listener_dim", "hidden_dim"),
     )
     print(f"{model.count_params():,} parameters", flush=True)
     steps = arguments.epochs * arguments.steps

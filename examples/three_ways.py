@@ -36,7 +36,7 @@ import math
 import statistics
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -60,7 +60,7 @@ PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D")
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/three-ways")
+    parser = script_arguments.new_parser(__doc__, "runs/three-ways")
     parser.add_argument(
         "--lengths",
         type=int,

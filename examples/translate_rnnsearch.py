@@ -24,7 +24,7 @@ words that they translate.
 
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 
@@ -38,7 +38,7 @@ from keras_attn.viz import plot_alignment, save_figure
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/multi30k")
+    parser = script_arguments.new_parser(__doc__, "runs/multi30k")
     parser.add_argument(
         "--data-dir",
         help="folder of Multi30k; if omitted, multi30k/ in $KERAS_ATTN_DATA",
@@ -50,7 +50,9 @@ def parse_arguments():
         default=6000,
         help="number of subwords of each language",
     )
-    scripts.add_training_options(parser, epochs=10, batch_size=80, learning_rate=1e-3)
+    script_arguments.add_training_options(
+        parser, epochs=10, batch_size=80, learning_rate=1e-3
+    )
     parser.add_argument("--hidden-dim", type=int, default=384, help="paper: 1000")
     parser.add_argument("--embedding-dim", type=int, default=256, help="paper: 620")
     parser.add_argument("--dropout", type=float, default=0.2, help="paper: 0")
@@ -116,7 +118,9 @@ def main():
         target_vocabulary_size=target_tokenizer.vocabulary_size,
         attention_dim=arguments.hidden_dim,
         maxout_dim=arguments.hidden_dim // 2,
-        **scripts.selected(arguments, "embedding_dim", "hidden_dim", "dropout"),
+        **script_arguments.selected(
+            arguments, "embedding_dim", "hidden_dim", "dropout"
+        ),
     )
     translator = Translator(model, *tokenizers, max_length=50)
     fit_and_show(translator, train, validation, arguments)

@@ -21,7 +21,7 @@ cross-attention, averaged over heads, attends to "truck" for "Lastwagen" and for
 
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 
@@ -35,7 +35,7 @@ from keras_attn.viz import plot_alignment, save_figure
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/multi30k-transformer")
+    parser = script_arguments.new_parser(__doc__, "runs/multi30k-transformer")
     parser.add_argument(
         "--data-dir",
         help="folder of Multi30k; if omitted, multi30k/ in $KERAS_ATTN_DATA",
@@ -47,7 +47,9 @@ def parse_arguments():
         default=8000,
         help="number of subwords of both languages together",
     )
-    scripts.add_training_options(parser, epochs=16, batch_size=128, learning_rate=1e-3)
+    script_arguments.add_training_options(
+        parser, epochs=16, batch_size=128, learning_rate=1e-3
+    )
     parser.add_argument(
         "--warmup-steps", type=int, default=1000, help="updates of the warm-up"
     )
@@ -118,7 +120,7 @@ def main():
         "transformer_base",
         vocabulary_size=tokenizer.vocabulary_size,
         mlp_dim=4 * arguments.hidden_dim,
-        **scripts.selected(
+        **script_arguments.selected(
             arguments, "num_layers", "hidden_dim", "num_heads", "dropout"
         ),
     )

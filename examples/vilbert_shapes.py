@@ -49,7 +49,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -85,8 +85,8 @@ WARM_UP = 0.1  # Share of the steps.
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/vilbert-shapes")
-    scripts.add_image_counts(parser, images=4000, held_out=500)
+    parser = script_arguments.new_parser(__doc__, "runs/vilbert-shapes")
+    script_arguments.add_image_counts(parser, images=4000, held_out=500)
     parser.add_argument(
         "--captions", type=int, default=4000, help="images with captions"
     )
@@ -130,11 +130,13 @@ def parse_arguments():
         default=5e-4,
         help="peak learning rate of the tasks",
     )
-    scripts.add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
+    script_arguments.add_training_options(
+        parser, epochs=16, batch_size=32, learning_rate=1e-3
+    )
     tiny = {"captions": 16, "images": 16, "held_out": 8, "width": 8, "seeds": [0]}
     tiny |= {"epochs": 1, "bert_epochs": 1, "batch_size": 8, "steps": [2, 2]}
     tiny |= {"shares": [0.5, 1.0], "starts": ["bert_captions"]}
-    return scripts.parse(parser, **tiny)
+    return script_arguments.parse(parser, **tiny)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ with the weights.
 import time
 from pathlib import Path
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ HELD_OUT = 500
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/vln-bert/captions")
+    parser = script_arguments.new_parser(__doc__, "runs/vln-bert/captions")
     parser.add_argument("--pictures", type=int, default=6000, help="with captions")
     parser.add_argument("--width", type=int, default=64, help="of both streams")
     parser.add_argument(
@@ -46,9 +46,11 @@ def parse_arguments():
     parser.add_argument(
         "--seeds", type=int, default=3, help="number of models, counted from --seed"
     )
-    scripts.add_training_options(parser, epochs=16, batch_size=32, learning_rate=1e-3)
+    script_arguments.add_training_options(
+        parser, epochs=16, batch_size=32, learning_rate=1e-3
+    )
     tiny = {"pictures": 8, "epochs": 1, "batch_size": 4, "width": 8, "layers": 1}
-    return scripts.parse(parser, **tiny, seeds=1)
+    return script_arguments.parse(parser, **tiny, seeds=1)
 
 
 def read_pictures(detector, first, count):

@@ -76,7 +76,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -107,9 +107,9 @@ WALK_BATCH = 128
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/vln-bert/rank")
+    parser = script_arguments.new_parser(__doc__, "runs/vln-bert/rank")
     content = "R2R_train.json, R2R_val_seen.json, R2R_val_unseen.json, connectivity/"
-    scripts.add_data_dir(parser, "r2r", f"folder with {content}")
+    script_arguments.add_data_dir(parser, "r2r", f"folder with {content}")
     parser.add_argument("--world", choices=WORLDS, default="ways", help="see above")
     parser.add_argument("--width", type=int, default=64, help="of both streams")
     parser.add_argument(
@@ -175,7 +175,7 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     tiny = {"seeds": 1, "beams": 4, "instructions": [4], "tests": 4, "updates": 2}
     tiny |= {"masked_updates": 1, "batch_size": 4, "width": 8, "layers": 1}
-    arguments = scripts.parse(parser, **tiny, min_count=1, sectors=6)
+    arguments = script_arguments.parse(parser, **tiny, min_count=1, sectors=6)
     known = STARTS[arguments.world]
     arguments.starts = arguments.starts or known
     if not set(arguments.starts) <= set(known):

@@ -40,7 +40,7 @@ likelier walks, which are shorter. The training loss still fell in the last epoc
 import json
 import time
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -62,9 +62,9 @@ SHOWN = 3
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/walks")
+    parser = script_arguments.new_parser(__doc__, "runs/walks")
     content = "R2R_train.json, R2R_val_seen.json, R2R_val_unseen.json, connectivity/"
-    scripts.add_data_dir(parser, "r2r", f"folder with {content}")
+    script_arguments.add_data_dir(parser, "r2r", f"folder with {content}")
     parser.add_argument("--sectors", type=int, default=16, help="number of headings")
     parser.add_argument("--width", type=int, default=96, help="units; paper: 100")
     parser.add_argument(
@@ -87,10 +87,12 @@ def parse_arguments():
         "--seeds", type=int, default=3, help="number of seeds, counted from --seed"
     )
     parser.add_argument("--beams", type=int, default=4, help="size of the beam")
-    scripts.add_training_options(parser, epochs=4, batch_size=128, learning_rate=3e-3)
+    script_arguments.add_training_options(
+        parser, epochs=4, batch_size=128, learning_rate=3e-3
+    )
     tiny = {"epochs": 1, "batch_size": 2, "width": 5, "sectors": 6}
     tiny |= {"min_count": 1, "seeds": 2}
-    return scripts.parse(parser, **tiny)
+    return script_arguments.parse(parser, **tiny)
 
 
 def read_splits(folder, min_count):

@@ -22,7 +22,7 @@ import math
 import time
 from pathlib import Path
 
-from keras_attn import scripts  # isort: split
+from keras_attn import script_arguments  # isort: split
 
 import keras
 import numpy as np
@@ -37,12 +37,14 @@ from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 
 def parse_arguments():
     """Parses the command line."""
-    parser = scripts.new_parser(__doc__, "runs/shakespeare")
+    parser = script_arguments.new_parser(__doc__, "runs/shakespeare")
     parser.add_argument(
         "--data-file",
         help="text file; if omitted, tinyshakespeare/input.txt in $KERAS_ATTN_DATA",
     )
-    scripts.add_training_options(parser, epochs=6, batch_size=32, learning_rate=2e-3)
+    script_arguments.add_training_options(
+        parser, epochs=6, batch_size=32, learning_rate=2e-3
+    )
     parser.add_argument(
         "--block-length", type=int, default=128, help="characters per block"
     )
@@ -64,12 +66,15 @@ def main():
     keras.utils.set_random_seed(arguments.seed)
     run_dir = arguments.run_dir
     run_dir.mkdir(parents=True, exist_ok=True)
-    path = arguments.data_file or scripts.data_folder("tinyshakespeare") / "input.txt"
+    path = (
+        arguments.data_file
+        or script_arguments.data_folder("tinyshakespeare") / "input.txt"
+    )
     text = Path(path).read_text(encoding="utf-8")[: arguments.limit]
     tokenizer = CharacterTokenizer.train([text])
     token_ids = np.array(tokenizer.encode(text), "uint16")
     cut = len(token_ids) * 9 // 10
-    blocks = scripts.selected(arguments, "block_length", "batch_size")
+    blocks = script_arguments.selected(arguments, "block_length", "batch_size")
     backup = BackupAndResume(run_dir / "backup", delete_checkpoint=False)
     train = causal_lm_dataset(
         token_ids[:cut],
@@ -90,7 +95,7 @@ def main():
         max_sequence_length=arguments.block_length,
         mlp_dim=4 * arguments.hidden_dim,
         attention_dropout=arguments.dropout,
-        **scripts.selected(
+        **script_arguments.selected(
             arguments, "num_layers", "hidden_dim", "num_heads", "dropout"
         ),
     )

@@ -14,8 +14,8 @@ from layer_cases import NOT_INSTANTIATED
 
 PUBLIC = {
     "keras_attn": (
-        "data decoding export layers losses metrics models ops scripts tiling training "
-        "translator viz"
+        "data decoding export layers losses metrics models ops script_arguments tiling "
+        "training translator viz"
     ),
     "keras_attn.data": (
         "Building ByteLevelBPETokenizer CLIPTokenizer CharacterTokenizer "

@@ -4,10 +4,10 @@ The file of a command is imported when the command is called, so that `keras-att
 --help` does not wait for all of them.
 """
 
-import importlib
 import re
 import sys
 from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +21,6 @@ from keras_attn.cli.terminal import CheckFailedError, complain, debugging, say
 from keras_attn.console import INTERRUPTED, Interruption, interruption
 
 # In the order of `keras-attn --help`, with the first line of each command's docstring.
-# The command is the function of the same name in the file of that name.
 COMMANDS = {
     "list": "List the models, with their papers and sizes.",
     "describe": "Show a model's card: paper, inputs, outputs, size, how to build it.",
@@ -39,8 +38,23 @@ COMMANDS = {
     "search": "Search a folder of pictures by words.",
     "classify": "Classify images by classes that are given in words.",
 }
-# A function called `list` would hide Python's.
-_FUNCTIONS = {"list": "list_models"}
+# Each is imported when its command is called.
+_FUNCTIONS = {
+    "list": "keras_attn.cli.list_models:list_models",
+    "describe": "keras_attn.cli.describe:describe",
+    "demo": "keras_attn.cli.demo:demo",
+    "train": "keras_attn.cli.train:train",
+    "finetune": "keras_attn.cli.finetune:finetune",
+    "predict": "keras_attn.cli.predict:predict",
+    "evaluate": "keras_attn.cli.evaluate:evaluate",
+    "generate": "keras_attn.cli.generate:generate",
+    "plan": "keras_attn.cli.plan:plan",
+    "export": "keras_attn.cli.export:export",
+    "verify": "keras_attn.cli.verify:verify",
+    "attention": "keras_attn.cli.attention:attention",
+    "search": "keras_attn.cli.search:search",
+    "classify": "keras_attn.cli.classify:classify",
+}
 _RESUMABLE = ("train", "finetune", "demo", "search")
 # Of TensorFlow and of JAX, in messages of many lines.
 _OUT_OF_MEMORY = re.compile(
@@ -58,17 +72,12 @@ class _Command(TyperCommand):
     """A line of the help, which imports its command when the command is called."""
 
     def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: Any = None,
-        **extra: Any,
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ):
         """The context of the imported command."""
-        function = _FUNCTIONS.get(str(self.name), str(self.name))
-        module = importlib.import_module(f"keras_attn.cli.{function}")
+        function = resolve_name(_FUNCTIONS[str(self.name)])
         imported = typer.Typer(add_completion=False)
-        imported.command(self.name)(getattr(module, function))
+        imported.command(self.name)(function)
         command = get_command(imported)
         # A command may start itself in several processes.
         line = [str(info_name), *args]

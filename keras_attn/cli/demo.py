@@ -110,7 +110,7 @@ def demo(
     _check_installed()
     with importing_tensorflow():
         from keras_attn.data import split_dates
-        from keras_attn.translator import Translator
+        from keras_attn.translator import Translator, fit_translator
 
     start = time.perf_counter()
     plan = _QUICK if quick else _FULL
@@ -132,7 +132,19 @@ def demo(
     say(f"RNNsearch, {count:,} parameters, trained from random weights")
     if quick:
         say("A smoke test: too few dates to learn from, so expect wrong answers.")
-    _fit(translator, train, validation, run_dir, plan)
+    fit_translator(
+        translator,
+        _sides(train),
+        _sides(validation),
+        run_dir,
+        epochs=plan.epochs,
+        batch_size=_BATCH_SIZE,
+        learning_rate=_LEARNING_RATE,
+        num_scored=plan.validation,
+        seed=_SEED,
+        verbose=fit_verbosity(),
+    )
+    say(f"TensorBoard: tensorboard --logdir {run_dir / 'logs'}")
 
     _heading("Ask")
     accuracy = _evaluate(translator, test)
@@ -194,31 +206,8 @@ def _build(plan: Plan, pairs: Pairs) -> "Translator":
         maxout_dim=plan.hidden_dim // 2,
     )
     return Translator(
-        model,
-        source_tokenizer,
-        target_tokenizer,
-        max_length=(longest // 8 + 1) * 8,
+        model, source_tokenizer, target_tokenizer, max_length=(longest // 8 + 1) * 8
     )
-
-
-def _fit(
-    translator: "Translator", train: Pairs, validation: Pairs, run_dir: Path, plan: Plan
-) -> None:
-    from keras_attn.translator import fit_translator
-
-    fit_translator(
-        translator,
-        _sides(train),
-        _sides(validation),
-        run_dir,
-        epochs=plan.epochs,
-        batch_size=_BATCH_SIZE,
-        learning_rate=_LEARNING_RATE,
-        num_scored=plan.validation,
-        seed=_SEED,
-        verbose=fit_verbosity(),
-    )
-    say(f"TensorBoard: tensorboard --logdir {run_dir / 'logs'}")
 
 
 def _evaluate(translator: "Translator", test: Pairs) -> float:
@@ -281,19 +270,19 @@ def _ship(translator: "Translator", pairs: Pairs, run_dir: Path) -> list[str]:
         with working(f"{format}: exporting and comparing"):
             report = _export(translator, sources, folder / file)
             runner = export.load_runner(folder / file)
-            equal = {
-                name: _count_equal(
-                    translator.translate(
-                        sources,
-                        strategy=strategy,
-                        runner=runner,
-                        batch_size=_EXPORT_BATCH,
-                    ),
-                    expected[name],
+            equal = {}
+            for name, strategy in strategies.items():
+                translations = translator.translate(
+                    sources, strategy=strategy, runner=runner, batch_size=_EXPORT_BATCH
                 )
-                for name, strategy in strategies.items()
-            }
-        table.add_row(*_row(format, report, equal, len(sources)))
+                equal[name] = sum(map(str.__eq__, translations, expected[name]))
+        table.add_row(
+            format,
+            f"{report.bytes / 1e6:.2f} MB",
+            f"{report.max_abs_diff:.1e}",
+            *(f"{report.latency_ms[name]:.2f} ms" for name in ("prefill", "step")),
+            *(f"{count} / {len(sources)}" for count in equal.values()),
+        )
         failures += [
             f"{format}, {name.lower()}: {len(sources) - count} of {len(sources)} "
             "dates differ from Keras"
@@ -335,10 +324,6 @@ def _export(translator: "Translator", sources: list[str], path: Path) -> "Export
     )
 
 
-def _count_equal(translations: list[str], expected: list[str]) -> int:
-    return sum(map(str.__eq__, translations, expected))
-
-
 def _table(compared: int) -> Table:
     table = Table(
         "Format", title=f"Each artefact compared with Keras, on {compared} dates"
@@ -351,16 +336,6 @@ def _table(compared: int) -> Table:
         "Greedy, Beam: dates translated as by Keras"
     )
     return table
-
-
-def _row(format: str, report: "ExportReport", equal: dict[str, int], total: int):
-    return (
-        format,
-        f"{report.bytes / 1e6:.2f} MB",
-        f"{report.max_abs_diff:.1e}",
-        *(f"{report.latency_ms[name]:.2f} ms" for name in ("prefill", "step")),
-        *(f"{count} / {total}" for count in equal.values()),
-    )
 
 
 def _sides(pairs: Pairs) -> tuple[list[str], list[str]]:

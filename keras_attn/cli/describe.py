@@ -118,28 +118,22 @@ def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str,
 
         tasks = ", ".join(get_family(Folder(path).config).tasks)
         arguments = place if task is None else f"{place}, {task!r}"
-        python = (
-            "from keras_attn import models\n"
-            f"model = models.load_checkpoint({arguments})"
-        )
+        imports = "from keras_attn import models"
+        call = f"model = models.load_checkpoint({arguments})"
     elif is_translator(path):
-        python = (
-            "from keras_attn.translator import Translator\n"
-            f"translator = Translator.load({place})"
-        )
+        imports = "from keras_attn.translator import Translator"
+        call = f"translator = Translator.load({place})"
     else:
         file = path / "model.keras" if path.is_dir() else path
-        python = (
-            "import keras\nfrom keras_attn import models\n"
-            f"model = keras.saving.load_model({str(file)!r})"
-        )
+        imports = "import keras\nfrom keras_attn import models"
+        call = f"model = keras.saving.load_model({str(file)!r})"
     return [
         ("--task", tasks),
         ("inputs", _tensors(input_structure(model))),
         ("outputs", _tensors(output_structure(model), "output")),
         ("counted", f"{model.count_params():,} parameters"),
         ("on disk", f"{get_file_size(path):,} bytes"),
-        ("in Python", python),
+        ("in Python", f"{imports}\n{call}"),
     ]
 
 
@@ -163,8 +157,7 @@ def _described(
 
 def _by_name(lines: str) -> dict[str, str]:
     """The lines of `_tensors` as a dictionary."""
-    pairs = (line.split(": ", 1) for line in lines.split("\n"))
-    return {name: tensor for name, tensor in pairs}
+    return dict(line.split(": ", 1) for line in lines.split("\n"))
 
 
 def _tensors(structure: Any, name: str | None = None) -> str:

@@ -24,6 +24,8 @@ from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, in_one_line, print_json, say, working
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from keras_attn.cli.prediction.scores import Evaluation
 
 _OPTIONS, _TEXTS, _IMAGES = Panel(), Panel("Texts"), Panel("Images")
@@ -71,8 +73,7 @@ def evaluate(
     batch_size: Annotated[int, _OPTIONS.count("Texts or images per step.")] = 16,
     json: Json = False,
     text_column: Annotated[
-        str | None,
-        _TEXTS.option("Column of the texts. Default: the one of training."),
+        str | None, _TEXTS.option("Column of the texts. Default: the one of training.")
     ] = None,
     pair_column: Annotated[
         str | None,
@@ -172,21 +173,17 @@ def _say(found: "Evaluation") -> None:
         table.add_row(Text(name), f"{value:.4g}")
     console.print(table)
     if found.confusion is not None:
-        _say_confusion(found)
+        _say_confusion(found.class_names, found.confusion)
     if found.worst:
-        shown = found.worst[:_SHOWN]
         say("The worst examples:")
-        for row in shown:
+        for row in found.worst[:_SHOWN]:
             pairs = ((name, in_one_line(x, _MAX_TEXT)) for name, x in row.items())
             say("  " + ", ".join(f"{name}: {text}" for name, text in pairs))
 
 
-def _say_confusion(found: "Evaluation") -> None:
+def _say_confusion(class_names: Sequence[str], counts: "np.ndarray") -> None:
     """The matrix of few classes, or what is counted per class."""
-    counts = found.confusion
-    if counts is None:
-        return
-    names = [" ".join(name.split()) for name in found.class_names]
+    names = [" ".join(name.split()) for name in class_names]
     totals, guesses = counts.sum(1), counts.sum(0)
     table = Table(title="True classes in rows, predicted ones in columns")
     table.add_column("")
@@ -200,13 +197,9 @@ def _say_confusion(found: "Evaluation") -> None:
         table.add_row(
             Text(name),
             *(f"{number:,}" for number in (counts[row] if is_small else [])),
-            *(_share(hits, total[row]) for total in (totals, guesses)),
+            *(f"{hits / x[row]:.1%}" if x[row] else "-" for x in (totals, guesses)),
         )
     console.print(table)
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
 
 
 def _save(found: "Evaluation", folder: Path) -> None:
@@ -228,11 +221,10 @@ def _save(found: "Evaluation", folder: Path) -> None:
         "worst": found.worst
     }
     if found.confusion is not None:
+        names = found.class_names
         tables["confusion"] = [
-            {"true": name, **dict(zip(found.class_names, row, strict=True))}
-            for name, row in zip(
-                found.class_names, found.confusion.tolist(), strict=True
-            )
+            {"true": name, **dict(zip(names, row, strict=True))}
+            for name, row in zip(names, found.confusion.tolist(), strict=True)
         ]
     for name, rows in tables.items():
         if rows:

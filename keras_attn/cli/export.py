@@ -24,7 +24,7 @@ def export(
         Path,
         typer.Argument(
             help="Where to write: `*.tflite`, `*.onnx`, or a name without suffix for a "
-            "SavedModel folder.",
+            "SavedModel folder."
         ),
     ],
     task: options.Task = None,

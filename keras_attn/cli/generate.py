@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keras_attn.cli.exported_decoder import find_exported
 from keras_attn.cli.generation_settings import note_settings
 from keras_attn.cli.opened_model import (
     given_tokenizer,
@@ -23,6 +22,8 @@ from keras_attn.cli.terminal import console
 
 if TYPE_CHECKING:
     import keras
+
+    from keras_attn.export import Runner
 
 _MAX_NEW_TOKENS = 64
 _TEXT, _STRATEGY = Panel("Text"), Panel("How the next token is chosen")
@@ -77,8 +78,7 @@ def generate(
         ),
     ] = None,
     seed: Annotated[
-        int | None,
-        _STRATEGY.count("Sample; the same seed gives the same text.", min=0),
+        int | None, _STRATEGY.count("Sample; the same seed gives the same text.", min=0)
     ] = None,
     beam: Annotated[
         int | None,
@@ -122,25 +122,26 @@ def generate(
     strategy = Greedy() if beam is None else Beam(beam)
     if sampling:
         strategy = Sample(**sampling)
-    exported = find_exported(model)
+    runner = _load_exported(model)
     # What was exported is used with the files of the folder that it is in.
-    folder = model if exported is None else model.resolve().parent
-    if is_translator(folder) and (exported is None or exported.translates):
+    folder = model if runner is None else model.resolve().parent
+    inputs = set() if runner is None else set(runner.signatures["prefill"].inputs)
+    if is_translator(folder) and (runner is None or "decoder_token_ids" in inputs):
         unused = {
             "--max-new-tokens": max_new_tokens,
             "--stop": stop,
             "--tokenizer": tokenizer,
             "--task": task,
         }
-        runner = None if exported is None else exported.runner
         _print_translation(folder, prompt, strategy, unused, runner)
         return
     # Before the model, which takes longer to load.
     text_tokenizer = given_tokenizer(folder, tokenizer)
-    if exported is None:
+    if runner is None:
         network = _load_decoder(model, task)
     else:
-        network = exported.continuing(task)
+        _check_continues(model, task, inputs)
+        network = runner
     note_settings(folder, text_tokenizer.end_token_id)
     prompt_ids = _encode(text_tokenizer, prompt)
     length = _count_new_tokens(network, len(prompt_ids), max_new_tokens)
@@ -150,11 +151,7 @@ def generate(
 
 
 def _print_translation(
-    folder: Path,
-    text: str,
-    strategy: Any,
-    unused: dict[str, Any],
-    runner: Any,
+    folder: Path, text: str, strategy: Any, unused: dict[str, Any], runner: Any
 ) -> None:
     """Prints the translation of the prompt, for the folder of a translator."""
     from keras_attn.translator import Translator
@@ -292,6 +289,43 @@ class _TokenStream:
     def _new(self, text: str) -> str:
         new, self._done = text[self._done :], max(self._done, len(text))
         return new
+
+
+def _load_exported(path: Path) -> "Runner | None":
+    """What was exported of a decoder; None for a model of Keras.
+
+    Raises:
+        ValueError: If it was exported, but is not a decoder.
+    """
+    from keras_attn.export import load_runner
+    from keras_attn.export.formats import format_at
+
+    is_run = is_checkpoint(path) or (path / "model.keras").is_file()
+    if is_run or format_at(path) is None:
+        return None
+    runner = load_runner(path)
+    if not {"prefill", "step"} <= set(runner.signatures):
+        raise ValueError(
+            "--model must be exported from a generative model, with the signatures "
+            "prefill and step; `keras-attn export` writes them for a model of "
+            f"causal_lm. Received: {str(path)!r}, with the signatures "
+            f"{', '.join(runner.signatures)}"
+        )
+    return runner
+
+
+def _check_continues(path: Path, task: str | None, inputs: set[str]) -> None:
+    """Raises if what was exported needs more than a text, or a task is given."""
+    if task is not None:
+        raise ValueError(
+            "--task is for a checkpoint folder; an exported model has its head. "
+            f"Received: --task {task!r}, --model {str(path)!r}"
+        )
+    if not {"token_ids"} <= inputs <= {"token_ids", "padding_mask"}:
+        raise ValueError(
+            "--model must be a model that continues a text, such as GPT-2. "
+            f"Received: {str(path)!r}, with the inputs {', '.join(sorted(inputs))}"
+        )
 
 
 def _load_decoder(path: Path, task: str | None) -> Any:

@@ -98,7 +98,7 @@ def open_model(path: Path, task: str | None = None) -> OpenedModel:
         ValueError: If it is none of the three, or if `task` is given for a saved model.
     """
     if is_checkpoint(path):
-        return OpenedModel(path, _load_checkpoint(path, task))
+        return OpenedModel(path, open_checkpoint(path, task))
     file = _keras_file(path, task)
     if is_translator(path):
         from keras_attn.translator import Translator
@@ -256,12 +256,20 @@ def _declared(model: "keras.Model", path: Path) -> "keras.Model":
     return model
 
 
-def _load_checkpoint(path: Path, task: str | None) -> "keras.Model":
+def open_checkpoint(path: Path, task: str | None, **arguments: Any) -> "keras.Model":
+    """The model of a checkpoint folder; what it warns of is printed.
+
+    Args:
+        path: The folder.
+        task: The head.
+        **arguments: Further arguments of `models.load_checkpoint`.
+    """
     from keras_attn import models
 
+    # Printed afterwards: what is printed while it works is hidden.
     with working("Loading the model"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        model = models.load_checkpoint(path, task)
+        model = models.load_checkpoint(path, task, **arguments)
     for each in caught:
         say(str(each.message), "yellow")
     return model

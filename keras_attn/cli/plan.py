@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from keras_attn.cli.opened_model import build_model, find_model, is_checkpoint
 from keras_attn.cli.options import Json, ModelOrName, Panel, Task
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import (
-    naming_options,
-    print_json,
-    print_rows,
-    say,
-    working,
-)
+from keras_attn.cli.terminal import naming_options, print_json, print_rows, say, working
 
 if TYPE_CHECKING:
     from keras_attn.cli.tpu_compile import Answer
@@ -166,10 +160,8 @@ def plan(
 
 def _figures(counted: "Plan") -> dict[str, Any]:
     """The output of `--json` for a plan, in FLOPs and bytes."""
-    derived = (
-        *("training_memory", "generation_memory"),
-        *("forward_flops_per_token", "training_flops_per_token"),
-    )
+    derived = ["training_memory", "generation_memory"]
+    derived += ["forward_flops_per_token", "training_flops_per_token"]
     return {**vars(counted), **{name: getattr(counted, name) for name in derived}}
 
 

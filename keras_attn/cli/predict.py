@@ -40,8 +40,7 @@ def predict(
     output: Annotated[
         Path | None,
         _OPTIONS.option(
-            "File to write, *.csv or *.jsonl. Default: standard output.",
-            dir_okay=False,
+            "File to write, *.csv or *.jsonl. Default: standard output.", dir_okay=False
         ),
     ] = None,
     format: Annotated[

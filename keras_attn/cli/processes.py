@@ -54,15 +54,13 @@ class ProcessOptions:
 
     processes: Annotated[
         int | None,
-        _PANEL.option(
+        _PANEL.count(
             "Train with JAX in N processes, each of which computes its part of every "
             "batch. Without --coordinator it starts them on this machine, one for each "
             "GPU if there are GPUs; 1 trains on all devices of this machine in one "
             "process. For several machines, start the command on each with "
             "--coordinator and --process-id too. The losses are the same as with one "
-            "process.",
-            metavar="N",
-            min=1,
+            "process."
         ),
     ] = None
     coordinator: Annotated[
@@ -75,20 +73,15 @@ class ProcessOptions:
     ] = None
     process_id: Annotated[
         int | None,
-        _PANEL.option(
+        _PANEL.count(
             "With --coordinator: number of this process, 0 to N - 1. All need the same "
             "data and a --run-dir that all see; process 0 prints and writes.",
-            metavar="N",
             min=0,
         ),
     ] = None
     timeout: Annotated[
         int,
-        _PANEL.option(
-            "Seconds that each process waits for the other ones to start.",
-            metavar="N",
-            min=1,
-        ),
+        _PANEL.count("Seconds that each process waits for the other ones to start."),
     ] = 300
 
 
@@ -277,9 +270,8 @@ def _joined(
         yield
     except BaseException as error:
         if failed is not None:
-            failed.code = (
-                INTERRUPTED if isinstance(error, KeyboardInterrupt) else _FAILED
-            )
+            is_interrupted = isinstance(error, KeyboardInterrupt)
+            failed.code = INTERRUPTED if is_interrupted else _FAILED
         reason = str(error).strip().partition("\n")[0]
         if count > 1 and _LOST.search(reason) and parent_id() is not None:
             # The same in each process, so it is said once.

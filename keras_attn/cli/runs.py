@@ -13,16 +13,8 @@ from typing import Any
 from keras_attn.cli.run_owner import own
 
 _SETTINGS = "settings.json"
-_WRITTEN = (
-    "backup",
-    "history.csv",
-    "logs",
-    "model.keras",
-    "source_tokenizer.json",
-    "target_tokenizer.json",
-    "translator.json",
-    _SETTINGS,
-)
+_WRITTEN = ("backup", "history.csv", "logs", "model.keras", _SETTINGS)
+_WRITTEN += ("source_tokenizer.json", "target_tokenizer.json", "translator.json")
 
 
 def read_settings(folder: Path) -> dict[str, Any] | None:

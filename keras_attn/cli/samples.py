@@ -71,7 +71,9 @@ def read_samples(
             "--samples must be an `.npz` with one array per input, or images, if MODEL "
             f"is a `.keras` file. Received: {str(path)!r}"
         )
-    length = length or _tokens_per_row(shapes)
+    # An artefact may take one number of tokens per row only.
+    shape = shapes.get("token_ids", ())
+    length = length or (shape[1] if len(shape) == 2 else None)
     lines = path.read_text(encoding="utf-8").splitlines()
     return opened.encode([line for line in lines if line.strip()], length)
 
@@ -97,12 +99,6 @@ def input_shapes(runner) -> dict[str, tuple[int | None, ...]]:
     names = [name for name in runner.signatures if name != "step"]
     inputs = runner.signatures[names[0]].inputs if names else {}
     return {name: info.shape for name, info in inputs.items()}
-
-
-def _tokens_per_row(shapes: Mapping[str, tuple[int | None, ...]]) -> int | None:
-    """Tokens per row that an artefact takes; None if it takes any number."""
-    shape = shapes.get("token_ids", ())
-    return shape[1] if len(shape) == 2 else None
 
 
 def _read_arrays(path: Path) -> "dict[str, np.ndarray]":

@@ -29,19 +29,11 @@ _MAX_LENGTHS = {"subword": 50, "character": 200}
 _NUM_EXAMPLES = 3
 # Options that do not define a run: of its texts a hash is compared, and the score does
 # not change training.
-_NOT_OF_A_RUN = frozenset(
-    (
-        *("source", "target", "validation_source", "validation_target"),
-        *("validation_fraction", "score", "run_dir"),
-    )
-)
+_NOT_OF_A_RUN = {"source", "target", "validation_source", "validation_target"}
+_NOT_OF_A_RUN |= {"validation_fraction", "score", "run_dir"}
 # The arguments that `train` passes to every builder.
-_SIZES = frozenset(
-    (
-        *("source_vocabulary_size", "target_vocabulary_size"),
-        *("embedding_dim", "hidden_dim", "dropout"),
-    )
-)
+_SIZES = {"source_vocabulary_size", "target_vocabulary_size"}
+_SIZES |= {"embedding_dim", "hidden_dim", "dropout"}
 
 
 @dataclass(frozen=True)
@@ -315,11 +307,6 @@ def _proportional_sizes(model: str, hidden_dim: int) -> dict[str, int]:
     return {name: sizes[name] for name in _builder_arguments(model) if name in sizes}
 
 
-def _has_attention(model: str) -> bool:
-    """Whether the model can return an alignment, which `attention` draws."""
-    return "return_attention_scores" in _builder_arguments(model)
-
-
 def _builder_arguments(model: str) -> tuple[str, ...]:
     from keras_attn.models.catalog.registry import entry
 
@@ -377,7 +364,7 @@ def _suggest_commands(model: str, text: str, run_dir: Path) -> None:
     artefact = shlex.quote(f"{run_dir.resolve().name}.tflite")
     say(f"\nIn {run_dir}: the translator, history.csv, logs/. Next steps:")
     say(f"  tensorboard --logdir {logs}")
-    if _has_attention(model):
+    if "return_attention_scores" in _builder_arguments(model):
         say(f"  keras-attn attention {folder} {shlex.quote(text)}")
     say(f"  keras-attn generate --model {folder} --prompt {shlex.quote(text)}")
     say(f"  keras-attn export {folder} {artefact}")

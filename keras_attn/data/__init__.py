@@ -45,19 +45,14 @@ from keras_attn.data.images.picture_index import (
     default_index_file,
     index_pictures,
 )
-from keras_attn.data.images.region_files import (
-    RegionData,
-    read_regions,
-    region_dataset,
-)
+from keras_attn.data.images.region_files import RegionData, read_regions, region_dataset
 from keras_attn.data.images.segmentation import (
     SegmentationData,
     read_segmentation,
     segmentation_dataset,
 )
 from keras_attn.data.images.voc import read_voc
-from keras_attn.data.images.vqa import VQAData, VQAExample, read_vqa
-from keras_attn.data.images.vqa_dataset import vqa_dataset
+from keras_attn.data.images.vqa import VQAData, VQAExample, read_vqa, vqa_dataset
 from keras_attn.data.images.yolo import read_yolo
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.navigation.path_choices import (

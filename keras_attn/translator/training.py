@@ -11,10 +11,7 @@ import tensorflow as tf
 from keras_attn.data import parallel_dataset, split_batches, whole_batches
 from keras_attn.distribution.processes import alone, event_writer, is_writer
 from keras_attn.layers.recorder import record_attention_scores
-from keras_attn.losses.cross_entropy import (
-    SmoothedCrossEntropy,
-    smoothed_cross_entropy,
-)
+from keras_attn.losses.cross_entropy import SmoothedCrossEntropy, smoothed_cross_entropy
 from keras_attn.metrics.translation import exact_match
 from keras_attn.training.backup import BackupAndResume
 from keras_attn.training.history_file import HistoryFile

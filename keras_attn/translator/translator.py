@@ -107,12 +107,7 @@ class Translator:
         )
 
     def translate(
-        self,
-        texts: Sequence[str],
-        *,
-        strategy=None,
-        runner=None,
-        batch_size: int = 64,
+        self, texts: Sequence[str], *, strategy=None, runner=None, batch_size: int = 64
     ) -> list[str]:
         """Translates texts, in batches of similar length.
 
@@ -203,11 +198,8 @@ class Translator:
             "padding_mask": np.ones_like(token_ids, bool),
             "decoder_token_ids": np.array([shifted], "int32"),
         }
-        return (
-            inputs,
-            self.source_tokenizer.tokens(source),
-            self.target_tokenizer.tokens(target),
-        )
+        source_tokens = self.source_tokenizer.tokens(source)
+        return inputs, source_tokens, self.target_tokenizer.tokens(target)
 
     def _check_texts(self, texts):
         check_texts(texts)
@@ -229,8 +221,6 @@ def _fixed_shape(runner):
     """Batch size and length of an artefact; None where it takes any."""
     if runner is None:
         return None, None
-    batch, length = runner.signatures["prefill"].inputs["token_ids"].shape
-    return (
-        batch if isinstance(batch, int) else None,
-        length if isinstance(length, int) else None,
-    )
+    shape = runner.signatures["prefill"].inputs["token_ids"].shape
+    batch, length = (size if isinstance(size, int) else None for size in shape)
+    return batch, length

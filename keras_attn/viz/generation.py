@@ -200,10 +200,7 @@ def plot_generated_images(images, captions, scores=None, *, title=None) -> Figur
             axis.set_axis_off()
             if scores is not None:
                 axis.set_title(
-                    f"{scores[number][column]:.2f}",
-                    fontsize=7,
-                    color=TEXT_COLOR,
-                    pad=2,
+                    f"{scores[number][column]:.2f}", fontsize=7, color=TEXT_COLOR, pad=2
                 )
     return figure
 

@@ -13,11 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.layers import (
-    AttentionPooling,
-    SelfAttention2D,
-    WindowAttention,
-)
+from keras_attn.layers import AttentionPooling, SelfAttention2D, WindowAttention
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay

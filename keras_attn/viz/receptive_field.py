@@ -123,9 +123,7 @@ def plot_receptive_field(
     height, width = field.shape
     inches = _SIDE_INCHES * height / width
     figure = new_figure(
-        2.3 * _SIDE_INCHES,
-        inches * (1 + _STRIP) + 0.7,
-        layout="constrained",
+        2.3 * _SIDE_INCHES, inches * (1 + _STRIP) + 0.7, layout="constrained"
     )
     grid = figure.add_gridspec(
         2, 3, width_ratios=[1, 1, _STRIP], height_ratios=[_STRIP, 1]

@@ -70,9 +70,7 @@ def plot_speech_attention(
     width = min(_MAX_WIDTH, max(_MIN_WIDTH, seconds * _INCHES_PER_SECOND))
     height = max(1.2, len(labels) * _INCHES_PER_ROW)
     figure = new_figure(
-        width + 1.2,
-        _SPECTROGRAM_INCHES + height + 0.9,
-        layout="constrained",
+        width + 1.2, _SPECTROGRAM_INCHES + height + 0.9, layout="constrained"
     )
     above, below = figure.subplots(
         2, 1, sharex=True, height_ratios=(_SPECTROGRAM_INCHES, height)

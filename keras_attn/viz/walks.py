@@ -82,9 +82,7 @@ def plot_walk(
     cell = min(_CELL_INCHES, _MAX_WIDTH / len(columns))
     width = max(len(columns) * cell, 2.0)
     figure = new_figure(
-        _PLAN_INCHES + width + 1.4,
-        _PLAN_INCHES + 0.4,
-        layout="constrained",
+        _PLAN_INCHES + width + 1.4, _PLAN_INCHES + 0.4, layout="constrained"
     )
     plan, words_axis = figure.subplots(1, 2, width_ratios=(_PLAN_INCHES, width))
     _draw_plan(plan, building, true, taken)

@@ -95,56 +95,56 @@ PROCESSOR_OF_MODELS = {
 }
 
 Role = Literal["applied", "ignored", "refused"]
+
+
+def _roles(*, applied: str, ignored: str, refused: str = "") -> dict[str, Role]:
+    """The role of each field, from the names of the fields of each role."""
+    return {
+        **dict.fromkeys(applied.split(), "applied"),
+        **dict.fromkeys(ignored.split(), "ignored"),
+        **dict.fromkeys(refused.split(), "refused"),
+    }
+
+
 # Every field of these classes. "ignored" changes no pixel: what a file is made of (our
 # readers make every file the channels of the model), the layout of what is returned,
 # labels, and how the library computes. Any other field is refused unless it is off.
-FIELDS: dict[str, Role] = {
-    **dict.fromkeys(
-        "image_processor_type feature_extractor_type do_resize size default_to_square "
-        "resample crop_pct do_center_crop crop_size do_rescale rescale_factor "
-        "rescale_offset do_normalize image_mean image_std include_top".split(),
-        "applied",
-    ),
+FIELDS = _roles(
+    applied="image_processor_type feature_extractor_type "
+    "do_resize size default_to_square resample "
+    "do_center_crop crop_size crop_pct "
+    "do_rescale rescale_factor rescale_offset "
+    "do_normalize image_mean image_std include_top "
     # Of `ImagePreprocessing`.
-    **dict.fromkeys(("crop_offset", "passes", "covers"), "applied"),
+    "crop_offset passes covers "
     # Of timm and open_clip: `center`, `squash` and `shortest` are said by `size`.
-    **dict.fromkeys(("crop_mode", "resize_mode"), "applied"),
-    **dict.fromkeys(
-        "do_convert_rgb input_data_format data_format return_tensors device "
-        "disable_grouping image_seq_length processor_class do_reduce_labels "
-        "reduce_labels ignore_index num_labels do_convert_annotations format "
-        "transformers_version _valid_processor_keys _valid_kwargs_names "
-        "_processor_class".split(),
-        "ignored",
-    ),
-    "pad_size": "ignored",  # Without `do_pad`.
-    **dict.fromkeys(
-        "do_pad use_square_size do_flip_channel_order do_align_long_axis do_thumbnail "
-        "size_divisor keep_aspect_ratio ensure_multiple_of max_size patch_size "
-        "max_num_patches".split(),
-        "refused",
-    ),
-}
+    "crop_mode resize_mode",
+    ignored="do_convert_rgb input_data_format data_format return_tensors "
+    "device disable_grouping image_seq_length "
+    "do_reduce_labels reduce_labels ignore_index num_labels "
+    "do_convert_annotations format transformers_version "
+    "processor_class _processor_class _valid_processor_keys _valid_kwargs_names "
+    # Without `do_pad`.
+    "pad_size",
+    refused="do_pad use_square_size do_flip_channel_order do_align_long_axis "
+    "do_thumbnail size_divisor keep_aspect_ratio ensure_multiple_of "
+    "max_size patch_size max_num_patches",
+)
 # The fields of timm's `pretrained_cfg` and of open_clip's `preprocess_cfg`. The sizes
 # and shares for tests are from timm's own benchmarks, not its defaults.
-TIMM_FIELDS: dict[str, Role] = {
-    **dict.fromkeys(("input_size", "mean", "std", "crop_pct"), "applied"),
-    **dict.fromkeys(("crop_mode", "interpolation"), "applied"),
-    **dict.fromkeys(
-        "url file state_dict hf_hub_id hf_hub_filename source architecture tag "
-        "custom_load test_input_size min_input_size fixed_input_size test_crop_pct "
-        "num_classes label_offset label_names label_descriptions pool_size "
-        "test_pool_size first_conv classifier license description origin_url "
-        "paper_name paper_ids notes".split(),
-        "ignored",
-    ),
-}
-OPEN_CLIP_FIELDS: dict[str, Role] = {
-    **dict.fromkeys(("size", "mean", "std", "interpolation"), "applied"),
-    "resize_mode": "applied",
-    "mode": "refused",
-    "fill_color": "ignored",  # Without `resize_mode: longest`.
-}
+TIMM_FIELDS = _roles(
+    applied="input_size mean std crop_pct crop_mode interpolation",
+    ignored="url file state_dict hf_hub_id hf_hub_filename source architecture tag "
+    "custom_load test_input_size min_input_size fixed_input_size test_crop_pct "
+    "num_classes label_offset label_names label_descriptions "
+    "pool_size test_pool_size first_conv classifier "
+    "license description origin_url paper_name paper_ids notes",
+)
+OPEN_CLIP_FIELDS = _roles(
+    applied="size mean std interpolation resize_mode",
+    ignored="fill_color",  # Without `resize_mode: longest`.
+    refused="mode",
+)
 
 
 class Steps(NamedTuple):

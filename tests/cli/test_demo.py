@@ -2,6 +2,7 @@
 
 import pytest
 
+from keras_attn import translator
 from keras_attn.cli import demo
 from keras_attn.cli.terminal import CheckFailedError
 from keras_attn.translator import Translator
@@ -32,8 +33,8 @@ def test_a_missing_package_is_said_before_training(command, tmp_path, monkeypatc
 
 def patch_steps(monkeypatch, accuracy, failures):
     """Replaces the slow steps of the demo by their results."""
-    for name in ("_fit", "_plot"):
-        monkeypatch.setattr(demo, name, lambda *given: None)
+    monkeypatch.setattr(translator, "fit_translator", lambda *given, **options: None)
+    monkeypatch.setattr(demo, "_plot", lambda *given: None)
     monkeypatch.setattr(demo, "_evaluate", lambda *given: accuracy)
     monkeypatch.setattr(demo, "_ship", lambda *given: list(failures))
 

@@ -23,7 +23,7 @@ from parity.folders import CHECKPOINTS
 
 from keras_attn import models
 from keras_attn.cli.finetune import finetune
-from keras_attn.cli.finetuning.adaptation import quantize
+from keras_attn.cli.finetuning.adaptation import check_quantizable
 from keras_attn.cli.finetuning.card import _line
 from keras_attn.cli.finetuning.job import shortened_names
 from keras_attn.cli.finetuning.kinds import TASKS
@@ -343,7 +343,7 @@ def test_semicolons_are_named(command, bert, tmp_path):
 def test_keras_own_integers_are_refused():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="--quantize int8 is not available"):
-        quantize(model, "int8")
+        check_quantizable(model, "int8")
 
 
 def test_the_options_name_every_task():

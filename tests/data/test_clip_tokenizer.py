@@ -8,9 +8,13 @@ from data.test_text_tokenizer import change
 from data.tokenizer_cases import CASES, CHARACTERS, REFERENCES, read_ids
 from refusals import refuses
 
-from keras_attn.data.text.byte_pair_merges import BytePairMerges
 from keras_attn.data.text.byte_pairs import CLIP_WORD
-from keras_attn.data.text.clip_tokenizer import END, START, CLIPTokenizer
+from keras_attn.data.text.clip_tokenizer import (
+    END,
+    START,
+    BytePairMerges,
+    CLIPTokenizer,
+)
 from keras_attn.data.text.load_text_tokenizer import load_text_tokenizer
 from keras_attn.data.text.tokenizer_json import clip_json
 

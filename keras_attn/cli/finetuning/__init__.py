@@ -11,9 +11,8 @@
 | `pictures.py`    | a folder of images per class                                    |
 | `pixels.py`      | images and masks                                                |
 | `objects.py`     | images and boxes                                                |
-| `run.py`         | one run, in order                                               |
+| `run.py`         | one run, in order, and what it costs                            |
 | `folder.py`      | its folder: whether it is new, complete, or goes on             |
-| `cost.py`        | what it costs                                                   |
 | `training.py`    | training, resuming, saving                                      |
 | `adaptation.py`  | LoRA, quantization                                              |
 | `result.py`      | `finetuned.json`: what `keras-attn predict` has to know         |

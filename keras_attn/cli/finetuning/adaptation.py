@@ -14,33 +14,6 @@ from keras_attn.models.checkpoints.saving import can_be_saved
 _USUAL = ("query", "value")
 
 
-def _check_saving(model: Any) -> None:
-    """Raises, before training, if LoRA weights cannot be saved by themselves.
-
-    Raises:
-        ValueError: If it has no counterpart in transformers.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        save_lora(model, folder)
-
-
-def quantize(model: Any, mode: str) -> str:
-    """Quantizes the kernels of a model.
-
-    Args:
-        model: A model.
-        mode: `--quantize`.
-
-    Returns:
-        What was reached.
-
-    Raises:
-        ValueError: If only Keras' own way is there, which reaches little.
-    """
-    check_quantizable(model, mode)
-    return str(model.quantize(mode))
-
-
 def check_quantizable(model: Any, mode: str) -> None:
     """Raises if only Keras' own way is there, which reaches little.
 
@@ -80,11 +53,11 @@ def adapt(
     if settings.lora is None:
         return []
     done = []
-    if settings.quantize is not None and is_sketch:
+    if settings.quantize is not None:
         check_quantizable(model, settings.quantize)
-    elif settings.quantize is not None:
-        with working("Quantizing"):
-            done.append(quantize(model, settings.quantize))
+        if not is_sketch:
+            with working("Quantizing"):
+                done.append(str(model.quantize(settings.quantize)))
     if settings.save_adapters and not can_be_saved(model):
         raise ValueError(
             "--save-adapters needs a model with a counterpart in transformers, whose "
@@ -99,12 +72,10 @@ def adapt(
         if not set(_USUAL) <= names:
             targets = "all"
     report = enable_lora(
-        model,
-        settings.lora,
-        targets=targets,
-        also_train=new_layers,
-        seed=settings.seed,
+        model, settings.lora, targets=targets, also_train=new_layers, seed=settings.seed
     )
     if settings.save_adapters and not is_sketch:
-        _check_saving(model)
+        # What cannot be saved by itself is refused now, not after training.
+        with tempfile.TemporaryDirectory() as folder:
+            save_lora(model, folder)
     return [*done, str(report)]

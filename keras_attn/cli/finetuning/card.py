@@ -28,69 +28,65 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
     settings = job.settings
     title, name = folder.resolve().name, Path(settings.model).name
     how = "fine-tuned" if result.is_pretrained else "trained from random weights"
-    data = [f"- {_line(line)}" for line in job.lines()]
-    lines = [
-        "---",
-        "library_name: keras-attn",
-        *([f"base_model: {json.dumps(name)}"] if result.is_pretrained else []),
-        f"tags: [keras, keras-attn, {result.task.replace('_', '-')}]",
-        "---",
-        "",
-        f"# {title}",
-        "",
-        f"`{name}`, {how} on {TASKS[result.task]}.",
-        "",
-        "## Data",
-        "",
-        f"`{settings.data.name}`, because {_line(job.kind.why)}:",
-        "",
-        *data,
-        "",
-        "## Training",
-        "",
-        "```",
-        settings.command,
-        "```",
-        "",
+    base = f"base_model: {json.dumps(name)}\n" if result.is_pretrained else ""
+    data = "\n".join(f"- {_line(line)}" for line in job.lines())
+    setup = (
         f"{model.count_params():,} parameters, learning rate {job.learning_rate:g}, "
         f"precision {settings.precision}"
         + (f", LoRA of rank {settings.lora}" if settings.lora else "")
         + (f", kernels in {settings.quantize}" if settings.quantize else "")
-        + f"; keras-attn {keras_attn.__version__}, Keras {keras.__version__}.",
-        "",
-        "## Figures on the validation data",
-        "",
-        "| figure | value |",
-        "|---|---|",
-        *(f"| {name} | {value:.4g} |" for name, value in result.figures.items()),
-        "",
-    ]
+    )
+    versions = f"keras-attn {keras_attn.__version__}, Keras {keras.__version__}"
+    figures = "".join(f"| {x} | {value:.4g} |\n" for x, value in result.figures.items())
+    remarks = ""
     if "most_frequent_class" in result.figures:
-        lines += [
-            "`most_frequent_class` is the accuracy of always answering that class.",
-            "",
-        ]
+        text = "`most_frequent_class` is the accuracy of always answering that class."
+        remarks += f"{text}\n\n"
     if result.label_scale is not None:
-        lines += [
+        remarks += (
             "The loss is computed with labels scaled to mean 0 and deviation 1; the "
             "errors and the predictions are in the unit of the labels, of mean "
             f"{result.label_scale['mean']:.6g} and deviation "
-            f"{result.label_scale['deviation']:.6g}.",
-            "",
-        ]
+            f"{result.label_scale['deviation']:.6g}.\n\n"
+        )
     if result.class_names:
-        names = ", ".join(map(_line, result.class_names))
-        lines += ["## Classes", "", names, ""]
-    lines += [
-        "## Use",
-        "",
-        "```",
-        f"keras-attn predict {title} FILE",
-        f"keras-attn export {title} {title}/model.onnx",
-        "```",
-        "",
-    ]
-    write_atomically(folder / _NAME, "\n".join(lines).encode())
+        remarks += f"## Classes\n\n{', '.join(map(_line, result.class_names))}\n\n"
+    card = f"""---
+library_name: keras-attn
+{base}tags: [keras, keras-attn, {result.task.replace("_", "-")}]
+---
+
+# {title}
+
+`{name}`, {how} on {TASKS[result.task]}.
+
+## Data
+
+`{settings.data.name}`, because {_line(job.kind.why)}:
+
+{data}
+
+## Training
+
+```
+{settings.command}
+```
+
+{setup}; {versions}.
+
+## Figures on the validation data
+
+| figure | value |
+|---|---|
+{figures}
+{remarks}## Use
+
+```
+keras-attn predict {title} FILE
+keras-attn export {title} {title}/model.onnx
+```
+"""
+    write_atomically(folder / _NAME, card.encode())
 
 
 def _line(text: str) -> str:

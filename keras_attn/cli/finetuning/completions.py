@@ -41,11 +41,7 @@ class CompletionJob(TextJob):
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
         super().__init__(settings, kind, source)
-        if not source.is_language_model:
-            raise ValueError(
-                f"MODEL must continue a text, as GPT-2 does, to learn {self._what}. "
-                f"Received: {source.name!r}"
-            )
+        self._check_continues(source.is_language_model)
         positions = get_max_length(source, self.head, self.options())
         self.max_length = min(settings.max_length, positions or settings.max_length)
         train = self._read(settings.data, kind)
@@ -101,24 +97,22 @@ class CompletionJob(TextJob):
     @property
     def sequence(self) -> int | None:
         """Tokens of the longest row."""
+        return min(self.max_length, max(self._row_lengths()) - 1)
+
+    def _row_lengths(self) -> list[int]:
+        """The tokens of each prompt with its longest completion and the end token."""
         end = self.tokenizer.end_token_id is not None
-        longest = max(
-            len(prompt) + max(map(len, answers))
+        return [
+            len(prompt) + max(map(len, answers)) + end
             for part in self.parts
             for prompt, *answers in zip(*part, strict=True)
-        )
-        return min(self.max_length, longest + end - 1)
+        ]
 
     def lines(self) -> list[str]:
         """The numbers of rows, and what is cut."""
         count, held = (len(part[0]) for part in self.parts)
         lines = [f"{count:,} {self._what} to train on, {held:,} to validate on"]
-        end = self.tokenizer.end_token_id is not None
-        cut = sum(
-            len(prompt) + max(map(len, answers)) + end > self.max_length + 1
-            for part in self.parts
-            for prompt, *answers in zip(*part, strict=True)
-        )
+        cut = sum(length > self.max_length + 1 for length in self._row_lengths())
         if cut:
             lines.append(
                 f"truncated at {self.max_length} tokens: {cut:,} rows (see "
@@ -128,9 +122,13 @@ class CompletionJob(TextJob):
 
     def prepare(self, model: Any) -> None:
         """Checks that the model continues a text."""
-        if not hasattr(model, "incremental") or "decoder_token_ids" in get_input_names(
-            model
-        ):
+        self._check_continues(
+            hasattr(model, "incremental")
+            and "decoder_token_ids" not in get_input_names(model)
+        )
+
+    def _check_continues(self, continues: bool) -> None:
+        if not continues:
             raise ValueError(
                 f"MODEL must continue a text, as GPT-2 does, to learn {self._what}. "
                 f"Received: {self.source.name!r}"
@@ -154,10 +152,8 @@ class CompletionJob(TextJob):
         }
         train, validation = self.parts
         seed = self.settings.seed
-        return (
-            self._dataset(train, **options, shuffle_seed=seed, epoch=epoch),
-            self._dataset(validation, **options),
-        )
+        shuffled = self._dataset(train, **options, shuffle_seed=seed, epoch=epoch)
+        return shuffled, self._dataset(validation, **options)
 
     def compile(self, trainer: keras.Model, **options: Any) -> None:
         """The cross-entropy of the tokens of completions."""

@@ -25,16 +25,9 @@ from keras_attn.data.text.sentencepiece import MODEL_FILES
 from keras_attn.distribution.processes import is_writer
 
 # Besides what every run writes. The tokenizer's depend on its kind.
-_FILES = (
-    "README.md",
-    "adapters",
-    "config.json",
-    "model.safetensors",
-    RESULT_FILE,
-    *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.json"),
-    "tokenizer_config.json",
-    *MODEL_FILES,
-)
+_FILES = ("README.md", "adapters", "config.json", "model.safetensors", RESULT_FILE)
+_FILES += ("vocab.txt", "vocab.json", "merges.txt", "tokenizer.json")
+_FILES += ("tokenizer_config.json", *MODEL_FILES)
 # Options that name files.
 _DATA = ("data", "validation", "images", "validation_images", "masks", "classes")
 

@@ -32,16 +32,8 @@ TASKS = {
     "detection": "images and boxes, COCO's, VOC's or YOLO's",
     "instance_segmentation": "images and a mask of each object, COCO's",
 }
-TEXT_COLUMNS = (
-    "text",
-    "sentence",
-    "sentence1",
-    "review",
-    "premise",
-    "question1",
-    "question",
-    "#1 String",
-)
+TEXT_COLUMNS = ("text", "sentence", "sentence1", "review", "premise", "question1")
+TEXT_COLUMNS += ("question", "#1 String")
 _PAIRS = ("text_pair", "text2", "sentence2", "hypothesis", "question2", "answer")
 _PAIRS += ("#2 String",)
 _LABELS = ("label", "labels", "class", "category", "target", "score", "sentiment")

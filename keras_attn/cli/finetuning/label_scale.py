@@ -77,11 +77,8 @@ class _Mean(keras.metrics.MeanMetricWrapper):
     """The mean over examples, (B, 1) or (B,)."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        pairs = (
-            keras.ops.reshape(keras.ops.cast(x, "float32"), (-1,))
-            for x in (y_true, y_pred)
-        )
-        true, predicted = pairs
+        true = keras.ops.reshape(keras.ops.cast(y_true, "float32"), (-1,))
+        predicted = keras.ops.reshape(keras.ops.cast(y_pred, "float32"), (-1,))
         return super().update_state(true, predicted, sample_weight)
 
 

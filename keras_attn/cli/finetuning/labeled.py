@@ -75,6 +75,13 @@ class EncodedTextJob(TextJob):
             part.texts, part.second_texts, max_length=length
         )
 
+    def _truncated(self, what: str) -> list[str]:
+        """Says how many texts are cut, if there are any."""
+        if not self.num_truncated:
+            return []
+        cut = f"{self.num_truncated:,} {what} (see --max-length)"
+        return [f"truncated at {self.max_length} tokens: {cut}"]
+
     @property
     def num_examples(self) -> int:
         """Examples to train on."""
@@ -122,10 +129,8 @@ class EncodedTextJob(TextJob):
         }
         train, validation = zip(self.inputs, self.labels, strict=True)
         seed = self.settings.seed
-        return (
-            token_batches(*train, **options, shuffle_seed=seed, epoch=epoch),
-            token_batches(*validation, **options),
-        )
+        shuffled = token_batches(*train, **options, shuffle_seed=seed, epoch=epoch)
+        return shuffled, token_batches(*validation, **options)
 
     def result(self) -> Result:
         """The columns and the length of a row."""
@@ -143,7 +148,7 @@ class LabeledTextJob(EncodedTextJob):
 
     def __init__(self, settings: Settings, kind: Kind, source: Source):
         super().__init__(settings, kind, source)
-        train = _read(settings, settings.data, kind)
+        train = read_texts(settings, settings.data, kind)
         if settings.task is None and train.are_scores:
             kind = Kind(**{**vars(kind), "task": "text_regression"})
             self.kind = kind
@@ -160,7 +165,7 @@ class LabeledTextJob(EncodedTextJob):
                     f"Received: columns {other.second} and {kind.second} of the second "
                     "texts (see --pair-column)"
                 )
-            validation = _read(settings, settings.validation, other)
+            validation = read_texts(settings, settings.validation, other)
         else:
             chosen = None if classes is None else classes.tolist()
             rows = self.hold_out(len(train), chosen)
@@ -196,12 +201,7 @@ class LabeledTextJob(EncodedTextJob):
                 f"deviation {self.scale.deviation:.6g}; scaled to mean 0 and deviation "
                 "1 for training, predicted in their own unit"
             )
-        if self.num_truncated:
-            lines.append(
-                f"truncated at {self.max_length} tokens: {self.num_truncated:,} {what} "
-                "(see --max-length)"
-            )
-        return lines
+        return lines + self._truncated(what)
 
     def prepare(self, model: Any) -> None:
         """Names the classes of the model."""
@@ -303,19 +303,21 @@ class RewardJob(EncodedTextJob):
         """The numbers of pairs."""
         count, held = (len(each) // 2 for each in self.labels)
         lines = [f"{count:,} pairs to train on, {held:,} to validate on"]
-        if self.num_truncated:
-            lines.append(
-                f"truncated at {self.max_length} tokens: {self.num_truncated:,} "
-                "completions (see --max-length)"
-            )
-        return lines
+        return lines + self._truncated("completions")
 
     def compile(self, trainer: keras.Model, **options: Any) -> None:
         """The loss of the ranking of two."""
         trainer.compile(loss=RankingLoss(2), metrics=[RankingAccuracy(2)], **options)
 
 
-def _read(settings: Settings, path: Path, kind: Kind) -> LabeledTexts:
+def read_texts(settings: Settings, path: Path, kind: Kind) -> LabeledTexts:
+    """The texts of a table with their labels, by the columns of its kind.
+
+    Args:
+        settings: Of the run.
+        path: The table.
+        kind: Its kind.
+    """
     return read_labeled_texts(
         path,
         text_column=kind.text,

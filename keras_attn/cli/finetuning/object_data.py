@@ -221,15 +221,14 @@ def unused(
             if each.is_dir() and get_split(each.name)
         ]
     if kind.layout == "voc":
-        stems = {path.stem for path in used}
-        rest = _annotated(settings.data) - stems
+        annotated = _annotated(settings.data)
+        rest = annotated - {path.stem for path in used}
         if rest:
             lists = " and ".join(f"{x}.txt" for x in splits if isinstance(x, str))
             notes.append(
                 f"not used: {len(rest):,} images with annotations that are not in "
                 f"{lists or 'a split'}"
             )
-        annotated = _annotated(settings.data)
         labels, folder = _voc_folders(settings.data)
         used += labels.glob("*.xml")
         used += [x for x in folder.iterdir() if x.stem in annotated]

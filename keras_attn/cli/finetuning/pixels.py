@@ -79,7 +79,7 @@ class PixelJob(ImageJob):
             f"{shortened_names(self.class_names)}",
         ]
 
-    def usual_size(self) -> tuple[int, int] | None:
+    def usual_size(self) -> tuple[int, int]:
         """The size of the first image."""
         height, width = self.parts[0].read(0)[0].shape[:2]
         return height, width
@@ -108,18 +108,14 @@ class PixelJob(ImageJob):
 
     def _check_output_size(self, model: Any) -> None:
         """Raises if the logits are smaller than the images: "valid" convolutions."""
-        if self.size is None:
-            image, _ = self.parts[0].read(0)
-            size = image.shape[:2]
-        else:
-            size = self.size
+        size = self.size or self.usual_size()
         shape = keras.KerasTensor((1, *size, self.parts[0].channels))
         for found in _by_name(model.compute_output_spec(shape)).values():
-            if tuple(found.shape[1:3]) != tuple(size):
+            if tuple(found.shape[1:3]) != size:
                 raise ValueError(
                     "MODEL must return logits of the size of its images; for a U-Net "
                     "pass --override padding=same. Received: images of "
-                    f"{tuple(size)} and logits of {tuple(found.shape[1:3])}"
+                    f"{size} and logits of {tuple(found.shape[1:3])}"
                 )
 
     def batches(self, epoch: Any) -> tuple[Batches, Batches]:

@@ -156,8 +156,7 @@ class Settings:
     augment: Annotated[
         bool,
         _IMAGES.option(
-            "Whether to mirror training images at random.",
-            "--augment/--no-augment",
+            "Whether to mirror training images at random.", "--augment/--no-augment"
         ),
     ] = True
     augmentation: Annotated[

@@ -1,7 +1,6 @@
 """MODEL: a name, a checkpoint folder or a `.keras` file, with the head of a task."""
 
 import inspect
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ from keras_attn.cli.opened_model import (
     is_checkpoint,
     is_translator,
     load_folder_tokenizer,
+    open_checkpoint,
 )
-from keras_attn.cli.terminal import say, working
+from keras_attn.cli.terminal import working
 from keras_attn.files.reading import get_file_size
 from keras_attn.models.catalog.registry import entry
 from keras_attn.models.checkpoints.description import get_class_names
@@ -26,10 +26,7 @@ from keras_attn.models.checkpoints.families import get_family
 from keras_attn.models.checkpoints.folder import Folder
 from keras_attn.models.checkpoints.loading import build_from_checkpoint
 from keras_attn.models.checkpoints.tasks import call_builders
-from keras_attn.models.parts.keras_file import (
-    build_from_keras_file,
-    load_keras_file,
-)
+from keras_attn.models.parts.keras_file import build_from_keras_file, load_keras_file
 from keras_attn.models.parts.keras_state import undone, without_allocating
 
 _WITHOUT_A_CHECKPOINT = {"frozen_norms": False, "num_frozen": 0}
@@ -158,16 +155,7 @@ class Source:
         if not is_checkpoint(self.path):
             with working("Loading the model"):
                 return load_keras_file(self._file())
-        given = self._for_checkpoint(options)
-        with (
-            working("Loading the model"),
-            warnings.catch_warnings(record=True) as caught,
-        ):
-            warnings.simplefilter("always", UserWarning)
-            model = models.load_checkpoint(self.path, head, **given)
-        for each in caught:
-            say(str(each.message), "yellow")
-        return model
+        return open_checkpoint(self.path, head, **self._for_checkpoint(options))
 
     def sketch(self, head: str, options: dict[str, Any]) -> Any:
         """The same model without its weights; call it in a graph."""

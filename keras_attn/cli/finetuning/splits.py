@@ -1,5 +1,6 @@
 """Whether training and validation data are apart: same files, same contents, rows."""
 
+import functools
 import hashlib
 import os
 from collections import Counter
@@ -50,13 +51,11 @@ def check_apart(
             "--validation, --images and --validation-images. Received: the same file "
             f"for both {len(both):,} times, first {str(both[0])!r}"
         )
-    return _repeated(len(_same_contents(train, validation)), len(validation), "images")
+    return _repeated(_count_same(train, validation), len(validation), "images")
 
 
 def repeated_rows(
-    train: Sequence[Hashable],
-    validation: Sequence[Hashable],
-    what: str = "rows",
+    train: Sequence[Hashable], validation: Sequence[Hashable], what: str = "rows"
 ) -> list[str]:
     """Counts rows to validate on that are also training rows.
 
@@ -119,8 +118,7 @@ def in_two_classes(paths: Sequence[Path], classes: Sequence[int]) -> list[str]:
     found: dict[bytes, list[int]] = {}
     for rows in groups.values():
         for row in rows if len({classes[each] for each in rows}) > 1 else []:
-            digest = hashlib.sha256(read_bytes(paths[row], _MAX_BYTES)).digest()
-            found.setdefault(digest, []).append(row)
+            found.setdefault(_digest(paths[row]), []).append(row)
     double = [x for x in found.values() if len({classes[each] for each in x}) > 1]
     if not double:
         return []
@@ -141,8 +139,8 @@ def _repeated(count: int, total: int, what: str) -> list[str]:
     return [f"{count:,} of {total:,} {what} to validate on are also training {what}"]
 
 
-def _same_contents(train: Sequence[Path], validation: Sequence[Path]) -> list[Path]:
-    """The validation files whose content a training file has too.
+def _count_same(train: Sequence[Path], validation: Sequence[Path]) -> int:
+    """The number of validation files whose content a training file has too.
 
     Few files are read as a whole: only those of one size that end in the same way.
     """
@@ -152,18 +150,16 @@ def _same_contents(train: Sequence[Path], validation: Sequence[Path]) -> list[Pa
     for path in train:
         if _size(path) in sizes:
             by_key.setdefault(_key(path), []).append(path)
-    found = []
-    digests: dict[Path, bytes] = {}
+    digest = functools.cache(_digest)
+    count = 0
     for path in validation:
-        for other in by_key.get(_key(path), []) if _size(path) is not None else []:
-            for each in (path, other):
-                if each not in digests:
-                    content = read_bytes(each, _MAX_BYTES)
-                    digests[each] = hashlib.sha256(content).digest()
-            if digests[path] == digests[other]:
-                found.append(path)
-                break
-    return found
+        others = by_key.get(_key(path), []) if path.is_file() else []
+        count += any(digest(path) == digest(other) for other in others)
+    return count
+
+
+def _digest(path: Path) -> bytes:
+    return hashlib.sha256(read_bytes(path, _MAX_BYTES)).digest()
 
 
 def _size(path: Path) -> int | None:

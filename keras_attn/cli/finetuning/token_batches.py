@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.data.pipelines.batching import batches_of_rows
-from keras_attn.data.pipelines.epochs import Epoch
+from keras_attn.data.pipelines.epochs import Epoch, batches_of_rows
 
 
 def token_batches(

@@ -23,11 +23,7 @@ from keras_attn.data.text.tables import column_names, is_table
 
 
 def evaluate_model(
-    network: Network,
-    settings: Settings,
-    *,
-    count: int,
-    min_score: float,
+    network: Network, settings: Settings, *, count: int, min_score: float
 ) -> Evaluation:
     """Scores a model.
 
@@ -65,14 +61,12 @@ def _with_columns(settings: Settings, network: Network) -> Settings:
     """The columns that the model learned from, if they are in the table."""
     if not is_table(settings.data) or settings.data.is_dir():
         return settings
+    if settings.task in ("reward", "completion", "preference"):
+        return settings
     names = column_names(settings.data, header=settings.header)
     known = network.result.columns
-    for field_name, column in (
-        ("text_column", "text"),
-        ("pair_column", "second"),
-        ("label_column", "label"),
-    ):
-        if getattr(settings, field_name) is None and known.get(column) in names:
-            if settings.task not in ("reward", "completion", "preference"):
-                settings = replace(settings, **{field_name: known[column]})
+    options = {"text_column": "text", "pair_column": "second", "label_column": "label"}
+    for option, column in options.items():
+        if getattr(settings, option) is None and known.get(column) in names:
+            settings = replace(settings, **{option: known[column]})
     return settings

@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_attn.cli.finetuning.kinds import Kind
-from keras_attn.cli.finetuning.mask_classes import (
-    classes_file,
-    mask_classes,
-    reordered,
-)
+from keras_attn.cli.finetuning.mask_classes import classes_file, mask_classes, reordered
 from keras_attn.cli.finetuning.object_data import (
     find_splits,
     get_common_folder,
@@ -30,11 +26,7 @@ from keras_attn.cli.prediction.scores import (
     score_classes,
 )
 from keras_attn.cli.terminal import note
-from keras_attn.data import (
-    detection_dataset,
-    read_image_classes,
-    read_segmentation,
-)
+from keras_attn.data import detection_dataset, read_image_classes, read_segmentation
 from keras_attn.data.images.image_files import read_image
 from keras_attn.ops.boxes import pairwise_iou
 

@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attn.cli.terminal import note
-from keras_attn.data.images.image_files import (
-    IMAGE_SUFFIXES,
-    find_pictures,
-    is_picture,
-)
+from keras_attn.data.images.image_files import IMAGE_SUFFIXES, find_pictures, is_picture
 from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.text.tables import (
     TABLE_SUFFIXES,

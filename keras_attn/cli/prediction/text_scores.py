@@ -6,18 +6,14 @@ from typing import Any
 import numpy as np
 
 from keras_attn.cli.finetuning.kinds import Kind
+from keras_attn.cli.finetuning.labeled import read_texts
 from keras_attn.cli.finetuning.settings import Settings
 from keras_attn.cli.prediction.inputs import TextRow
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.prediction.scores import Evaluation, score_classes, score_numbers
 from keras_attn.cli.prediction.texts import text_outputs
 from keras_attn.cli.terminal import in_parts
-from keras_attn.data import (
-    completion_dataset,
-    read_completions,
-    read_labeled_texts,
-    read_preferences,
-)
+from keras_attn.data import completion_dataset, read_completions, read_preferences
 from keras_attn.ops import token_log_probabilities
 
 
@@ -31,22 +27,14 @@ def score_texts(
             "DATA must have pairs of texts, as the model learned them (see "
             f"--pair-column). Received: {str(settings.data)!r}"
         )
-    data = read_labeled_texts(
-        settings.data,
-        text_column=kind.text,
-        second_column=kind.second,
-        label_column=kind.label,
-        header=settings.header,
-    )
+    data = read_texts(settings, settings.data, kind)
     columns = [data.texts] + ([data.second_texts] if data.second_texts else [])
     names = [kind.text, kind.second or ""]
     rows = [
         TextRow(place, dict(zip(names, texts, strict=False)))
         for place, *texts in zip(data.rows, *columns, strict=True)
     ]
-    outputs = np.stack(
-        [output for _, output in text_outputs(network, rows, settings.batch_size)]
-    )
+    outputs = np.stack(list(text_outputs(network, rows, settings.batch_size)))
     outputs = outputs.reshape(len(rows), -1).astype(np.float32)
     what = f"{len(rows):,} {'pairs' if kind.second else 'texts'}"
     texts = [row.texts for row in rows]
@@ -71,7 +59,7 @@ def score_rankings(
             if kind.prompt is not None:
                 texts = {"prompt": prompt, **texts}
             rows.append(TextRow(f"{settings.data.name}, pair {number}", texts))
-    outputs = [output for _, output in text_outputs(network, rows, settings.batch_size)]
+    outputs = list(text_outputs(network, rows, settings.batch_size))
     margins = np.reshape(np.array(outputs, np.float64), (-1, 2)) @ [1, -1]
     figures = {
         "ranking_accuracy": float((margins > 0).mean()),
@@ -123,20 +111,9 @@ def score_completions(
             f"A prompt must have at most {limit} tokens. Received: "
             f"{len(encoded[too_long])} tokens in prompt {too_long + 1}"
         )
-    sums, counts = zip(
-        *(
-            _log_probabilities(
-                network.model,
-                tokenizer,
-                encoded,
-                column,
-                limit,
-                settings.batch_size,
-            )
-            for column in columns
-        ),
-        strict=True,
-    )
+    options = (tokenizer, limit, settings.batch_size)
+    found = [_log_probabilities(network.model, encoded, x, *options) for x in columns]
+    sums, counts = zip(*found, strict=True)
     loss = float(-sums[0].sum() / counts[0].sum())
     figures = {"loss": loss, "perplexity": float(np.exp(loss))}
     order = np.argsort(sums[0] / np.maximum(counts[0], 1), kind="stable")
@@ -160,9 +137,9 @@ def score_completions(
 
 def _log_probabilities(
     model: Any,
-    tokenizer: Any,
     prompts: Sequence[list[int]],
     completions: Sequence[list[int]],
+    tokenizer: Any,
     max_length: int,
     batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray]:

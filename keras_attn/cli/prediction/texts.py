@@ -69,17 +69,15 @@ def predict_texts(
     if is_continued:
         found = _continued(network, given, batch_size, max_new_tokens)
     else:
-        found = (
-            predicted(result, output, all_scores)
-            for _, output in text_outputs(network, given, batch_size)
-        )
+        outputs = text_outputs(network, given, batch_size)
+        found = (predicted(result, output, all_scores) for output in outputs)
     yield from _beside(rows, found)
 
 
 def text_outputs(
     network: Network, rows: Sequence[TextRow], batch_size: int
-) -> Iterator[tuple[TextRow, np.ndarray]]:
-    """Each row, and the outputs of the model for it, (C,).
+) -> Iterator[np.ndarray]:
+    """The outputs of the model for each row, (C,).
 
     Args:
         network: The model.
@@ -88,8 +86,7 @@ def text_outputs(
     """
     tokenizer = None if network.takes_strings else network.tokenizer()
     for part in in_parts(rows, network.choose_batch_size(batch_size), "Predicting"):
-        outputs = network(_encoded(network, tokenizer, part))
-        yield from zip(part, outputs, strict=True)
+        yield from network(_encoded(network, tokenizer, part))
 
 
 def _beside(
@@ -168,9 +165,7 @@ def _encoded(network: Network, tokenizer: Any, rows: Sequence[TextRow]) -> dict:
     fixed = network.shapes["token_ids"][1]
     longest = network.result.max_length
     encoded = tokenizer.encode_batch(
-        *texts,
-        max_length=fixed or longest,
-        pad_to_max_length=fixed is not None,
+        *texts, max_length=fixed or longest, pad_to_max_length=fixed is not None
     )
     if fixed is None:
         encoded = _padded(encoded, tokenizer, longest)

@@ -13,11 +13,7 @@ from keras_attn.data.images.detection import (
     is_line,
     make_example,
 )
-from keras_attn.data.images.image_files import (
-    check_folder,
-    check_names,
-    from_windows,
-)
+from keras_attn.data.images.image_files import check_folder, check_names, from_windows
 from keras_attn.data.images.instance_masks import check_segmentation
 from keras_attn.data.pipelines.bad_files import Skipped
 from keras_attn.data.pipelines.class_names import check_class_names
@@ -105,9 +101,7 @@ def read_coco(
         else:
             images[number] = checked
     objects: dict[int, list] = {number: [] for number in images}
-    numbers = (
-        _whole(image.get("id")) for image in get_entries(content, "images", path)
-    )
+    numbers = [_whole(x.get("id")) for x in get_entries(content, "images", path)]
     known = {number for number in numbers if type(number) is int}
     for index, entry in enumerate(get_entries(content, "annotations", path)):
         label = f"{path.name}, annotation {index}"

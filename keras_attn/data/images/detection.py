@@ -244,7 +244,8 @@ def detection_dataset(
             "Received: boxes without `segmentations`"
         )
     if max_boxes is None:
-        max_boxes = max(1, max(_count(each, crowds) for each in data.examples))
+        counts = [int((~each.is_crowd | crowds).sum()) for each in data.examples]
+        max_boxes = max(1, *counts)
     check_positive("max_boxes", max_boxes)
     mean, deviation = normalization(normalize)
 
@@ -269,10 +270,6 @@ def detection_dataset(
         epoch=epoch,
         drop_remainder=drop_remainder,
     )
-
-
-def _count(example: DetectionExample, crowds: bool) -> int:
-    return len(example.boxes) if crowds else int((~example.is_crowd).sum())
 
 
 def _load(data: DetectionData, row: tf.Tensor, masks: bool, crowds: bool):

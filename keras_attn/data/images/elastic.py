@@ -137,10 +137,8 @@ def _turned(rows, columns, angle):
     middle = [tf.reduce_max(each) / 2 for each in (rows, columns)]
     down, right = rows - middle[0], columns - middle[1]
     cosine, sine = tf.cos(angle), tf.sin(angle)
-    return (
-        middle[0] + cosine * down - sine * right,
-        middle[1] + sine * down + cosine * right,
-    )
+    rows = middle[0] + cosine * down - sine * right
+    return rows, middle[1] + sine * down + cosine * right
 
 
 def _refuse_boxes(example: Example, name: str) -> None:

@@ -51,10 +51,8 @@ class RandomMirror:
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Returns the example, mirrored or not."""
         numbers = tf.random.stateless_uniform([2], seed)
-        flip_rows, flip_columns = (
-            numbers[0] < self.vertical,
-            numbers[1] < self.horizontal,
-        )
+        flip_rows = numbers[0] < self.vertical
+        flip_columns = numbers[1] < self.horizontal
         height, width = image_size(example)
         mirrored = dict(example)
         for name, first in (("image", 0), ("labels", 0), ("masks", 1)):

@@ -22,10 +22,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from keras_attn.files.reading import MIB, read_bytes, read_text, shown
 
-IMAGE_SUFFIXES = (
-    *(".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".bmp"),
-    *(".tif", ".tiff", ".webp", ".gif"),
-)
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".bmp")
+IMAGE_SUFFIXES += (".tif", ".tiff", ".webp", ".gif")
 # Pillow also reads formats whose decoders are rarely audited. MPO is one of JPEG.
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF")
 # Pages of a document or planes of a volume; of other formats the first image counts.
@@ -97,10 +95,7 @@ class ZippedFile(NamedTuple):
 
 
 def read_image(
-    path: Path | ZippedFile,
-    channels: int = 3,
-    *,
-    size: tuple[int, int] | None = None,
+    path: Path | ZippedFile, channels: int = 3, *, size: tuple[int, int] | None = None
 ) -> np.ndarray:
     """Reads a picture, turned upright.
 
@@ -328,11 +323,6 @@ def find_pictures(name: str, source: str | os.PathLike) -> FoundFiles:
             f"Received: {name}={str(path)!r}, {none}"
         )
     return found
-
-
-def list_pictures(name: str, source: str | os.PathLike) -> list[Path | ZippedFile]:
-    """The `pictures` of `find_pictures`."""
-    return find_pictures(name, source).pictures
 
 
 def is_picture(name: str) -> bool:

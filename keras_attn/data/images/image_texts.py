@@ -19,7 +19,6 @@ from keras_attn.data.images.image_files import (
     ZippedFile,
     check_folder,
     find_pictures,
-    list_pictures,
     read_image,
 )
 from keras_attn.data.images.unused_files import unused_files
@@ -185,7 +184,7 @@ def read_image_texts(
     """
     skipped = Skipped(on_error)
     path = Path(table)
-    found = _by_name(list_pictures("images", images), Path(images))
+    found = _by_name(find_pictures("images", images).pictures, Path(images))
     lines = list(_rows(path))
     columns: list[str | int] = [image_column, *text_columns]
     if len(columns) < 2 or len({type(column) for column in columns}) > 1:

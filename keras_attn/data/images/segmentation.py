@@ -214,11 +214,9 @@ def read_segmentation(
         if name in images and name in masks:
             pairs.append((images[name], masks[name]))
             continue
-        argument, folder = (
-            ("mask_folder", mask_folder)
-            if name in images
-            else ("image_folder", image_folder)
-        )
+        argument, folder = "image_folder", image_folder
+        if name in images:
+            argument, folder = "mask_folder", mask_folder
         error = FileNotFoundError(
             f"`{argument}` has no {name}.png, nor another image of this name. "
             f"Received: {argument}={str(folder)!r}"

@@ -59,9 +59,7 @@ def read_orientation(content: tf.Tensor) -> tf.Tensor:
             is_png,
             lambda: _in_chunks(data, 8, b"eXIf", is_png=True),
             lambda: tf.cond(
-                is_webp,
-                lambda: _in_chunks(data, 12, b"EXIF", is_png=False),
-                lambda: -1,
+                is_webp, lambda: _in_chunks(data, 12, b"EXIF", is_png=False), lambda: -1
             ),
         ),
     )

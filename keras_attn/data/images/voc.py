@@ -86,10 +86,8 @@ def read_voc(
     """
     skipped = Skipped(on_error)
     root = check_folder("folder", folder)
-    usual = root / "Annotations", root / "JPEGImages"
-    annotations, images = (
-        check_folder("folder", each) for each in voc_folders(root) or usual
-    )
+    folders = voc_folders(root) or (root / "Annotations", root / "JPEGImages")
+    annotations, images = (check_folder("folder", each) for each in folders)
     parsed = {}
     for name in _names(root, annotations, split):
         with skipped.collecting(name):

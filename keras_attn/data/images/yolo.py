@@ -16,7 +16,7 @@ from keras_attn.data.images.detection import (
     is_line,
     make_example,
 )
-from keras_attn.data.images.image_files import from_windows, list_pictures
+from keras_attn.data.images.image_files import find_pictures, from_windows
 from keras_attn.data.images.split_names import SPLITS
 from keras_attn.data.images.unused_files import unused_files
 from keras_attn.data.images.yolo_layout import find_yolo, get_label_file
@@ -180,7 +180,7 @@ def _find_images(places: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for place in places:
         if place.is_dir():
-            pictures = list_pictures("source", place)
+            pictures, _ = find_pictures("source", place)
             found += [each for each in pictures if isinstance(each, Path)]
             continue
         for line in read_text(place).removeprefix("\ufeff").splitlines():

@@ -84,9 +84,8 @@ def yolo_folders(path: Path) -> list[Path]:
         path: The file.
     """
     layout = find_yolo(path)
-    places = (
-        [] if layout is None else [x for each in layout.splits.values() for x in each]
-    )
+    splits = {} if layout is None else layout.splits
+    places = [place for places in splits.values() for place in places]
     labels = [get_label_file(x / "any.jpg").parent for x in places if x.is_dir()]
     return list(dict.fromkeys([*places, *labels]))
 

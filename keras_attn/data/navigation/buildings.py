@@ -80,11 +80,8 @@ class Building:
         found: list[set[int]] = [set() for _ in range(count)]
         for edge in edges:
             is_pair = isinstance(edge, list | tuple | np.ndarray) and len(edge) == 2
-            if (
-                not is_pair
-                or not all(is_whole(end) and 0 <= end < count for end in edge)
-                or edge[0] == edge[1]
-            ):
+            are_ends = is_pair and all(is_whole(x) and 0 <= x < count for x in edge)
+            if not are_ends or edge[0] == edge[1]:
                 raise ValueError(
                     f"`edges` must be pairs of different numbers below {count}. "
                     f"Received: {shown(edge)}"

@@ -13,8 +13,7 @@ from keras_attn.checks.arguments import check_positive, check_several
 from keras_attn.data.navigation.buildings import Walk
 from keras_attn.data.navigation.path_regions import PathRegions
 from keras_attn.data.navigation.r2r import WalkData, WalkExample
-from keras_attn.data.pipelines.epochs import Epoch, epoch_seeds
-from keras_attn.data.text.ragged import index_batches
+from keras_attn.data.pipelines.epochs import Epoch, epoch_seeds, row_indices
 from keras_attn.data.text.text_tokenizer import TextTokenizer
 
 _SUCCESS = 3.0  # Meters from the goal.
@@ -215,13 +214,8 @@ def _batches(
             for (name, array), value in zip(example.items(), values, strict=True)
         }
 
-    indices = index_batches(
-        len(rows),
-        batch_size=batch_size,
-        shuffle_seed=seed if shuffle else None,
-        epoch=epoch,
-        drop_remainder=drop_remainder,
-    )
+    indices = row_indices(len(rows), seed if shuffle else None, epoch)
+    indices = indices.batch(batch_size, drop_remainder=drop_remainder)
     return tf.data.Dataset.zip(indices, epoch_seeds(seed, epoch)).map(read)
 
 

@@ -30,8 +30,7 @@ from keras_attn.data.images.vqa import (
 )
 from keras_attn.data.navigation.buildings import Building, Walk, WalkSimulator
 from keras_attn.data.pipelines.bad_files import Skipped
-from keras_attn.data.pipelines.epochs import Epoch
-from keras_attn.data.text.ragged import index_batches
+from keras_attn.data.pipelines.epochs import Epoch, batches_of_rows
 from keras_attn.files.reading import MIB, naming, read_json_list, shown
 
 # The largest building has 349 viewpoints, each with three lists of 349 entries.
@@ -114,11 +113,7 @@ class WalkData(WordVocabulary):
         return {"token_ids": token_ids, "padding_mask": (token_ids > 0).astype("int32")}
 
     def simulator(
-        self,
-        num_sectors: int = 16,
-        *,
-        look_ahead: bool = False,
-        odometry: bool = False,
+        self, num_sectors: int = 16, *, look_ahead: bool = False, odometry: bool = False
     ) -> WalkSimulator:
         """The walks of all examples before the first step.
 
@@ -321,14 +316,14 @@ def walk_dataset(
         weights = tf.sequence_mask(steps, most, tf.float32)
         return inputs, tf.gather(actions, path)[:, :most], weights
 
-    batches = index_batches(
+    return batches_of_rows(
         len(data),
+        load,
         batch_size=batch_size,
         shuffle_seed=seed if shuffle else None,
         epoch=epoch,
         drop_remainder=drop_remainder,
     )
-    return batches.map(load).prefetch(tf.data.AUTOTUNE)
 
 
 def _check_viewpoint(entry, count: int, label: str) -> None:
@@ -345,12 +340,9 @@ def _check_viewpoint(entry, count: int, label: str) -> None:
             f"{label} must have true or false as `included`. "
             f"Received: included={shown(entry.get('included'))}"
         )
-    pose = entry.get("pose")
-    if (
-        not isinstance(pose, list)
-        or len(pose) != _POSE
-        or not all(map(_is_number, pose))
-    ):
+    pose: Any = entry.get("pose")
+    is_pose = isinstance(pose, list) and len(pose) == _POSE
+    if not is_pose or not all(map(_is_number, pose)):
         raise ValueError(
             f"{label} must have {_POSE} finite numbers as `pose`. "
             f"Received: pose={shown(pose)}"

@@ -14,9 +14,7 @@ def same_but_for_case(name: str) -> Hashable:
 
 
 def check_class_names(
-    names: Sequence[str],
-    what: str,
-    key: Callable[[str], Hashable] = same_but_for_case,
+    names: Sequence[str], what: str, key: Callable[[str], Hashable] = same_but_for_case
 ) -> None:
     """Refuses names of classes that look like one class written in two ways.
 

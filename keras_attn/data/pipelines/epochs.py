@@ -5,6 +5,8 @@ with the order of the first epoch. Here everything is a function of (seed, epoch
 `training.BackupAndResume` knows the epoch.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 # A number, or a variable that is read when an iterator reads its first element.
@@ -46,10 +48,7 @@ def batch_seeds(seed: int, epoch: Epoch) -> tf.data.Dataset:
 
 
 def row_indices(
-    count: int,
-    shuffle_seed: int | None,
-    epoch: Epoch = None,
-    repeats: bool = False,
+    count: int, shuffle_seed: int | None, epoch: Epoch = None, repeats: bool = False
 ) -> tf.data.Dataset:
     """The numbers 0 … count-1, in order or in a random order per epoch.
 
@@ -77,6 +76,31 @@ def row_indices(
     indices = epoch_seeds(shuffle_seed, epoch).take(1).flat_map(permutation)
     size = tf.data.INFINITE_CARDINALITY if repeats else count
     return indices.apply(tf.data.experimental.assert_cardinality(size))
+
+
+def batches_of_rows(
+    num_rows: int,
+    make_batch: Callable[[tf.Tensor], object],
+    *,
+    batch_size: int,
+    shuffle_seed: int | None,
+    epoch: Epoch,
+    drop_remainder: bool,
+) -> tf.data.Dataset:
+    """Batches made from the row numbers 0 … num_rows - 1, prefetched.
+
+    Args:
+        num_rows: Number of rows.
+        make_batch: Makes a batch from row numbers, int64 (B,).
+        batch_size: Rows per batch.
+        shuffle_seed: Shuffles the rows in each epoch. None keeps their order.
+        epoch: Epoch whose order is read; see `row_indices`.
+        drop_remainder: Drops a last batch of fewer than `batch_size` rows.
+    """
+    rows = row_indices(num_rows, shuffle_seed, epoch)
+    rows = rows.batch(batch_size, drop_remainder=drop_remainder)
+    dataset = rows.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def shuffled_dataset(tensors, *, seed: int, epoch: Epoch = None) -> tf.data.Dataset:

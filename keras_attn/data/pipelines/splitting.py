@@ -142,10 +142,8 @@ def _numbers(
         distribution: Any = keras.distribution.distribution()
         if distribution is None:
             return None
-        size, processes = (
-            distribution.device_mesh.devices.size,
-            distribution.num_processes,
-        )
+        size = distribution.device_mesh.devices.size
+        processes = distribution.num_processes
         return processes, distribution.data_shard_id, size // processes
     if count is None or number is None:
         raise ValueError(

@@ -124,10 +124,8 @@ def split_dates(
     unseen = rng.sample(range(_NUM_DAYS), test)
     held_out = frozenset(unseen)
     seen = [day for day in range(_NUM_DAYS) if day not in held_out]
-    return (
-        [_pair(rng.choice(seen), rng) for _ in range(train)],
-        [_pair(day, rng) for day in unseen],
-    )
+    training = [_pair(rng.choice(seen), rng) for _ in range(train)]
+    return training, [_pair(day, rng) for day in unseen]
 
 
 def _pair(offset: int, rng: random.Random) -> tuple[str, str]:

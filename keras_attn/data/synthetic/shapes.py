@@ -179,11 +179,8 @@ class Shapes:
                 )
         names = [*self.shapes, *self.colors, *self.sizes]
         is_empty = not (self.shapes and self.colors and self.sizes)
-        if (
-            is_empty
-            or len(set(names)) < len(names)
-            or any(x.split() != [x] for x in names)
-        ):
+        are_words = all(name.split() == [name] for name in names)
+        if is_empty or len(set(names)) < len(names) or not are_words:
             raise ValueError(
                 "`shapes`, `colors` and `sizes` must have names of one word each, all "
                 f"different. Received: {names}"

@@ -105,12 +105,8 @@ class SocialScene:
                 negative.
         """
         numbers = np.asarray(episodes)
-        if (
-            numbers.ndim != 1
-            or not len(numbers)
-            or numbers.dtype.kind not in "iu"
-            or numbers.min() < 0
-        ):
+        are_integers = numbers.ndim == 1 and numbers.dtype.kind in "iu"
+        if not are_integers or not len(numbers) or numbers.min() < 0:
             raise ValueError(
                 "`episodes` must be non-negative integers, (batch,). Received: "
                 f"episodes={episodes!r}"
@@ -148,12 +144,8 @@ class SocialScene:
                 "`step` needs episodes that have not ended: call `reset` first. "
                 f"Received: a call after {self._step} of {self.num_steps} steps"
             )
-        if (
-            actions.shape != self.phase.shape
-            or actions.dtype.kind not in "iu"
-            or actions.min() < 0
-            or actions.max() >= self.num_actions
-        ):
+        are_integers = actions.dtype.kind in "iu" and actions.shape == self.phase.shape
+        if not are_integers or actions.min() < 0 or actions.max() >= self.num_actions:
             raise ValueError(
                 f"`actions` must be indices in [0, {self.num_actions}), one for each "
                 f"of the {len(self.phase)} episodes. Received: actions={actions!r}"
@@ -205,9 +197,8 @@ class SocialScene:
         batch = len(self.phase)
         step = min(self._step, self.num_steps - 1)
         canvas = _Canvas(batch, rows, columns)
-        wall, cloth, skin, poster_x, poster_y, ball_size, slope, carries, *ball = (
-            trait for trait in self._traits
-        )
+        wall, cloth, skin, poster_x, poster_y, *others = self._traits
+        ball_size, slope, carries, *ball = others
         canvas.background(0.3 + 0.4 * wall, 0.3 * (slope - 0.5))
         self._draw_poster(canvas, 1.6 * poster_x - 0.8, 0.4 + 0.4 * poster_y)
         flight = self._uniforms[step]

@@ -138,11 +138,9 @@ def _measure(word, font):
         start = font.getlength(word[:index])
         left, top, right, bottom = font.getbbox(character, anchor="ls")
         corner = math.floor(start + left) - 1, math.floor(top) - 1
-        size = (
-            math.ceil(start + right) - corner[0] + 1,
-            math.ceil(bottom) - corner[1] + 1,
-        )
-        layer = Image.new("L", size)
+        columns = math.ceil(start + right) - corner[0] + 1
+        rows = math.ceil(bottom) - corner[1] + 1
+        layer = Image.new("L", (columns, rows))
         origin = (start - corner[0], -corner[1])
         ImageDraw.Draw(layer).text(origin, character, 255, font, anchor="ls")
         layers.append(np.asarray(layer, np.float32) / 255)

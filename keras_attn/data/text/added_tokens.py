@@ -15,12 +15,7 @@ from typing import Any
 
 from keras_attn.data.text import tokenizer_files as files
 from keras_attn.data.text.setting_keys import is_special_token
-from keras_attn.files.reading import (
-    MAX_PIECES,
-    get_flag,
-    read_vocabulary_json,
-    shown,
-)
+from keras_attn.files.reading import MAX_PIECES, get_flag, read_vocabulary_json, shown
 
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _LISTS = (

@@ -207,18 +207,14 @@ class ByteLevelBPETokenizer(TextTokenizer):
         prefix = bool(settings.get("add_prefix_space", prefix))
         with naming(path):
             known = dataclasses.replace(known, tokens=tokens).within(pieces)
-        plain = byte_level_json(pieces, merges, known, prefix)
-        return (
-            path,
-            plain,
-            {
-                "pieces": pieces,
-                "merges": merges,
-                "convention": convention,
-                "add_prefix_space": prefix,
-                "tokens": tokens,
-            },
-        )
+        arguments = {
+            "pieces": pieces,
+            "merges": merges,
+            "convention": convention,
+            "add_prefix_space": prefix,
+            "tokens": tokens,
+        }
+        return path, byte_level_json(pieces, merges, known, prefix), arguments
 
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
@@ -226,9 +222,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         files.remove_others(folder)
         write_byte_pairs(folder, self.pieces, self.merges)
         self._save_settings(
-            folder,
-            _HUGGING_FACE[self._name],
-            add_prefix_space=self.add_prefix_space,
+            folder, _HUGGING_FACE[self._name], add_prefix_space=self.add_prefix_space
         )
 
     def token_bytes(self, index: int) -> bytes:

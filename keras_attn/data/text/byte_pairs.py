@@ -34,9 +34,7 @@ def get_bytes(piece: str) -> bytes:
 
 
 def check_byte_pairs(
-    ids: Mapping[str, int],
-    merges: Iterable[tuple[str, str]],
-    letters: Iterable[str],
+    ids: Mapping[str, int], merges: Iterable[tuple[str, str]], letters: Iterable[str]
 ) -> None:
     """Checks that a vocabulary can encode every text, and has what its merges join.
 
@@ -87,10 +85,8 @@ def read_byte_pairs(
     Raises:
         ValueError: If it has neither, or they hold no pairs of bytes.
     """
-    listed, merged, packed = (
-        files.find_file(folder, name)
-        for name in ("vocab.json", "merges.txt", "tokenizer.json")
-    )
+    names = ("vocab.json", "merges.txt", "tokenizer.json")
+    listed, merged, packed = (files.find_file(folder, name) for name in names)
     if listed is not None and merged is not None:
         pieces = files.pieces_in_order(read_vocabulary_json(listed), listed)
         return listed, pieces, read_merges(merged), False

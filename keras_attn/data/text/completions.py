@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_attn.checks.arguments import check_positive, check_same_length
-from keras_attn.data.pipelines.batching import batches_of_rows
-from keras_attn.data.pipelines.epochs import Epoch
+from keras_attn.data.pipelines.epochs import Epoch, batches_of_rows
 from keras_attn.data.text.completion_rows import (
     FlatRows,
     check_lengths,

@@ -14,11 +14,7 @@ from typing import Any
 from keras_attn.data.text.added_tokens import AddedToken
 from keras_attn.data.text.text_tokenizer import tokenizers_library
 from keras_attn.data.text.tokenizer_files import FurtherSettingsError
-from keras_attn.data.text.tokenizer_json import (
-    CLIP_DECODER,
-    NOT_UNIGRAM,
-    template_json,
-)
+from keras_attn.data.text.tokenizer_json import CLIP_DECODER, NOT_UNIGRAM, template_json
 from keras_attn.files.reading import shortened, shown
 
 _BERT_FLAGS = {

@@ -10,10 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_attn.data.text.conventions import Vocabulary
-from keras_attn.data.text.text_tokenizer import (
-    TextTokenizer,
-    truncated_lengths,
-)
+from keras_attn.data.text.text_tokenizer import TextTokenizer, truncated_lengths
 
 
 # Both `tf.Module` and `abc.ABC` have a metaclass; a subclass of both needs one too.

@@ -16,10 +16,7 @@ from keras_attn.data.text.folder_settings import (
     get_vocabulary,
     read_by_library,
 )
-from keras_attn.data.text.text_tokenizer import (
-    TextTokenizer,
-    tokenizers_library,
-)
+from keras_attn.data.text.text_tokenizer import TextTokenizer, tokenizers_library
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.reading import shown
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from keras_attn.checks.arguments import check_fraction, check_positive
-from keras_attn.data.pipelines.batching import batches_of_rows
-from keras_attn.data.pipelines.epochs import Epoch
+from keras_attn.data.pipelines.epochs import Epoch, batches_of_rows
 from keras_attn.data.text.ragged import constant_column, constant_like, to_ragged
 
 IS_NEXT, IS_RANDOM = 0, 1

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks.arguments import check_positive, check_same_length
-from keras_attn.data.pipelines.batching import batches_of_rows
-from keras_attn.data.pipelines.epochs import Epoch
+from keras_attn.data.pipelines.epochs import Epoch, batches_of_rows
 from keras_attn.data.text.completion_rows import FlatRows, Row, check_lengths, make_row
 
 _LARGEST = float(np.finfo(np.float32).max)

@@ -9,8 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_attn.checks.arguments import check_positive
-from keras_attn.data.pipelines.batching import batches_of_rows
-from keras_attn.data.pipelines.epochs import Epoch
+from keras_attn.data.pipelines.epochs import Epoch, batches_of_rows
 
 
 def prompt_dataset(

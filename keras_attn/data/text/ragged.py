@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_attn.data.pipelines.epochs import Epoch, row_indices
-
 
 def to_ragged(rows: Sequence[Sequence[int]]) -> tf.RaggedTensor:
     """Rows of different lengths as one int32 tensor (B, ragged).
@@ -30,16 +28,3 @@ def constant_like(value: int, like: tf.RaggedTensor) -> tf.RaggedTensor:
 def constant_column(value: int, like: tf.RaggedTensor) -> tf.RaggedTensor:
     """A constant once per row, (B, 1)."""
     return tf.RaggedTensor.from_tensor(tf.fill([like.nrows(tf.int32), 1], value))
-
-
-def index_batches(
-    count: int,
-    *,
-    batch_size: int,
-    shuffle_seed: int | None,
-    epoch: Epoch,
-    drop_remainder: bool,
-) -> tf.data.Dataset:
-    """Batches of the numbers 0 … count-1, with which to look up rows."""
-    indices = row_indices(count, shuffle_seed, epoch)
-    return indices.batch(batch_size, drop_remainder=drop_remainder)

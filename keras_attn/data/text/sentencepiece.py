@@ -16,10 +16,7 @@ from keras_attn.data.text.conventions import Convention, Vocabulary
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
 from keras_attn.data.text.plain_folder import load_plain
 from keras_attn.data.text.sentencepiece_model import parse_model
-from keras_attn.data.text.text_tokenizer import (
-    text_library,
-    training_corpus,
-)
+from keras_attn.data.text.text_tokenizer import text_library, training_corpus
 from keras_attn.data.text.tokenizer_json import sentencepiece_json
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.reading import MAX_VOCABULARY_BYTES, naming, read_bytes
@@ -45,13 +42,7 @@ CONVENTIONS = {
             "mask": "<mask>",
         },
         single=(("A", 0), ("separate", 0), ("classify", 2)),
-        pair=(
-            ("A", 0),
-            ("separate", 0),
-            ("B", 1),
-            ("separate", 1),
-            ("classify", 2),
-        ),
+        pair=(("A", 0), ("separate", 0), ("B", 1), ("separate", 1), ("classify", 2)),
         pad_left=True,
         pad_segment=3,
         other_tokens=("<eop>", "<eod>"),
@@ -133,10 +124,7 @@ class SentencePieceTokenizer(GraphTokenizer):
     """
 
     def __init__(
-        self,
-        model: bytes,
-        convention: str = "t5",
-        lower_case: bool | None = None,
+        self, model: bytes, convention: str = "t5", lower_case: bool | None = None
     ):
         check_choice("convention", convention, CONVENTIONS)
         if lower_case is None:
@@ -270,11 +258,7 @@ class SentencePieceTokenizer(GraphTokenizer):
             convention = convention_of(path, model)
         if lower_case is None and convention in _LOWER_CASE:
             lower_case = settings.get("do_lower_case")
-        arguments = {
-            "model": model,
-            "convention": convention,
-            "lower_case": lower_case,
-        }
+        arguments = {"model": model, "convention": convention, "lower_case": lower_case}
         check_choice("convention", convention, CONVENTIONS)
         if lower_case is None:
             lower_case = _LOWER_CASE.get(convention, False)

@@ -40,23 +40,21 @@ FLAGS = (
 )
 # Of `tokenizer_config.json` and `special_tokens_map.json`. `add_bos_token` and
 # `add_eos_token` count without a `tokenizer.json`, which has its own rows.
-APPLIED = frozenset(
-    {
-        *SETTING_OF_ROLE.values(),
-        *FLAGS,
-        "added_tokens_decoder",
-        "additional_special_tokens",
-        "extra_ids",
-        "extra_special_tokens",
-        "max_len",
-        "model_max_length",
-        "model_specific_special_tokens",
-        "pad_token_type_id",
-        "padding_side",
-        "tokenizer_class",
-        "truncation_side",
-    }
-)
+APPLIED = {
+    *SETTING_OF_ROLE.values(),
+    *FLAGS,
+    "added_tokens_decoder",
+    "additional_special_tokens",
+    "extra_ids",
+    "extra_special_tokens",
+    "max_len",
+    "model_max_length",
+    "model_specific_special_tokens",
+    "pad_token_type_id",
+    "padding_side",
+    "tokenizer_class",
+    "truncation_side",
+}
 # The values that change nothing; any other is refused. True and 1 differ.
 REFUSED: dict[str, tuple[Any, ...]] = {
     "clean_text": (None, True),
@@ -84,16 +82,14 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "wordpieces_prefix": (None, "##"),
 }
 # Refused only without a `tokenizer.json`, which holds their effect.
-HELD_BY_TOKENIZER_JSON = frozenset(
-    {
-        "keep_accents",
-        "remove_space",
-        "special_tokens_pattern",
-        "split_by_punct",
-        "token_type_ids_include_special_tokens",
-        "token_type_ids_pattern",
-    }
-)
+HELD_BY_TOKENIZER_JSON = {
+    "keep_accents",
+    "remove_space",
+    "special_tokens_pattern",
+    "split_by_punct",
+    "token_type_ids_include_special_tokens",
+    "token_type_ids_pattern",
+}
 # Why a key does not change ids.
 WITHOUT_EFFECT = {
     "auto_map": "names code, which is never run",

@@ -4,17 +4,13 @@ Every error names the file and the line.
 """
 
 import csv
+import io
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attn.data.text.delimiters import (
-    find_delimiter,
-    quoted_rows,
-    unless_blank,
-)
 from keras_attn.files.reading import (
     MIB,
     check_file,
@@ -35,6 +31,12 @@ TABLE_SUFFIXES = (*_DELIMITERS, *_JSON_LINES)
 _GZIP = ".gz"
 # A whole field in quotation marks, in which a quotation mark is doubled.
 _QUOTED_FIELD = re.compile(r'(?:(?<=[\t\n])|\A)"[^"]*(?:""[^"]*)*"(?=[\t\r\n]|\Z)')
+# Of a field; Python's limit is 131,072.
+_MAX_CHARACTERS = 2**31 - 1
+# What spreadsheets write between fields where a comma belongs to numbers.
+_OTHER_DELIMITERS = (";", "\t", "|")
+# Excel's first line, which says what is between the fields.
+_SEPARATOR_LINE = re.compile(r"sep=([,;\t|])\r?\n", re.IGNORECASE)
 
 
 def is_table(path: str | os.PathLike) -> bool:
@@ -153,7 +155,7 @@ def get_delimiter(path: str | os.PathLike) -> str | None:
     """
     path = Path(path)
     found = _delimiter(path, True)
-    return found if found is None else find_delimiter(_read(path), found)[0]
+    return found if found is None else _find_delimiter(_read(path), found)[0]
 
 
 def check_text(value: Any, name: str, label: str, *, may_be_empty=False) -> str:
@@ -275,19 +277,19 @@ def _json_lines(path, columns):
 def _csv_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The fields of each line, with its label; none if all of them are blank."""
     text = _read(path)
-    delimiter, start = find_delimiter(text, _DELIMITERS[_suffix(path)])
+    delimiter, start = _find_delimiter(text, _DELIMITERS[_suffix(path)])
     before = text.count("\n", 0, start)
     if delimiter == "\t" and '"' in text and _is_unquoted(text[start:]):
         lines = text[start:].split("\n")
         for number, line in enumerate(lines if lines[-1] else lines[:-1], before + 1):
-            yield f"{path.name}, line {number}", unless_blank(_fields(line))
+            yield f"{path.name}, line {number}", _unless_blank(_fields(line))
         return
     begin = before + 1
     try:
-        for number, row in quoted_rows(text[start:], delimiter):
+        for number, row in _quoted_rows(text[start:], delimiter):
             label = f"{path.name}, line {begin}"
             begin = before + number + 1
-            yield label, unless_blank(row)
+            yield label, _unless_blank(row)
     except csv.Error as error:
         is_tabbed = delimiter == "\t"
         raise ValueError(
@@ -296,6 +298,76 @@ def _csv_lines(path: Path) -> Iterator[tuple[str, list[str]]]:
             + f". Received: {path.name}, line {begin}: {error}"
             + (_uneven(text) if is_tabbed else "")
         ) from error
+
+
+def _quoted_rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a text, each with the number of its last line.
+
+    Args:
+        text: Quoted as in RFC 4180.
+        delimiter: What is between the fields.
+
+    Raises:
+        csv.Error: If a quotation mark is wrong.
+    """
+    limit = csv.field_size_limit(_MAX_CHARACTERS)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _unless_blank(row: list[str]) -> list[str]:
+    """A row, or none if all of its fields are blank.
+
+    Args:
+        row: The fields.
+    """
+    return row if any(field.strip() for field in row) else []
+
+
+def _find_delimiter(text: str, usual: str) -> tuple[str, int]:
+    """The delimiter of a text's fields, and where its first line begins.
+
+    Args:
+        text: Of the file.
+        usual: What the suffix of the file says; a comma may be something else.
+    """
+    said = _SEPARATOR_LINE.match(text)
+    if said:
+        return said[1], said.end()
+    if usual != ",":
+        return usual, 0
+    first = {each: _first_width(text, each) for each in (usual, *_OTHER_DELIMITERS)}
+    others = [each for each in _OTHER_DELIMITERS if first[each] > 1]
+    if not others:
+        return usual, 0
+    is_even = _is_even(text, usual)
+    if first[usual] > 1 and is_even:
+        return usual, 0
+    even = [each for each in others if _is_even(text, each)]
+    if not even and first[usual] == 1 and not is_even:
+        return others[0], 0  # One of its lines is bad, which the reader says.
+    return even[0] if even else usual, 0
+
+
+def _first_width(text: str, delimiter: str) -> int:
+    """The number of fields in the first row."""
+    try:
+        return next((len(row) for _, row in _quoted_rows(text, delimiter) if row), 0)
+    except csv.Error:
+        return 0
+
+
+def _is_even(text: str, delimiter: str) -> bool:
+    """Whether all rows have as many fields."""
+    try:
+        rows = (_unless_blank(row) for _, row in _quoted_rows(text, delimiter))
+        return len({len(row) for row in rows if row}) == 1
+    except csv.Error:
+        return False
 
 
 def _fields(line: str) -> list[str]:

@@ -180,9 +180,8 @@ def _read_lengths(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     padding = get_object(content, "padding", path)
     if padding:
-        found["padding_side"] = (
-            "left" if padding.get("direction") == "Left" else "right"
-        )
+        is_left = padding.get("direction") == "Left"
+        found["padding_side"] = "left" if is_left else "right"
         check_count(padding, "pad_type_id", path)
         found["pad_token_type_id"] = padding.get("pad_type_id")
     truncation = get_object(content, "truncation", path)

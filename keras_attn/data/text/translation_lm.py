@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.checks.arguments import check_positive, check_same_length
-from keras_attn.data.pipelines.batching import batches_of_rows
-from keras_attn.data.pipelines.epochs import Epoch, batch_seeds
+from keras_attn.data.pipelines.epochs import Epoch, batch_seeds, batches_of_rows
 from keras_attn.data.text.ragged import constant_column, to_ragged
 
 # Special tokens of a pair: one before and one after each sentence.

@@ -204,17 +204,14 @@ class WordPieceTokenizer(GraphTokenizer):
         cls, folder: str | os.PathLike, settings: Mapping[str, Any]
     ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
         """The file, its content as a `tokenizer.json`, and our arguments."""
-        listed, packed = (
-            files.find_file(folder, name) for name in ("vocab.txt", "tokenizer.json")
-        )
-        if listed is not None:
-            path = listed
-            pieces, flags = _read_listed(listed), {}
-        elif packed is not None:
-            path = packed
-            pieces, flags = _read_packed(packed)
+        names = ("vocab.txt", "tokenizer.json")
+        path = files.find_file(folder, *names)
+        if path is None:
+            raise files.missing_files(folder, *names)
+        if path.name == "vocab.txt":
+            pieces, flags = _read_listed(path), {}
         else:
-            raise files.missing_files(folder, "vocab.txt", "tokenizer.json")
+            pieces, flags = _read_packed(path)
         flags |= {name: settings[name] for name in _FLAGS if name in settings}
         letters = sum(map(len, pieces))
         if letters > _MAX_LETTERS:

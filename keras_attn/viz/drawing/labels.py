@@ -34,10 +34,7 @@ def font_families() -> tuple[str, ...]:
     warning for each that is not installed.
     """
     installed = set(font_manager.fontManager.get_font_names())
-    return (
-        _BASE_FAMILY,
-        *(name for name in _FALLBACK_FAMILIES if name in installed),
-    )
+    return (_BASE_FAMILY, *(name for name in _FALLBACK_FAMILIES if name in installed))
 
 
 def readable(token: str) -> str:

@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 from processes import run_python
 
-from keras_attn import scripts
+from keras_attn import script_arguments
 
 
 def parsed(monkeypatch, *line):
     monkeypatch.setattr(sys, "argv", ["script.py", *line])
-    parser = scripts.new_parser("Trains.\n\nMore.", "runs/mine")
-    scripts.add_data_dir(parser, "mine", "images.npy")
-    scripts.add_image_counts(parser, images=50, held_out=7)
-    scripts.add_training_options(parser, epochs=8, batch_size=32, learning_rate=1e-3)
-    return scripts.parse(parser, epochs=1, width=2)
+    parser = script_arguments.new_parser("Trains.\n\nMore.", "runs/mine")
+    script_arguments.add_data_dir(parser, "mine", "images.npy")
+    script_arguments.add_image_counts(parser, images=50, held_out=7)
+    script_arguments.add_training_options(
+        parser, epochs=8, batch_size=32, learning_rate=1e-3
+    )
+    return script_arguments.parse(parser, epochs=1, width=2)
 
 
 def test_defaults_and_given_values(monkeypatch):
@@ -26,9 +28,12 @@ def test_defaults_and_given_values(monkeypatch):
         **{"images": 50, "held_out": 7, "epochs": 8, "batch_size": 32},
         **{"learning_rate": 1e-3, "seed": 3, "smoke": False},
     }
-    assert scripts.selected(found, "epochs", "seed") == {"epochs": 8, "seed": 3}
+    assert script_arguments.selected(found, "epochs", "seed") == {
+        "epochs": 8,
+        "seed": 3,
+    }
     monkeypatch.delenv("KERAS_ATTN_DATA")
-    assert scripts.data_folder("mine") == Path("mine")
+    assert script_arguments.data_folder("mine") == Path("mine")
 
 
 def test_a_smoke_test_is_tiny(monkeypatch):
@@ -48,22 +53,22 @@ def test_the_help_has_the_first_line_and_all_defaults(monkeypatch, capsys):
 
 def test_missing_folders_are_named(tmp_path):
     (tmp_path / "train").mkdir()
-    assert scripts.check_folders(tmp_path, "train") == [tmp_path / "train"]
+    assert script_arguments.check_folders(tmp_path, "train") == [tmp_path / "train"]
     with pytest.raises(SystemExit, match="must have the folders train, val. Pass --da"):
-        scripts.check_folders(tmp_path, "train", "val")
+        script_arguments.check_folders(tmp_path, "train", "val")
 
 
 def test_a_missing_checkpoint_is_named(monkeypatch):
-    monkeypatch.setattr(scripts, "find_spec", lambda name: None)
+    monkeypatch.setattr(script_arguments, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="or pass --checkpoint"):
-        scripts.minilm_folder("--checkpoint")
+        script_arguments.minilm_folder("--checkpoint")
 
 
 def test_it_is_imported_before_tensorflow(monkeypatch):
     """What it sets is read when TensorFlow is imported."""
     code = (
         "import os, sys\n"
-        "from keras_attn import scripts\n"
+        "from keras_attn import script_arguments\n"
         "assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules\n"
         "print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
     )

@@ -1,4 +1,4 @@
-"""Command lines of scripts that train a model, such as those in `examples/`.
+"""Arguments of scripts that train a model, such as those in `examples/`.
 
 Import it before Keras: TensorFlow reads `TF_ENABLE_ONEDNN_OPTS` when it is imported.
 Unset, it uses oneDNN only on CPUs with AVX512-VNNI, but it is faster on CPUs without
@@ -6,14 +6,16 @@ it, too.
 
 Example:
     ```python
-    from keras_attn import scripts  # isort: split
+    from keras_attn import script_arguments  # isort: split
 
     import keras
 
-    parser = scripts.new_parser(__doc__, "runs/mine")
-    scripts.add_data_dir(parser, "mine", "images.npy and labels.npy")
-    scripts.add_training_options(parser, epochs=8, batch_size=32, learning_rate=1e-3)
-    arguments = scripts.parse(parser, epochs=1, batch_size=4)
+    parser = script_arguments.new_parser(__doc__, "runs/mine")
+    script_arguments.add_data_dir(parser, "mine", "images.npy and labels.npy")
+    script_arguments.add_training_options(
+        parser, epochs=8, batch_size=32, learning_rate=1e-3
+    )
+    arguments = script_arguments.parse(parser, epochs=1, batch_size=4)
     keras.utils.set_random_seed(arguments.seed)
     ```
 """
@@ -40,10 +42,7 @@ def new_parser(doc: str | None, run_dir: str | None = None) -> argparse.Argument
     )
     if run_dir is not None:
         parser.add_argument(
-            "--run-dir",
-            type=Path,
-            default=Path(run_dir),
-            help="folder for all results",
+            "--run-dir", type=Path, default=Path(run_dir), help="folder for all results"
         )
     return parser
 
