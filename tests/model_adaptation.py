@@ -17,7 +17,7 @@ from keras_attn.training import adapters_off, enable_lora, merge_lora
 
 # Every model with a kernel of a product.
 TAKE_UPDATES = [case for case in GRAPHS if case not in REFUSED_MODELS]
-BLOCKS = {"int8": None, "int4": 32}
+BLOCKS = {"int8": None, "int4": 16}
 
 
 def adapt(model, inputs, expected):
