@@ -3,18 +3,21 @@
 import keras
 import numpy as np
 from adaptation_cases import (
+    REFUSED_MODELS,
     assert_only_updates_train,
     cosine,
     draw_updates,
     num_kernels,
     refused_in,
 )
-from model_cases import inputs_for, is_detector, numpy, outputs_of
+from model_cases import GRAPHS, inputs_for, is_detector, numpy, outputs_of
 from model_contract import close
 
 from keras_attn.training import adapters_off, enable_lora, merge_lora
 
-BLOCKS = {"int8": None, "int4": 32}
+# Every model with a kernel of a product.
+TAKE_UPDATES = [case for case in GRAPHS if case not in REFUSED_MODELS]
+BLOCKS = {"int8": None, "int4": 16}
 
 
 def adapt(model, inputs, expected):

@@ -11,7 +11,7 @@ from keras_attn.layers.adaptation.kernel_layer import kernel_layers
 from keras_attn.layers.adaptation.switching import only_adapter
 from keras_attn.models.checkpoints.adapters import FILES, PREFIX
 from keras_attn.models.checkpoints.folder import preview, write_folder
-from keras_attn.models.checkpoints.modules import Module, Modules, get_update
+from keras_attn.models.checkpoints.modules import Module, Modules
 from keras_attn.models.checkpoints.saving import make_array
 from keras_attn.models.checkpoints.tensors import Tensor
 
@@ -132,7 +132,7 @@ def _check_all_written(model, name, adapted, modules, whole):
         columns.update(range(*module.columns))
     found, lost = False, []
     for layer in kernel_layers(model):
-        update = get_update(layer.adapted_kernel, name)
+        update = layer.updates.get(name)
         if update is None:
             continue
         found = True

@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_attn.layers.adaptation.kept import own_weights
 from keras_attn.layers.adaptation.lora import LoRAReport, train_only_updates
-from keras_attn.layers.adaptation.low_rank import LowRankUpdate
+from keras_attn.layers.adaptation.low_rank import LowRankUpdate, get_base
 from keras_attn.layers.adaptation.paths import check_adapter_name
 from keras_attn.models.checkpoints.adapter_config import MERGE, AdapterConfig
 from keras_attn.models.checkpoints.folder import ADAPTER_FILES, preview
@@ -23,7 +23,6 @@ from keras_attn.models.checkpoints.mapping import get_variables
 from keras_attn.models.checkpoints.modules import (
     SUFFIXES,
     Modules,
-    get_base,
 )
 from keras_attn.models.checkpoints.tensors import TensorFile
 

@@ -29,7 +29,7 @@ import keras
 import numpy as np
 
 from keras_attn.layers.adaptation.kept import kept_in
-from keras_attn.layers.adaptation.low_rank import LowRankKernel
+from keras_attn.layers.adaptation.low_rank import LowRankKernel, get_base
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.layers.embeddings.token_embedding import OutputBias
 from keras_attn.models.checkpoints.config import Config
@@ -125,7 +125,7 @@ def check_complete(model: keras.Model, weights: Sequence[Weight]) -> None:
     for weight in weights:
         for kernel in get_variables(weight):
             if isinstance(kernel, LowRankKernel | QuantizedKernel):
-                known.update(id(variable) for variable in kernel.all_weights)
+                known.update(map(id, (*kernel.weights, get_base(kernel))))
     known.update(id(x) for kept in kept_in(model) for x in kept.weights.weights)
     missing = [
         variable.path

@@ -13,8 +13,8 @@ import numpy as np
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer, kernel_layers
 from keras_attn.layers.adaptation.low_rank import (
     Columns,
-    LowRankKernel,
     LowRankUpdate,
+    get_base,
 )
 from keras_attn.models.checkpoints.mapping import Weight, get_variables
 from keras_attn.models.checkpoints.saving import find_family
@@ -52,17 +52,7 @@ class Module(NamedTuple):
 
     def update(self, name: str) -> LowRankUpdate | None:
         """The kernel's LoRA weights of a name."""
-        return get_update(self.kernel, name)
-
-
-def get_update(kernel, name: str) -> LowRankUpdate | None:
-    """The LoRA weights of a name of a kernel."""
-    return kernel.updates.get(name) if isinstance(kernel, LowRankKernel) else None
-
-
-def get_base(kernel):
-    """A kernel without its LoRA weights."""
-    return kernel.base if isinstance(kernel, LowRankKernel) else kernel
+        return self.layer.updates.get(name)
 
 
 class Modules:

@@ -12,7 +12,12 @@ from keras_attn.layers.adaptation.kept import (
     describe_kept,
     restore_kept,
 )
-from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
+from keras_attn.layers.adaptation.low_rank import (
+    Columns,
+    LowRankKernel,
+    LowRankUpdate,
+    get_base,
+)
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 from keras_attn.layers.adaptation.tracking import (
     fix_layers_inside,
@@ -65,6 +70,16 @@ class KernelLayer(RestoresAdapters):
     def adapted_kernel(self) -> Any:
         """The kernel; None before the layer is built."""
         return getattr(self, self.kernel_name, None) if self.built else None
+
+    @property
+    def updates(self) -> Mapping[str, LowRankUpdate]:
+        """The kernel's LoRA weights by name of their adapter."""
+        return getattr(self.adapted_kernel, "updates", {})
+
+    @property
+    def base_kernel(self) -> Any:
+        """The kernel without its LoRA weights."""
+        return get_base(self.adapted_kernel)
 
     def kernel_parts(self) -> Mapping[str, Columns]:
         """Name to columns of each part of the kernel; the name of the only one is "".
@@ -132,7 +147,7 @@ class KernelLayer(RestoresAdapters):
                 "`rank` must be at most the smaller side of the kernel. Received: "
                 f"rank={rank}, and a kernel of shape {where}"
             )
-        if isinstance(kernel, LowRankKernel) and name in kernel.updates:
+        if name in self.updates:
             raise ValueError(
                 "`name` must be new: use another, or merge the adapters first. "
                 f"Received: name={name!r}, which the kernel of shape {where} has "
@@ -246,12 +261,6 @@ class KernelLayer(RestoresAdapters):
         base.trainable = True
         self._kernel_has_changed()
 
-    @property
-    def base_kernel(self) -> Any:
-        """The kernel without its LoRA weights."""
-        kernel = self.adapted_kernel
-        return kernel.base if isinstance(kernel, LowRankKernel) else kernel
-
     def _replace_base(self, base):
         kernel = self.adapted_kernel
         if isinstance(kernel, LowRankKernel):
@@ -332,7 +341,7 @@ def _describe_kernels(layer) -> dict[str, Any] | None:
     layers = {}
     for index, each in enumerate(kernel_layers(layer)):
         if not isinstance(each.adapted_kernel, keras.Variable):
-            layers[str(index)] = _describe_kernel(each.adapted_kernel)
+            layers[str(index)] = _describe_kernel(each)
     kept = describe_kept(layer)
     if not layers and not kept:
         return None
@@ -347,21 +356,20 @@ def _describe_kernels(layer) -> dict[str, Any] | None:
     }
 
 
-def _describe_kernel(kernel):
-    updates = {}
-    if isinstance(kernel, LowRankKernel):
-        for name, update in kernel.updates.items():
-            updates[name] = {
-                "rank": list(update.ranks),
-                "scale": list(update.scales),
-                "columns": [list(columns) for columns in update.columns],
-                "dropout": update.dropout,
-                "seed": update.seed,
-            }
-        kernel = kernel.base
-    quantized = None
-    if isinstance(kernel, QuantizedKernel):
-        quantized = {"mode": kernel.mode, "block_size": kernel.block_size}
+def _describe_kernel(layer):
+    base, quantized = layer.base_kernel, None
+    if isinstance(base, QuantizedKernel):
+        quantized = {"mode": base.mode, "block_size": base.block_size}
+    updates = {
+        name: {
+            "rank": list(update.ranks),
+            "scale": list(update.scales),
+            "columns": [list(columns) for columns in update.columns],
+            "dropout": update.dropout,
+            "seed": update.seed,
+        }
+        for name, update in layer.updates.items()
+    }
     return {"quantized": quantized, "updates": updates}
 
 
@@ -372,11 +380,10 @@ def _restore_kernels(layer, description):
         if kernel["quantized"]:
             each.quantize_kernel(**kernel["quantized"], with_value=False)
         for name, options in kernel["updates"].items():
-            made = getattr(each.adapted_kernel, "updates", {})
-            if name in made:  # By `lora_rank`, an argument of Keras' layers.
-                made[name].scales = tuple(options["scale"])
+            if name in each.updates:  # By `lora_rank`, an argument of Keras' layers.
+                each.updates[name].scales = tuple(options["scale"])
                 continue
-            columns = tuple(tuple(pair) for pair in options["columns"])
+            columns = tuple(map(tuple, options["columns"]))
             update = LowRankUpdate(
                 **{**options, "columns": columns}, dtype=each.dtype_policy, name=name
             )

@@ -1,10 +1,19 @@
 """LoRA on whole models: chosen kernels get LoRA weights, everything else is fixed.
 
-`enable_lora` finds the kernels and calls `add_update` of their layers, which replaces
-the attribute `kernel`, a variable W, by a `LowRankKernel` that holds W, A and B. A
-forward pass computes every `x W` by `ops.weight_products.product`, which calls
-`LowRankKernel.product`, `x W + s (x A) B`: `low_rank.py`. The rest of this folder
-restores, switches, merges and saves them.
+From the call of `enable_lora` to the product:
+
+1. `find_parts` finds the kernels W, (D, E), that `targets` name: the attribute `kernel`
+   of the layers that are a `KernelLayer` (`Projection`, `Dense`, `Conv2D`, `Embedding`,
+   …), or the columns of one part of it, such as "query" of "query_key_value".
+2. `add_updates` makes A, (D, r), and B, (r, E), of each part. `KernelLayer.add_update`
+   fixes W and sets `layer.kernel` to a `LowRankKernel` that holds W, A and B.
+3. `train_only_updates` fixes all weights but A, B and `also_train`.
+4. A call of the layer is as before: `ops.weight_products.project(x, kernel, bias)` is
+   `product(x, kernel) + bias`. `product` is `ops.matmul` for a variable, and here
+   `LowRankKernel.product(x)`, `x W + s (x A) B`: see `low_rank.py`.
+
+The rest of this folder restores, switches, merges and saves LoRA weights, and quantizes
+kernels.
 """
 
 import math
@@ -28,7 +37,7 @@ from keras_attn.layers.adaptation.kernel_layer import (
     kernel_layers,
     kernels_changed,
 )
-from keras_attn.layers.adaptation.low_rank import Columns, LowRankKernel, LowRankUpdate
+from keras_attn.layers.adaptation.low_rank import Columns, LowRankUpdate
 from keras_attn.layers.adaptation.paths import (
     check_adapter_name,
     get_path,
@@ -84,6 +93,12 @@ class KernelPart(NamedTuple):
     layer: KernelLayer
     columns: Columns
     is_whole: bool = False
+
+    @property
+    def largest_rank(self) -> int:
+        """The smaller side of the kernel of the part."""
+        start, stop = self.columns
+        return min(math.prod(self.layer.adapted_kernel.shape[:-1]), stop - start)
 
 
 def enable_lora(
@@ -154,15 +169,12 @@ def enable_lora(
     if not alpha > 0:
         raise ValueError(f"`alpha` must be above 0. Received: alpha={alpha}")
     whole = _layers_named(model, also_train)
-    inside = {id(each) for layer in whole for each in layer._flatten_layers()}
+    inside = {each for layer in whole for each in layer._flatten_layers()}
     passed_over = without_updates(model)
-    found = [
-        part
-        for part in find_parts(model, targets, passed_over)
-        if id(part.layer) not in inside
-    ]
+    found = find_parts(model, targets, passed_over)
+    found = [part for part in found if part.layer not in inside]
     if targets == "all":
-        for part in [each for each in found if _sides(each)[-1] < rank]:
+        for part in [each for each in found if each.largest_rank < rank]:
             passed_over[part.path] = f"a side of its kernel is less than rank {rank}"
             found.remove(part)
     if not found:
@@ -198,105 +210,33 @@ def enable_lora(
     )
 
 
-def _zero_factors(model, inside):
-    """Layers, and their norms' scales and kernels that are 0 and have no LoRA weights.
-
-    Fixed, they would let no gradient through to the LoRA weights before them.
-
-    Args:
-        model: The model, with its LoRA weights, which are off.
-        inside: `id` of each layer that trains anyway.
-    """
-    found = []
-    for layer in model._flatten_layers():
-        updated = [x.base for x in layer._layers if isinstance(x, LowRankKernel)]
-        own = [
-            x
-            for x in own_weights(layer)
-            if (x.name == "gamma" or x.name.endswith("kernel"))
-            and not any(x is each for each in updated)
-            and _is_zero(x)
-        ]
-        if own and id(layer) not in inside:
-            found.append((layer, own))
-    return found
+def _layers_named(model, names):
+    """The layers of a model, or of a model that is one of its layers, by name."""
+    layers = {}
+    for each in model._flatten_layers():
+        if isinstance(each, keras.Model):
+            layers.update({layer.name: layer for layer in each.layers})
+    for name in as_tuple(names):
+        if name not in layers:
+            raise ValueError(
+                "`also_train` must be names of layers of the model: "
+                f"{', '.join(layers)}. Received: {name!r}"
+            )
+    return [layers[name] for name in as_tuple(names)]
 
 
-def _is_zero(variable):
-    """Whether all numbers are 0; False in a plan, where weights have no values."""
-    value = keras.ops.convert_to_tensor(variable)
-    # Few have a first number of 0; the others are read no further.
-    for part in (keras.ops.reshape(value, (-1,))[:1], value):
-        found = known_values(keras.ops.any(part))
-        if found is None or found:
-            return False
-    return True
-
-
-def train_only_updates(
-    model: keras.Model,
-    name: str,
-    whole: Sequence[tuple[keras.layers.Layer, Sequence[keras.Variable]]],
-) -> LoRAReport:
-    """Fixes everything but what an adapter has, which is switched on.
-
-    Args:
-        model: The model.
-        name: Name of the adapter, whose LoRA weights the model has.
-        whole: Layers, and weights of their own that the adapter has as a whole.
-
-    Returns:
-        As from `enable_lora`, without `passed_over`.
-    """
-    # From the values of the base, whichever adapter is on.
-    switch(model, ())
-    for layer, weights in whole:
-        if weights:
-            keep(layer, name, weights)
-    _fix_all_but_updates(model)
-    switch(model, (name,))
-    kernels_changed(model)
-    adapted = [part.path for part in kernel_parts(model) if _has_update(part, name)]
-    trained = sum(math.prod(x.shape) for x in model.trainable_variables)
-    copies = sum(
-        math.prod(x.shape) for kept in kept_in(model) for x in kept.weights.weights
-    )
-    return LoRAReport(
-        tuple(adapted),
-        tuple(get_path(layer) for layer, weights in whole if weights),
-        {},
-        trained,
-        sum(math.prod(x.shape) for x in model.weights) - copies - trained,
-    )
-
-
-def _has_update(part, name):
-    kernel = part.layer.adapted_kernel
-    if not isinstance(kernel, LowRankKernel) or name not in kernel.updates:
-        return False
-    return part.columns in kernel.updates[name].columns
-
-
-def merge_lora(model: keras.Model) -> None:
-    """Adds the LoRA weights that are on to their kernels, and removes all.
-
-    Layers that train as a whole keep the values that are in use. The model then is as
-    before `enable_lora`: same layers, files and speed, and all of it trains. Quantized
-    kernels with LoRA weights become float kernels.
-
-    Args:
-        model: A model after `enable_lora`. Compile it before the next `fit`.
-    """
-    forget_kept(model)
+def without_updates(model: keras.Model) -> dict[str, str]:
+    """Path of each layer with a kernel that can't have LoRA weights, and why."""
+    reasons = not_adaptable(model)
     for layer in kernel_layers(model):
-        if isinstance(layer.adapted_kernel, LowRankKernel):
-            layer.merge_kernel()
-    for layer in model._flatten_layers():
-        # Keras ignores a value that the layer has already, even if layers inside
-        # differ.
-        layer.trainable = False
-        layer.trainable = True
-    kernels_changed(model)
+        if getattr(layer, "groups", 1) > 1:
+            reason = "groups of channels have kernels of their own"
+        elif getattr(layer, "data_format", None) == "channels_first":
+            reason = "LoRA weights need channels in the last axis"
+        else:
+            continue
+        reasons[get_path(layer)] = reason
+    return reasons
 
 
 def find_parts(
@@ -335,6 +275,18 @@ def find_parts(
     return list(found.values())
 
 
+def _matches(target: str, path: str) -> bool:
+    if path == target or path.endswith(f"/{target}"):
+        return True
+    try:
+        return re.fullmatch(target, path) is not None
+    except re.error as error:
+        raise ValueError(
+            "`targets` must be names, ends of paths or regular expressions. Received: "
+            f"{target!r} ({error})"
+        ) from None
+
+
 def kernel_parts(model: keras.Model) -> list[KernelPart]:
     """Every part of every kernel, and each kernel that consists of several parts."""
     found = []
@@ -362,91 +314,128 @@ def add_updates(
         seed: Each kernel gets a seed of its own, from this one and its path.
         **options: `rank`, `scale` and `dropout`, as for `LowRankUpdate`.
     """
-    kernels: dict[int, list[KernelPart]] = {}
+    columns: dict[KernelLayer, list[Columns]] = {}
     for part in parts:
-        kernels.setdefault(id(part.layer), []).append(part)
-    for together in kernels.values():
-        layer = together[0].layer
+        columns.setdefault(part.layer, []).append(part.columns)
+    for layer, parts_of_kernel in columns.items():
+        own = None if seed is None else (seed + zlib.crc32(layer.path.encode())) % 2**31
         update = LowRankUpdate(
-            columns=tuple(part.columns for part in together),
-            seed=None if seed is None else _make_seed(seed, layer),
+            columns=tuple(parts_of_kernel),
+            seed=own,
             dtype=layer.dtype_policy,
             name=name,
             **options,
         )
+        # Fixes W; `layer.kernel` is a `LowRankKernel` of W and its updates from now on.
         layer.add_update(update)
 
 
-def without_updates(model: keras.Model) -> dict[str, str]:
-    """Path of each layer with a kernel that can't have LoRA weights, and why."""
-    reasons = not_adaptable(model)
-    for layer in kernel_layers(model):
-        if getattr(layer, "groups", 1) > 1:
-            reason = "groups of channels have kernels of their own"
-        elif getattr(layer, "data_format", None) == "channels_first":
-            reason = "LoRA weights need channels in the last axis"
-        else:
-            continue
-        reasons[get_path(layer)] = reason
-    return reasons
+def _zero_factors(model, inside):
+    """Layers, and their norms' scales and kernels that are 0 and have no LoRA weights.
+
+    Fixed, they would let no gradient through to the LoRA weights before them.
+
+    Args:
+        model: The model, with its LoRA weights, which are off.
+        inside: Layers that train anyway.
+    """
+    updated = {id(x.base_kernel) for x in kernel_layers(model) if x.updates}
+    found = []
+    for layer in model._flatten_layers():
+        own = [
+            x
+            for x in own_weights(layer)
+            if (x.name == "gamma" or x.name.endswith("kernel"))
+            and id(x) not in updated
+            and _is_zero(x)
+        ]
+        if own and layer not in inside:
+            found.append((layer, own))
+    return found
 
 
-def _make_seed(seed, layer):
-    return (seed + zlib.crc32(layer.path.encode())) % 2**31
+def _is_zero(variable):
+    """Whether all numbers are 0; False in a plan, where weights have no values."""
+    value = keras.ops.convert_to_tensor(variable)
+    # Few have a first number of 0; the others are read no further.
+    for part in (keras.ops.reshape(value, (-1,))[:1], value):
+        found = known_values(keras.ops.any(part))
+        if found is None or found:
+            return False
+    return True
 
 
-def _matches(target: str, path: str) -> bool:
-    if path == target or path.endswith(f"/{target}"):
-        return True
-    try:
-        return re.fullmatch(target, path) is not None
-    except re.error as error:
-        raise ValueError(
-            "`targets` must be names, ends of paths or regular expressions. Received: "
-            f"{target!r} ({error})"
-        ) from None
+def train_only_updates(
+    model: keras.Model,
+    name: str,
+    whole: Sequence[tuple[keras.layers.Layer, Sequence[keras.Variable]]],
+) -> LoRAReport:
+    """Fixes everything but what an adapter has, which is switched on.
 
+    Args:
+        model: The model.
+        name: Name of the adapter, whose LoRA weights the model has.
+        whole: Layers, and weights of their own that the adapter has as a whole.
 
-def _sides(part):
-    """The larger and the smaller side of the kernel of a part."""
-    inner = math.prod(part.layer.adapted_kernel.shape[:-1])
-    start, stop = part.columns
-    return sorted((inner, stop - start), reverse=True)
-
-
-def _layers_named(model, names):
-    """The layers of a model, or of a model that is one of its layers, by name."""
-    layers = {}
-    for each in model._flatten_layers():
-        if isinstance(each, keras.Model):
-            layers.update({layer.name: layer for layer in each.layers})
-    for name in as_tuple(names):
-        if name not in layers:
-            raise ValueError(
-                "`also_train` must be names of layers of the model: "
-                f"{', '.join(layers)}. Received: {name!r}"
-            )
-    return [layers[name] for name in as_tuple(names)]
+    Returns:
+        As from `enable_lora`, without `passed_over`.
+    """
+    # From the values of the base, whichever adapter is on.
+    switch(model, ())
+    for layer, weights in whole:
+        if weights:
+            keep(layer, name, weights)
+    _fix_all_but_updates(model)
+    switch(model, (name,))
+    kernels_changed(model)
+    updated = [x for x in kernel_parts(model) if name in x.layer.updates]
+    trained = sum(math.prod(x.shape) for x in model.trainable_variables)
+    copies = sum(kept.weights.count_params() for kept in kept_in(model))
+    return LoRAReport(
+        tuple(x.path for x in updated if x.columns in x.layer.updates[name].columns),
+        tuple(get_path(layer) for layer, weights in whole if weights),
+        {},
+        trained,
+        model.count_params() - copies - trained,
+    )
 
 
 def _fix_all_but_updates(model):
     """Fixes all but LoRA weights and the whole layers of adapters that are on."""
     for layer in model.layers:
+        updates = updates_in(layer)
         if isinstance(layer, keras.Model):
             _fix_all_but_updates(layer)
-        elif updates_in(layer) or kept_in(layer):
-            _fix_base(layer)
+        elif updates or kept_in(layer):
+            mine = {id(weight) for update in updates for weight in update.weights}
+            for each in layer._flatten_layers():
+                # Its moving statistics would change in training.
+                if isinstance(each, keras.layers.BatchNormalization):
+                    each.trainable = False
+            for weight in layer.weights:
+                if id(weight) not in mine:
+                    weight.trainable = False
         else:
             layer.trainable = False
 
 
-def _fix_base(layer):
-    """Fixes all of a layer but the LoRA weights inside it."""
-    mine = {id(weight) for update in updates_in(layer) for weight in update.weights}
-    for each in layer._flatten_layers():
-        # Its moving statistics would change in training.
-        if isinstance(each, keras.layers.BatchNormalization):
-            each.trainable = False
-    for weight in layer.weights:
-        if id(weight) not in mine:
-            weight.trainable = False
+def merge_lora(model: keras.Model) -> None:
+    """Adds the LoRA weights that are on to their kernels, and removes all.
+
+    Layers that train as a whole keep the values that are in use. The model then is as
+    before `enable_lora`: same layers, files and speed, and all of it trains. Quantized
+    kernels with LoRA weights become float kernels.
+
+    Args:
+        model: A model after `enable_lora`. Compile it before the next `fit`.
+    """
+    forget_kept(model)
+    for layer in kernel_layers(model):
+        if layer.updates:
+            layer.merge_kernel()
+    for layer in model._flatten_layers():
+        # Keras ignores a value that the layer has already, even if layers inside
+        # differ.
+        layer.trainable = False
+        layer.trainable = True
+    kernels_changed(model)

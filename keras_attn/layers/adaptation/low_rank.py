@@ -1,6 +1,10 @@
-"""A kernel with LoRA weights.
+"""A kernel with LoRA weights: `x W + s (x A) B`.
 
-Legend: D width of the inputs, E width of the outputs, r rank, N rows.
+A layer computes `ops.weight_products.product(x, kernel)`: `ops.matmul(x, W)` while the
+kernel is a variable, and `kernel.product(x)` of a `LowRankKernel`, which
+`KernelLayer.add_update` puts in its place.
+
+Legend: D width of the inputs, E width of the outputs, r rank.
 """
 
 from collections.abc import Sequence
@@ -26,9 +30,7 @@ Columns = tuple[int, int]
 class LowRankKernel(keras.layers.Layer):
     """`W + Σ_u s_u A_u B_u`, of which products are computed without forming the sum.
 
-    `x W + s (x A) B` needs no gradient of the size of W, unlike `x (W + s A B)`. It
-    takes the place of the kernel in the attributes of its layer; the functions of
-    `ops.weight_products` compute with both.
+    `x W + s (x A) B` needs no gradient of the size of W, unlike `x (W + s A B)`.
 
     Args:
         kernel: W, a variable (…, D, E) or a `QuantizedKernel`. A variable still belongs
@@ -48,10 +50,7 @@ class LowRankKernel(keras.layers.Layer):
         super().__init__(**kwargs)
         self.shape = tuple(kernel.shape)
         self.updates = {}
-        if isinstance(kernel, keras.layers.Layer):
-            self.base = kernel
-        else:
-            set_untracked(self, "base", kernel)
+        self.replace_base(kernel)
         self.built = True
 
     def add(self, update: "LowRankUpdate") -> None:
@@ -63,22 +62,15 @@ class LowRankKernel(keras.layers.Layer):
     def replace_base(self, base) -> None:
         """Replaces W by a variable or a `QuantizedKernel`; the LoRA weights stay."""
         with unlocked(self):
-            if isinstance(self.base, keras.layers.Layer):
-                self._tracker.untrack(self.base)
-            self.__dict__.pop("base")
+            before = self.__dict__.pop("base", None)
+            if isinstance(before, keras.layers.Layer):
+                self._tracker.untrack(before)
             if isinstance(base, keras.layers.Layer):
                 self.base = base
                 # Always in the same order: files number the weights.
                 self._layers.sort(key=lambda layer: layer is not base)
             else:
                 set_untracked(self, "base", base)
-
-    @property
-    def all_weights(self):
-        """The LoRA weights, and W."""
-        if isinstance(self.base, keras.Variable):
-            return [*self.weights, self.base]
-        return self.weights
 
     def product(self, rows):
         """`x W + Σ s (x A) B`: (..., D) -> (..., E)."""
@@ -118,6 +110,11 @@ class LowRankKernel(keras.layers.Layer):
         for update in self.updates.values():
             value = ops.add(value, ops.cast(update.value(), value.dtype))
         return value
+
+
+def get_base(kernel):
+    """W of a kernel with or without LoRA weights."""
+    return kernel.base if isinstance(kernel, LowRankKernel) else kernel
 
 
 class LowRankUpdate(keras.layers.Layer):
@@ -176,21 +173,25 @@ class LowRankUpdate(keras.layers.Layer):
         parts = len(self.columns)
         self.ranks = tuple(np.broadcast_to(self.rank, parts).tolist())
         self.scales = tuple(np.broadcast_to(self.initial_scale, parts).tolist())
-        # Float32 under every policy: small steps would be lost in half precision.
-        add = _adder(self)
         self.a_kernels, self.b_kernels = [], []
         for index, (start, stop) in enumerate(self.columns):
-            rank = self.ranks[index]
-            down, up = (*inner, rank), (rank, stop - start)
-            self.a_kernels.append(add(f"a_{index}", down, self.a_initializer))
-            self.b_kernels.append(add(f"b_{index}", up, self.b_initializer))
+            down, up = (*inner, self.ranks[index]), (self.ranks[index], stop - start)
+            self.a_kernels.append(self._add(f"a_{index}", down, self.a_initializer))
+            self.b_kernels.append(self._add(f"b_{index}", up, self.b_initializer))
         # 0 switches the adapter off, also in functions that are compiled already.
         self.scale = self.add_weight(
             name="scale",
-            shape=() if len({*self.scales}) == 1 else (sum(self.ranks),),
+            shape=self._scale_when_on().shape,
             initializer=keras.initializers.Constant(self._scale_when_on()),
             trainable=False,
             dtype="float32",
+        )
+
+    def _add(self, name, shape, initializer):
+        initializer = independent_copy(initializer, f"{self.name}/{name}")
+        # Float32 under every policy: small steps would be lost in half precision.
+        return self.add_weight(
+            name=name, shape=shape, initializer=initializer, dtype="float32"
         )
 
     def switch(self, is_on: bool) -> None:
@@ -248,15 +249,3 @@ def _joined(kernels):
     if len(kernels) == 1:
         return ops.convert_to_tensor(kernels[0])
     return ops.concatenate(kernels, axis=-1)
-
-
-def _adder(layer):
-    def add(name, shape, initializer):
-        return layer.add_weight(
-            name=name,
-            shape=shape,
-            initializer=independent_copy(initializer, f"{layer.name}/{name}"),
-            dtype="float32",
-        )
-
-    return add

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 import keras
 
 from keras_attn.layers.adaptation.kernel_layer import KernelLayer
-from keras_attn.layers.adaptation.low_rank import LowRankKernel, LowRankUpdate
-from keras_attn.layers.adaptation.quantized import QuantizedKernel
+from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 
 
 def get_path(layer: keras.layers.Layer) -> str:
@@ -32,12 +31,10 @@ def not_adaptable(model: keras.layers.Layer) -> dict[str, str]:
     """
     reasons = {}
     for layer in model._flatten_layers():
-        if isinstance(layer, KernelLayer | LowRankKernel | LowRankUpdate):
+        is_matrix = any(len(x.shape) > 1 for x in layer._trainable_variables)
+        if isinstance(layer, KernelLayer | LowRankUpdate) or not is_matrix:
             continue
-        own = layer._trainable_variables
         kind = type(layer).__name__
-        if isinstance(layer, QuantizedKernel) or all(len(x.shape) < 2 for x in own):
-            continue
         if hasattr(layer, "recurrent_kernel"):
             reason = "recurrent cells keep their kernels as they are"
         elif type(layer).__module__.startswith("keras.") and (

@@ -19,6 +19,7 @@ from keras_attn.layers.adaptation.paths import (
     report_lines,
 )
 from keras_attn.layers.adaptation.quantized import MODES, QuantizedKernel, count_bytes
+from keras_attn.layers.adaptation.switching import as_tuple
 
 Filters = str | Sequence[str] | Callable[[keras.layers.Layer], bool] | None
 
@@ -248,12 +249,10 @@ def _resolved(mode: Any, config: Any, block_size) -> tuple[str, int | None]:
     return mode, block_size
 
 
-def _selector(filters) -> Callable[[keras.layers.Layer], bool]:
-    if filters is None:
-        return lambda layer: True
+def _selector(filters) -> Callable[[keras.layers.Layer], Any]:
     if callable(filters):
-        return lambda layer: bool(filters(layer))
-    patterns = (filters,) if isinstance(filters, str) else tuple(filters)
+        return filters
+    patterns = as_tuple("" if filters is None else filters)
     try:
         compiled = [re.compile(pattern) for pattern in patterns]
     except (re.error, TypeError) as error:

@@ -59,28 +59,11 @@ class QuantizedKernel(keras.layers.Layer):
                 )
         self.shape, self.mode, self.block_size = tuple(shape), mode, block_size
         self.num_rows, self.num_blocks, stored = _sizes(shape, mode, block_size)
-        self.codes = self.add_weight(
-            name="codes",
-            shape=(stored, self.shape[-1]),
-            initializer="zeros",
-            dtype="int8",
-            trainable=False,
-            autocast=False,
-        )
-        self.scale = self.add_weight(
-            name="scale",
-            shape=(self.num_blocks, self.shape[-1]),
-            initializer="ones",
-            dtype="float32",
-            trainable=False,
-            autocast=False,
-        )
+        columns, fixed = self.shape[-1], {"trainable": False, "autocast": False}
+        codes, scales = (stored, columns), (self.num_blocks, columns)
+        self.codes = self.add_weight(codes, "zeros", "int8", name="codes", **fixed)
+        self.scale = self.add_weight(scales, "ones", "float32", name="scale", **fixed)
         self.built = True
-
-    @property
-    def all_weights(self):
-        """The codes and their scales."""
-        return self.weights
 
     def assign(self, value) -> None:
         """Quantizes W and keeps the codes and their scales."""
@@ -166,20 +149,12 @@ class QuantizedKernel(keras.layers.Layer):
     def _int4_rows(self):
         """The even and the odd rows of W, each (stored, E)."""
         stored, columns = self.codes.shape
-        scale = ops.expand_dims(self._cast_scale(), 1)
-        return [
-            ops.reshape(
-                ops.multiply(
-                    ops.reshape(
-                        ops.cast(codes, self.compute_dtype),
-                        (self.num_blocks, stored // self.num_blocks, columns),
-                    ),
-                    scale,
-                ),
-                (stored, columns),
-            )
-            for codes in _unpacked(self.codes)
-        ]
+        blocks = (self.num_blocks, stored // self.num_blocks, columns)
+        scale, rows = ops.expand_dims(self._cast_scale(), 1), []
+        for codes in _unpacked(self.codes):
+            codes = ops.reshape(ops.cast(codes, self.compute_dtype), blocks)
+            rows.append(ops.reshape(ops.multiply(codes, scale), (stored, columns)))
+        return rows
 
 
 def count_bytes(

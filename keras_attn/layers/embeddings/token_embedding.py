@@ -28,7 +28,8 @@ class TokenEmbedding(SavedByNumber, keras.layers.ReversibleEmbedding):
         input_dim: V.
         output_dim: D.
         reverse_dtype: Precision of the product of the reverse pass. Default: the
-            layer's compute dtype; in bfloat16 it takes half the time of float32.
+            layer's compute dtype; in bfloat16 it takes half the time of float32. In
+            float16 a logit above 65504 is infinite, as in Keras' layers.
         **kwargs: `name`, `dtype`, … of a Keras layer.
 
     Call arguments:
