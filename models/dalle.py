@@ -5,11 +5,27 @@
 
     build_dalle       captions and codes -> logits of the next word and the next code
 
+Embeddings, (B, S, D). The caption takes L positions p: its words, moved to the front,
+and then a padding token of its own for each position, which is attended to as a word
+is. W is the number of columns of codes.
+
+    word p          E[word_p] + P[p], or after the last word N[p] + P[p]
+    code p          F[code_p] + Q[p // W] + R[p % W]
+
+Masks, boolean (1, S, S): position t attends to position s if s ≤ t and, with the places
+i = t - L and j = s - L in the image, s < L (all of the caption) or
+
+    row             j ≥ i - W
+    column          j % W = i % W
+    convolutional   j // W ≥ i // W - r and |j % W - i % W| ≤ r, r = `window_size` // 2
+
+`attention_of_block` says which block has which of the three masks.
+
 Images for a caption: `generate_images` in `parts/text_to_image.py`. Codes come from a
-discrete VAE, `models/dvae.py`, which also draws them. A token of the image attends to
-the whole caption, and to a part of the image that depends on the block:
-`attention_of_block`, `ops/image_masks.py`. `incremental()` gives the same forward pass
-with key/value caches and GPT's state: `parts/decoders/incremental.py`.
+discrete VAE, `models/dvae.py`, which also draws them. `incremental()` gives the same
+forward pass with key/value caches and GPT's state: `parts/decoders/incremental.py`.
+
+This file has more than 400 lines because the loss and the decoding need its layers.
 
 Legend: B batch, T words, L positions of a caption, U codes, P codes of a whole image, S
 = L + U, K length of the caches, D width, V vocabulary of words, C of codes.
