@@ -79,7 +79,7 @@ CARDS = {
             "resnet50": (
                 44_401_393,
                 "COCO box mAP 37.9, mask mAP 34.6 with torchvision's weights",
-            ),
+            )
         },
         title="Mask R-CNN on {variant} with a feature pyramid",
         paper="He et al. 2017, arXiv:1703.06870",

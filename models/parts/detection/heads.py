@@ -52,11 +52,7 @@ def box_head(layers, pooled, training=None):
         hidden = layers[f"fc_{index}"](hidden)
         if f"dropout_{index}" in layers:
             hidden = layers[f"dropout_{index}"](hidden, training=training)
-    outputs = (
-        hidden,
-        layers["class_logits"](hidden),
-        layers["box_deltas"](hidden),
-    )
+    outputs = (hidden, layers["class_logits"](hidden), layers["box_deltas"](hidden))
     return [ops.reshape(x, (-1, boxes, x.shape[-1])) for x in outputs]
 
 
