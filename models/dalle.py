@@ -5,11 +5,27 @@
 
     build_dalle       captions and codes -> logits of the next word and the next code
 
+Embeddings, (B, S, D). The caption takes L positions p: its words, moved to the front,
+and then a padding token of its own for each position, which is attended to as a word
+is. W is the number of columns of codes.
+
+    word p          E[word_p] + P[p], or after the last word N[p] + P[p]
+    code p          F[code_p] + Q[p // W] + R[p % W]
+
+Masks, boolean (1, S, S): position t attends to position s ≤ t if s < L, a place of the
+caption, or, with the places i = t - L and j = s - L in the image, if
+
+    row             j ≥ i - W
+    column          j % W = i % W
+    convolutional   j // W ≥ i // W - r and |j % W - i % W| ≤ r, r = `window_size` // 2
+
+`attention_of_block` says which block has which of the three masks.
+
 Images for a caption: `generate_images` in `parts/text_to_image.py`. Codes come from a
-discrete VAE, `models/dvae.py`, which also draws them. A token of the image attends to
-the whole caption, and to a part of the image that depends on the block:
-`attention_of_block`, `ops/image_masks.py`. `incremental()` gives the same forward pass
-with key/value caches and GPT's state: `parts/decoders/incremental.py`.
+discrete VAE, `models/dvae.py`, which also draws them. `incremental()` gives the same
+forward pass with key/value caches and GPT's state: `parts/decoders/incremental.py`.
+
+This file has more than 400 lines because the loss and the decoding need its layers.
 
 Legend: B batch, T words, L positions of a caption, U codes, P codes of a whole image, S
 = L + U, K length of the caches, D width, V vocabulary of words, C of codes.
@@ -52,11 +68,7 @@ from keras_attn.models.parts.functional import (
 )
 from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.own_loss import adds_compiled_loss
-from keras_attn.ops import (
-    gelu_tanh,
-    token_positions,
-    tokens_in_order,
-)
+from keras_attn.ops import gelu_tanh, token_positions, tokens_in_order
 from keras_attn.ops.image_masks import IMAGE_ATTENTIONS, ImageAttention
 
 VARIANTS = {
@@ -69,7 +81,7 @@ VARIANTS = {
         image_vocabulary_size=8192,
         text_length=256,
         grid_size=(32, 32),
-    ),
+    )
 }
 CARDS = model_cards(
     "dalle_{variant}",
@@ -170,14 +182,8 @@ def build_dalle(
         Dropout(dropout, name="embeddings_dropout"),
     ]
     for kind in IMAGE_ATTENTIONS:
-        mask = TextImageMask(
-            kind,
-            text_length,
-            grid_size[1],
-            window_size=window_size,
-            name=f"{kind}_mask",
-        )
-        layers.append(mask)
+        options = {"window_size": window_size, "name": f"{kind}_mask"}
+        layers.append(TextImageMask(kind, text_length, grid_size[1], **options))
     for index in range(num_layers):
         block = TransformerDecoderBlock(
             num_heads,
@@ -190,14 +196,11 @@ def build_dalle(
         )
         layers.append(block)
     layers.append(LayerNormalization(epsilon=layer_norm_epsilon, name="final_norm"))
-    for kind, size in (
-        ("text", text_vocabulary_size),
-        ("image", image_vocabulary_size),
-    ):
-        head = logits_layer(
-            size, f"{kind}_logits", use_bias=False, kernel_initializer=initializer
-        )
-        layers.append(head)
+    options = {"use_bias": False, "kernel_initializer": initializer}
+    layers += [
+        logits_layer(text_vocabulary_size, "text_logits", **options),
+        logits_layer(image_vocabulary_size, "image_logits", **options),
+    ]
     layers = by_name(layers)
     inputs = sequence_inputs("token_ids", "padding_mask", "decoder_token_ids")
     caption = layers["caption_embedding"](inputs["token_ids"], inputs["padding_mask"])
@@ -404,13 +407,9 @@ class DALLE(Functional):
             )
             return layers["image_logits"](hidden[:, 0]), new.state_after(entries)
 
-        inputs: dict[str, Any] = {
-            "token_ids": keras.Input(
-                (caption.max_length,), dtype="int32", name="token_ids"
-            ),
-            "padding_mask": keras.Input(
-                (caption.max_length,), dtype="bool", name="padding_mask"
-            ),
+        inputs = {
+            name: keras.Input((caption.max_length,), dtype=dtype, name=name)
+            for name, dtype in (("token_ids", "int32"), ("padding_mask", "bool"))
         }
         return build_pair(
             inputs,

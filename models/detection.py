@@ -6,9 +6,9 @@
 
 Proposals: `layers/detection/region_proposal.py`; pooling:
 `layers/detection/roi_pooling.py`; detections: `layers/detection/select_detections.py`;
-learning: `models/parts/detection/detector.py`, with `losses/detection.py`. A
-box of 224 × 224 pixels reads the map of stride 16, one of half the side the next finer
-map.
+heads: `models/parts/detection/heads.py`; learning: `detector.py` beside it, with
+`losses/detection.py`. A box of 224 × 224 pixels reads the map of stride 16, one of half
+the side the next finer map.
 
 Legend: B batch, H and W pixels, M ground-truth boxes with padding, K detections, C
 classes.
@@ -22,21 +22,18 @@ Classes are counted from 0, without the background: C is one less than torchvisi
 `num_classes`, and class c is torchvision's label c + 1. As in torchvision, the
 background comes first in the logits and deltas of the heads.
 
-All three builders are in this file of more than 500 lines because they share every
+All three builders are in this file of more than 400 lines because they share every
 helper.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from keras.layers import Conv2DTranspose, ZeroPadding2D
+from keras.layers import ZeroPadding2D
 
 from keras_attn.checks.argument_types import Epsilon, Index, Probability, Seed
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import (
-    Conv2D,
-    Dense,
-    Dropout,
     FeaturePyramid,
     RegionProposal,
     ROIAlign,
@@ -44,15 +41,19 @@ from keras_attn.layers import (
     SelectDetections,
     SelectMasks,
 )
-from keras_attn.layers.initializers import he_normal_fan_out, normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.registry import model_cards, registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import VGG16_STAGES, vgg
-from keras_attn.models.parts.detection.detector import Detector, box_head, mask_head
+from keras_attn.models.parts.detection.detector import Detector
+from keras_attn.models.parts.detection.heads import (
+    box_head,
+    box_head_layers,
+    mask_head,
+    mask_head_layers,
+)
 from keras_attn.models.parts.functional import by_name
-from keras_attn.models.parts.heads import logits_layer
 from keras_attn.models.parts.images import image_input
 from keras_attn.ops.boxes import BoxFormat, convert_boxes
 
@@ -78,7 +79,7 @@ CARDS = {
             "resnet50": (
                 44_401_393,
                 "COCO box mAP 37.9, mask mAP 34.6 with torchvision's weights",
-            ),
+            )
         },
         title="Mask R-CNN on {variant} with a feature pyramid",
         paper="He et al. 2017, arXiv:1703.06870",
@@ -94,92 +95,7 @@ CARDS = {
 }
 
 
-def _detect(
-    maps,
-    roi_pooling,
-    anchor_sizes,
-    strides,
-    image_size,
-    *,
-    dropout=0.0,
-    proposal_defaults=(),
-    detection_defaults=(),
-    num_classes,
-    head_dim,
-    aspect_ratios,
-    num_proposals,
-    num_training_proposals,
-    proposal_options,
-    detection_options,
-    max_detections,
-    score_threshold,
-    iou_threshold,
-    bounding_box_format,
-    seed,
-) -> dict[str, Any]:
-    """Proposes regions, classifies them and selects the detections.
-
-    Builders take the descriptions of their arguments from here.
-
-    Args:
-        maps: The features, finest first.
-        roi_pooling: The layer that pools the features inside boxes.
-        anchor_sizes: Pixels of the anchors of each map.
-        strides: Pixels between two locations of each map.
-        image_size: Rows and columns before padding.
-        dropout: Dropout after the fully connected layers.
-        proposal_defaults: Defaults that `proposal_options` override.
-        detection_defaults: Defaults that `detection_options` override.
-        num_classes: C, not counting the background.
-        head_dim: Units of the two fully connected layers.
-        aspect_ratios: Heights of anchors divided by their widths.
-        num_proposals: Number of classified proposals.
-        num_training_proposals: Number of proposals from which training draws samples.
-        proposal_options: Further arguments of `layers.RegionProposal`, a dictionary.
-        detection_options: Further arguments of `layers.SelectDetections`, a dictionary.
-        max_detections: K, the maximum number of detections per image.
-        score_threshold: Minimum score of a detection.
-        iou_threshold: Maximum IoU of a detection with a higher-scoring one of the same
-            class.
-        bounding_box_format: Format of all boxes, also for `fit`; see
-            `ops.convert_boxes`.
-        seed: Seed of the sampling in training.
-
-    Returns:
-        The detections.
-    """
-    _check_options("proposal_options", proposal_options)
-    _check_options("detection_options", detection_options)
-    proposer = RegionProposal(
-        anchor_sizes,
-        strides,
-        image_size,
-        aspect_ratios=aspect_ratios,
-        num_proposals=num_proposals,
-        num_training_proposals=num_training_proposals,
-        seed=seed,
-        name="region_proposal",
-        **{**dict(proposal_defaults), **(proposal_options or {})},
-    )
-    head = _box_head_layers(head_dim, num_classes, dropout)
-    selector = SelectDetections(
-        image_size,
-        max_detections=max_detections,
-        score_threshold=score_threshold,
-        iou_threshold=iou_threshold,
-        bounding_box_format=bounding_box_format,
-        seed=seed,
-        name="detections",
-        **{**dict(detection_defaults), **(detection_options or {})},
-    )
-    proposed = proposer(maps)
-    proposals = proposed["proposals"]
-    _, logits, deltas = box_head(head, roi_pooling(maps, proposals))
-    return selector(logits, deltas, proposals, proposed["num_proposals"])
-
-
 @registered(CARDS["faster_rcnn"], VARIANTS)
-@described_as(_detect)
 def build_faster_rcnn(
     variant: str = "resnet50",
     *,
@@ -217,14 +133,28 @@ def build_faster_rcnn(
     Args:
         variant: A row of `VARIANTS`, which supplies every argument not given.
         image_size: In pixels: one number, or (rows, columns).
+        num_classes: C, not counting the background.
         stem_dim: Channels of the first map of the ResNet.
         num_blocks: Bottlenecks of each stage of the ResNet.
         num_frozen: Number of parts of the ResNet, stem first, that are not trained.
         frozen_norms: Whether the batch norms are frozen.
         norm_epsilon: Added to the variance by the norms.
         pyramid_dim: Channels of the feature pyramid.
+        head_dim: Units of the two fully connected layers.
         anchor_sizes: √(w h) of the anchors of each map in pixels, finest map first; one
             more than stages.
+        aspect_ratios: Heights of anchors divided by their widths.
+        num_proposals: Number of classified proposals.
+        num_training_proposals: Number of proposals from which training draws samples.
+        proposal_options: Further arguments of `layers.RegionProposal`, a dictionary.
+        detection_options: Further arguments of `layers.SelectDetections`, a dictionary.
+        max_detections: K, the maximum number of detections per image.
+        score_threshold: Minimum score of a detection.
+        iou_threshold: Maximum IoU of a detection with a higher-scoring one of the same
+            class.
+        bounding_box_format: Format of all boxes, also for `fit`; see
+            `ops.convert_boxes`.
+        seed: Seed of the sampling in training.
         name: Name of the model.
 
     Returns:
@@ -260,25 +190,30 @@ def build_faster_rcnn(
     )
     # One map for each stage, and every second row and column of the coarsest.
     maps = FeaturePyramid(pyramid_dim, name="feature_pyramid")(list(stages.values()))
-    detections = _detect(
-        maps,
-        ROIAlign(7, strides=strides, name="roi_pooling"),
+    roi_pooling = ROIAlign(7, strides=strides, name="roi_pooling")
+    proposer = RegionProposal(
         [[pixels] for pixels in anchor_sizes],
         _strides(hidden, maps),
         size,
-        num_classes=num_classes,
-        head_dim=head_dim,
         aspect_ratios=aspect_ratios,
         num_proposals=num_proposals,
         num_training_proposals=num_training_proposals,
-        proposal_options=proposal_options,
-        detection_options=detection_options,
+        seed=seed,
+        name="region_proposal",
+        **_further("proposal_options", proposal_options),
+    )
+    head = box_head_layers(head_dim, num_classes)
+    selector = SelectDetections(
+        size,
         max_detections=max_detections,
         score_threshold=score_threshold,
         iou_threshold=iou_threshold,
         bounding_box_format=bounding_box_format,
         seed=seed,
+        name="detections",
+        **_further("detection_options", detection_options),
     )
+    detections = _detect(maps, proposer, roi_pooling, head, selector)
     return Detector(images, detections, name=name)
 
 
@@ -363,7 +298,7 @@ def build_mask_rcnn(
     num_logits = layers["class_logits"].units
     head = {
         "mask_pooling": ROIAlign(14, strides=pooling.strides, name="mask_pooling"),
-        **_mask_head_layers(mask_dim, num_mask_layers, num_logits),
+        **mask_head_layers(mask_dim, num_mask_layers, num_logits),
     }
     boxes = convert_boxes(
         detections["boxes"], selector.bounding_box_format, "xyxy", selector.image_size
@@ -374,7 +309,7 @@ def build_mask_rcnn(
 
 
 @registered(CARDS["faster_rcnn_vgg16"], {"vgg16": VGG16_STAGES})
-@described_as(_detect)
+@described_as(build_faster_rcnn)
 def build_faster_rcnn_vgg16(
     variant: str = "vgg16",
     *,
@@ -431,28 +366,30 @@ def build_faster_rcnn_vgg16(
     images, hidden, size = _padded_images(image_size, stride)
     stages = vgg(hidden, hidden_dims=hidden_dims, num_convs=num_convs)
     maps = [stages[f"stage_{len(hidden_dims) - 1}"]]
-    detections = _detect(
-        maps,
-        ROIPool(7, strides=[stride], name="roi_pooling"),
+    roi_pooling = ROIPool(7, strides=[stride], name="roi_pooling")
+    proposer = RegionProposal(
         [list(anchor_sizes)],
         _strides(hidden, maps),
         size,
-        dropout=dropout,
-        proposal_defaults={"candidates_per_level": 2000},
-        detection_defaults={"num_samples": 128},
-        num_classes=num_classes,
-        head_dim=head_dim,
         aspect_ratios=aspect_ratios,
         num_proposals=num_proposals,
         num_training_proposals=num_training_proposals,
-        proposal_options=proposal_options,
-        detection_options=detection_options,
+        seed=seed,
+        name="region_proposal",
+        **_further("proposal_options", proposal_options, candidates_per_level=2000),
+    )
+    head = box_head_layers(head_dim, num_classes, dropout)
+    selector = SelectDetections(
+        size,
         max_detections=max_detections,
         score_threshold=score_threshold,
         iou_threshold=iou_threshold,
         bounding_box_format=bounding_box_format,
         seed=seed,
+        name="detections",
+        **_further("detection_options", detection_options, num_samples=128),
     )
+    detections = _detect(maps, proposer, roi_pooling, head, selector)
     model = Detector(images, detections, name=name)
     for stage in range(num_frozen):
         for layer in model.layers:
@@ -461,8 +398,28 @@ def build_faster_rcnn_vgg16(
     return model
 
 
-def _check_options(argument, options):
-    """Raises if `options` have arguments of the builder."""
+def _detect(maps, proposer, roi_pooling, head, selector) -> dict[str, Any]:
+    """Proposes regions, classifies them and selects the detections.
+
+    Args:
+        maps: The features, finest first.
+        proposer: A `RegionProposal`.
+        roi_pooling: The layer that pools the features inside boxes.
+        head: The layers of `box_head_layers`.
+        selector: A `SelectDetections`.
+    """
+    proposed = proposer(maps)
+    proposals = proposed["proposals"]
+    _, logits, deltas = box_head(head, roi_pooling(maps, proposals))
+    return selector(logits, deltas, proposals, proposed["num_proposals"])
+
+
+def _further(argument, options, **defaults) -> dict[str, Any]:
+    """Further arguments of a layer: the caller's, or else these defaults.
+
+    Raises:
+        ValueError: If there are arguments of the builder among them.
+    """
     own = sorted({"seed", "name", "strides", "image_size"} & set(options or {}))
     if own:
         raise ValueError(
@@ -470,6 +427,7 @@ def _check_options(argument, options):
             "of the builder, and the model determines names and strides. "
             f"Received: {argument}={options!r}"
         )
+    return {**defaults, **(options or {})}
 
 
 def _padded_images(image_size, multiple):
@@ -494,57 +452,3 @@ def _strides(images, maps):
     return [
         (rows // features.shape[1], columns // features.shape[2]) for features in maps
     ]
-
-
-def _box_head_layers(head_dim, num_classes, dropout) -> dict[str, Any]:
-    """Two fully connected layers, then logits and deltas, by name."""
-    num_logits = num_classes + 1
-    layers = [
-        *(
-            Dense(
-                head_dim,
-                activation="relu",
-                kernel_initializer="he_uniform",
-                name=f"fc_{index}",
-            )
-            for index in range(2)
-        ),
-        logits_layer(num_logits, "class_logits", kernel_initializer=normal(0.01)),
-        logits_layer(4 * num_logits, "box_deltas", kernel_initializer=normal(0.001)),
-    ]
-    if dropout:
-        layers += [Dropout(dropout, name=f"dropout_{index}") for index in range(2)]
-    return by_name(layers)
-
-
-def _mask_head_layers(mask_dim, num_layers, num_logits) -> dict[str, Any]:
-    """Convolutions, a transposed one that doubles both sides, and logits, by name."""
-    options: Any = {
-        "data_format": "channels_last",
-        "kernel_initializer": he_normal_fan_out(),
-    }
-    return by_name(
-        [
-            *(
-                Conv2D(
-                    mask_dim,
-                    3,
-                    padding="same",
-                    activation="relu",
-                    name=f"mask_conv_{index}",
-                    **options,
-                )
-                for index in range(num_layers)
-            ),
-            Conv2DTranspose(
-                mask_dim,
-                2,
-                strides=2,
-                activation="relu",
-                name="mask_upsampling",
-                **options,
-            ),
-            # Always in float32, because a sigmoid and a loss follow.
-            Conv2D(num_logits, 1, dtype="float32", name="mask_logits", **options),
-        ]
-    )

@@ -214,7 +214,7 @@ class _Call:
         _, (outputs, log_sums) = sequential_scan(
             attend, (), self.query_blocks, (self.value.dtype, self.dtype)
         )
-        return self._joined(outputs, self.queries), self._joined(log_sums)
+        return join_blocks(outputs, self.queries), join_blocks(log_sums)
 
     def backward(self, outputs, log_sums, upstream):
         """The gradients of query, key, value and bias, from the outputs' gradient."""
@@ -273,9 +273,9 @@ class _Call:
             self.query_blocks,
             (query.dtype,) if bias is None else (query.dtype, self.dtype),
         )
-        of_key, of_value = (self._joined(stack_blocks(x), self.keys) for x in state)
+        of_key, of_value = (join_blocks(stack_blocks(x), self.keys) for x in state)
         gradients = (
-            self._joined(outputs[0], self.queries),
+            join_blocks(outputs[0], self.queries),
             ops.cast(of_key, key.dtype),
             ops.cast(of_value, value.dtype),
         )
@@ -387,14 +387,6 @@ class _Call:
         width = ops.shape(inputs)[-1]
         return ops.reshape(inputs, (self.batch, self.groups, -1, width))
 
-    def _joined(self, blocks, length=None):
-        """(T/C, B, N, C, V) -> (B, N, T, V), cut off at a length."""
-        count, batch, heads, size, width = ops.shape(blocks)
-        joined = ops.reshape(
-            ops.transpose(blocks, (1, 2, 0, 3, 4)), (batch, heads, count * size, width)
-        )
-        return joined if length is None else joined[:, :, :length]
-
     def _like_bias(self, change):
         """(B, N, C, C), summed over the axes along which the bias is 1."""
         axes = [axis for axis in range(4) if self.bias.shape[axis] == 1]
@@ -417,6 +409,15 @@ class _Call:
 def _visible(weights, visible):
     """Weights, and zero where masked."""
     return weights if visible is None else ops.where(visible, weights, 0.0)
+
+
+def join_blocks(blocks, length=None):
+    """(T/C, B, N, C, V) -> (B, N, T, V), cut off at a length."""
+    count, batch, heads, size, width = ops.shape(blocks)
+    joined = ops.reshape(
+        ops.transpose(blocks, (1, 2, 0, 3, 4)), (batch, heads, count * size, width)
+    )
+    return joined if length is None else joined[:, :, :length]
 
 
 def pad_axis(inputs, axis, size):

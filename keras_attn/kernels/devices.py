@@ -4,32 +4,26 @@ The condition of a loop is one value for all devices: if it depends on the data,
 exchanges it in each iteration. And XLA cannot divide a kernel of Pallas at all.
 """
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 
-from keras_attn.kernels.runtime import is_tensorflow
+from keras_attn.kernels.runtime import is_tensorflow, thread_setting
 
 _local = threading.local()
 
 
-@contextlib.contextmanager
-def divided_rows(mesh: Any, axis: str) -> Iterator[None]:
+def divided_rows(mesh: Any, axis: str) -> AbstractContextManager[None]:
     """Within this block the rows of a batch are divided among the devices of a mesh.
 
     Args:
         mesh: A `jax.sharding.Mesh`.
         axis: The axis of the mesh that divides the rows.
     """
-    before = getattr(_local, "division", None)
-    _local.division = (mesh, axis)
-    try:
-        yield
-    finally:
-        _local.division = before
+    return thread_setting(_local, "division", (mesh, axis))
 
 
 def platform() -> str:

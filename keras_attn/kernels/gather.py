@@ -4,29 +4,22 @@ A gather over the rows of the whole batch, flattened, needs the rows of all devi
 each of them: XLA does not know that an index never leaves its example.
 """
 
-import contextlib
 import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from keras import ops
 
-from keras_attn.kernels.runtime import is_tensorflow
+from keras_attn.kernels.runtime import is_tensorflow, thread_setting
 
 _local = threading.local()
 
 
-@contextlib.contextmanager
-def flat_gathers() -> Iterator[None]:
+def flat_gathers() -> AbstractContextManager[None]:
     """Within this block `gather_rows` is one gather over the rows of the batch.
 
     LiteRT and ONNX have an operator for it, and none for a gather within each example.
     """
-    before = getattr(_local, "flat", False)
-    _local.flat = True
-    try:
-        yield
-    finally:
-        _local.flat = before
+    return thread_setting(_local, "flat", True)
 
 
 def gather_rows(values, indices):

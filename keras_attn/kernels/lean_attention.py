@@ -6,9 +6,8 @@ memory that grows with the lengths, and not with their product. Each is chosen o
 where it is measured to gain, on accelerators in memory.
 """
 
-import contextlib
 import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -25,6 +24,7 @@ from keras_attn.kernels.runtime import (
     is_differentiated_twice,
     is_tensorflow,
     is_tracing,
+    thread_setting,
 )
 from keras_attn.kernels.splash_attention import splash_attention
 
@@ -56,15 +56,9 @@ SCOPE = "attended_in_parts"
 _local = threading.local()
 
 
-@contextlib.contextmanager
-def whole_scores() -> Iterator[None]:
+def whole_scores() -> AbstractContextManager[None]:
     """Within this block attention computes all scores at once, as exported files do."""
-    before = getattr(_local, "whole", False)
-    _local.whole = True
-    try:
-        yield
-    finally:
-        _local.whole = before
+    return thread_setting(_local, "whole", True)
 
 
 def attend_by_length(tensors, in_parts, at_once, dropout=None) -> Any:
@@ -179,11 +173,11 @@ def lean_attention(
     is_known = all(has_fixed_shape(tensor) for tensor in tensors)
     kind = platform()
     is_plain = bias is None and mask is None and dropout is None
+    masks = {"padding_mask": padding_mask, "is_causal": is_causal}
     if is_known and kind != "cpu" and is_plain and not is_tensorflow():
         if not isinstance(query.shape[0], int):  # Keras infers shapes.
             return at_once(dropout)
         pairs = query.shape[2] * key.shape[2]
-        masks = {"padding_mask": padding_mask, "is_causal": is_causal}
         if kind == "tpu" and pairs >= _SPLASH_PAIRS:
             return splash_attention(query, key, value, scale=scale, **masks)
         if (
@@ -201,16 +195,7 @@ def lean_attention(
 
     def in_blocks(rate, seed):
         return blocked_attention(
-            query,
-            key,
-            value,
-            scale=scale,
-            bias=bias,
-            mask=mask,
-            padding_mask=padding_mask,
-            is_causal=is_causal,
-            rate=rate,
-            seed=seed,
+            *tensors, scale=scale, bias=bias, mask=mask, **masks, rate=rate, seed=seed
         )
 
     return _by_length(tensors, least, in_blocks, at_once, dropout)

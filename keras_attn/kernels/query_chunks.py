@@ -15,7 +15,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_attn.kernels.blocked_attention import pad_axis, slice_axes
+from keras_attn.kernels.blocked_attention import join_blocks, pad_axis, slice_axes
 from keras_attn.kernels.custom_gradient import NO_SECOND_ORDER, with_gradient
 from keras_attn.kernels.loop import sequential_scan
 from keras_attn.kernels.precision import at_least_float32, at_least_float32_dtype
@@ -110,7 +110,7 @@ def _passes(function, size, num_shared, num_pairs, is_fused):
             return (), ops.cast(call_of(i)(_chunk(query, i, size), *shared), dtype)
 
         _, outputs = sequential_scan(attend, (), count, dtype)
-        return _joined(outputs, length)
+        return join_blocks(outputs, length)
 
     def backward(upstream, query, *tensors):
         length, dtype = ops.shape(query)[2], query.dtype
@@ -128,7 +128,7 @@ def _passes(function, size, num_shared, num_pairs, is_fused):
         totals, of_query = sequential_scan(add_chunk, tuple(zeros), count, dtype)
         pairs = zip(totals, shared, strict=True)
         of_shared = (ops.cast(total, x.dtype) for total, x in pairs)
-        return (_joined(of_query, length), *of_shared)
+        return (join_blocks(of_query, length), *of_shared)
 
     compiled = xla_fused if is_fused else traced_once
     return compiled(forward), compiled(backward)
@@ -136,15 +136,6 @@ def _passes(function, size, num_shared, num_pairs, is_fused):
 
 def _chunk(inputs, i, size):
     return slice_axes(inputs, {2: (i, size)})
-
-
-def _joined(chunks, length):
-    """(T/C, B, N, C, V) -> (B, N, T, V)."""
-    count, batch, heads, size, width = ops.shape(chunks)
-    joined = ops.reshape(
-        ops.transpose(chunks, (1, 2, 0, 3, 4)), (batch, heads, count * size, width)
-    )
-    return joined[:, :, :length]
 
 
 def _gradients(function, inputs, upstream):

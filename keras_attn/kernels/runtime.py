@@ -1,6 +1,28 @@
 """Which backend Keras runs on, on which devices, and what it is tracing."""
 
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
 import keras
+
+
+@contextlib.contextmanager
+def thread_setting(local: threading.local, name: str, value: Any) -> Iterator[None]:
+    """Within this block an attribute of a thread's data has a value; None outside.
+
+    Args:
+        local: The thread's data.
+        name: Of the attribute.
+        value: Of the attribute.
+    """
+    before = getattr(local, name, None)
+    setattr(local, name, value)
+    try:
+        yield
+    finally:
+        setattr(local, name, before)
 
 
 def is_tensorflow() -> bool:

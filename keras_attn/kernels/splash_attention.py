@@ -17,14 +17,7 @@ _LARGEST_BLOCK = 512
 
 
 def splash_attention(
-    query,
-    key,
-    value,
-    *,
-    scale,
-    padding_mask=None,
-    is_causal=False,
-    interpret=False,
+    query, key, value, *, scale, padding_mask=None, is_causal=False, interpret=False
 ) -> Any:
     """`softmax(scale · q kᵀ) v` for each head, in memory that grows with the lengths.
 

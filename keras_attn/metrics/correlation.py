@@ -108,10 +108,7 @@ class SpearmanCorrelation(Configured, keras.metrics.Metric):
     """
 
     def __init__(
-        self,
-        max_samples: int = 8_192,
-        name: str = "spearman_correlation",
-        dtype=None,
+        self, max_samples: int = 8_192, name: str = "spearman_correlation", dtype=None
     ):
         super().__init__(name=name, dtype=dtype or "float32")
         self.max_samples = check_positive("max_samples", max_samples)

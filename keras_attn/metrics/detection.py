@@ -165,17 +165,15 @@ class DetectionScores:
             number = len(self._images) + 1
             self._images.append({"id": number, "height": size[0], "width": size[1]})
             real = np.flatnonzero(truth["classes"][row] >= 0)
-            for index, entry in zip(
-                real, self._entries(truth, row, real, size), strict=True
-            ):
+            entries = self._entries(truth, row, real, size)
+            for index, entry in zip(real, entries, strict=True):
                 is_crowd = "is_crowd" in truth and bool(truth["is_crowd"][row, index])
                 self._truth.append({**entry, "iscrowd": int(is_crowd)})
             is_real = (found["classes"][row] >= 0) & np.isfinite(found["scores"][row])
             is_real &= np.isfinite(found["boxes"][row]).all(-1)
             real = np.flatnonzero(is_real)
-            for index, entry in zip(
-                real, self._entries(found, row, real, size), strict=True
-            ):
+            entries = self._entries(found, row, real, size)
+            for index, entry in zip(real, entries, strict=True):
                 entry["score"] = float(found["scores"][row, index])
                 self._found.append(entry)
 
@@ -207,7 +205,8 @@ class DetectionScores:
             evaluation.accumulate()
             evaluation.summarize()
         stats = np.asarray(evaluation.stats, np.float64)
-        figures = _without_negative(stats).tolist()
+        # -1 stands for "no ground-truth objects".
+        figures = np.where(stats < 0, np.nan, stats).tolist()
         scores: dict[str, float] = dict(zip(_FIGURES, figures, strict=True))
         # Axes: IoU thresholds, recalls, classes, areas, numbers of detections.
         precision = cast(dict, evaluation.eval)["precision"][:, :, :, 0, -1]
@@ -358,11 +357,6 @@ def _as_arrays(argument, values, names, optional=()) -> dict[str, np.ndarray]:
             f"(B, M, height, width). Received: {shapes}"
         )
     return arrays
-
-
-def _without_negative(values: np.ndarray) -> np.ndarray:
-    """NaN in place of -1, which stands for "no ground-truth objects"."""
-    return np.where(values < 0, np.nan, values)
 
 
 def _mean(precision: np.ndarray) -> float:

@@ -13,10 +13,7 @@ import numpy as np
 from keras_attn.checks.arguments import check_choice, check_same_length
 from keras_attn.data.text.glue import TASKS
 from keras_attn.metrics.classes import MatthewsCorrelation, SparseF1Score
-from keras_attn.metrics.correlation import (
-    PearsonCorrelation,
-    SpearmanCorrelation,
-)
+from keras_attn.metrics.correlation import PearsonCorrelation, SpearmanCorrelation
 
 # MNLI counts once: the average of its matched and mismatched part.
 _PARTS = {"MNLI-m": "MNLI", "MNLI-mm": "MNLI"}

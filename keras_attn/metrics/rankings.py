@@ -5,10 +5,7 @@ from keras import ops
 
 from keras_attn.checks.arguments import check_several
 from keras_attn.checks.configuration import Configured
-from keras_attn.losses.preferences import (
-    by_ranking,
-    differences_of_pairs,
-)
+from keras_attn.losses.preferences import by_ranking, differences_of_pairs
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -116,8 +116,7 @@ def model_cards(
 
 
 def registered(
-    cards: Mapping[str, ModelCard],
-    sizes: Mapping[str, Mapping[str, Any]] | None = None,
+    cards: Mapping[str, ModelCard], sizes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Callable[[_Builder], _Builder]:
     """Registers a builder, with its sizes, as the one that builds these models.
 

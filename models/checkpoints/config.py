@@ -6,7 +6,7 @@ weight files are known to have tensors of such a size.
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -79,6 +79,26 @@ class Config(dict[str, Any]):
         config = Config(fields, {}, self.file)
         config.max_size, config.max_blocks = self.max_size, self.max_blocks
         return config
+
+    def nested_known(
+        self, name: str, fields: Any, known: Iterable[str], *more: str
+    ) -> "Config":
+        """The object `name` inside this one, unless it has an unknown field.
+
+        Args:
+            name: Its name, for the message.
+            fields: Its fields.
+            known: The fields that it may have.
+            *more: What the message lists besides.
+        """
+        if not isinstance(fields, dict) or not set(fields) <= set(known):
+            is_object = isinstance(fields, dict)
+            unknown = sorted(set(fields) - set(known)) if is_object else fields
+            raise ValueError(
+                f"`{name}` in config.json may only have {', '.join([*known, *more])}. "
+                f"Received: {name}={shown(unknown)}"
+            )
+        return self.nested(fields)
 
     def error(self, name: str, expected: str, value: Any) -> ValueError:
         """An error about a field, which says what it must be and what it is."""

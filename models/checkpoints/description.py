@@ -5,7 +5,7 @@ places. Our models have both as attributes, `class_names` and `preprocessing`; t
 latter has transformers' fields.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -189,10 +189,7 @@ def _from_timm(fields: Mapping[str, Any], _) -> dict[str, Any] | None:
     share = fields.get("crop_pct") or 0.875
     # A share that is none is refused.
     divisor = share if _is_numbers([share], 1) and share > 0 else 1
-    resized: Any = {
-        name: int(side / divisor)
-        for name, side in zip(("height", "width"), sides, strict=True)
-    }
+    resized: Any = _by_name(int(side / divisor) for side in sides)
     covers = mode == "center" and len({*sides}) > 1
     if mode == "center" and not covers:
         resized = {"shortest_edge": resized["height"]}
@@ -201,7 +198,7 @@ def _from_timm(fields: Mapping[str, Any], _) -> dict[str, Any] | None:
         "size": resized,
         "resample": _get_code(fields.get("interpolation") or "bicubic"),
         "do_center_crop": True,
-        "crop_size": dict(zip(("height", "width"), sides, strict=True)),
+        "crop_size": _by_name(sides),
         # Fields of timm that transformers does not read.
         "crop_pct": share,
         "crop_mode": mode,
@@ -228,7 +225,7 @@ def _from_clip(
     if pair is None:
         return None
     mode = fields.get("resize_mode") or "shortest"
-    sides = dict(zip(("height", "width"), pair, strict=True))
+    sides = _by_name(pair)
     is_cropped, covers = mode == "shortest", len({*pair}) > 1 and mode == "shortest"
     code = _get_code(fields.get("interpolation") or "bicubic")
     return {
@@ -315,6 +312,10 @@ def _get_share(fields: Mapping[str, Any], steps: Steps) -> float:
             if int(min(steps.crop_size) / share) == resized:
                 return share
     return steps.share
+
+
+def _by_name(sides: Iterable[int]) -> dict[str, int]:
+    return dict(zip(("height", "width"), sides, strict=True))
 
 
 def _sides(size: Any) -> tuple[int, int] | None:

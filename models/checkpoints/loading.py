@@ -30,11 +30,7 @@ from keras_attn.models.checkpoints.mapping import (
 )
 from keras_attn.models.checkpoints.sentence import read_sentence_modules
 from keras_attn.models.checkpoints.tensors import FLOATS
-from keras_attn.models.parts.keras_state import (
-    allocate,
-    undone,
-    without_allocating,
-)
+from keras_attn.models.parts.keras_state import allocate, undone, without_allocating
 
 
 def load_checkpoint(
@@ -178,17 +174,16 @@ def _load(
         allocate()
         for weight in built.read:
             assign_divided(weight, built.keys, opened)
-        describe(built.model, opened, overrides)
-        return built.model, {_layer(weight) for weight in built.fresh}
-    initializers = [_FileInitializer(each, built.keys, opened) for each in built.read]
-    for initializer in initializers:
-        if not isinstance(initializer.weight.variable, Joined):
-            initializer.weight.variable._initializer = initializer
-    allocate()
-    for initializer in initializers:
-        if not initializer.was_called:
-            # Joined variables, and any if Keras changes its private `_initializer`.
-            initializer.weight.variable.assign(initializer.value())
+    else:
+        initializers = [_FileInitializer(x, built.keys, opened) for x in built.read]
+        for initializer in initializers:
+            if not isinstance(initializer.weight.variable, Joined):
+                initializer.weight.variable._initializer = initializer
+        allocate()
+        for initializer in initializers:
+            if not initializer.was_called:
+                # Joined variables, and any if Keras changes its private `_initializer`.
+                initializer.weight.variable.assign(initializer.value())
     describe(built.model, opened, overrides)
     return built.model, {_layer(weight) for weight in built.fresh}
 

@@ -5,7 +5,7 @@ A `Weight` ties one variable of ours to the tensors of a file that hold it:
 ```python
 Weight(("bert.pooler.dense.weight",), layer.kernel, read=np.transpose, write=...)
 dense("bert.pooler.dense", layer)      # that, and the bias
-fused("…attention.self", ("query", "key", "value"), layer)
+query_key_value("…attention.self", attention)
 ```
 
 Keys are written as in a model with a head, with the prefix (`bert.pooler.…`). A
@@ -164,10 +164,20 @@ def transposed(key: str, variable, axes: tuple[int, ...] = (1, 0)) -> Weight:
     )
 
 
-def linear(name: str, kernel, bias) -> list[Weight]:
-    """PyTorch's `Linear`: the kernel is transposed. `bias` may be None."""
-    weights = [transposed(f"{name}.weight", kernel)]
-    return weights + ([] if bias is None else [same(f"{name}.bias", bias)])
+def reshaped(key: str, variable, shape: tuple[int, ...]) -> Weight:
+    """A tensor of another shape, with the numbers in the same order."""
+    return Weight(
+        (key,),
+        variable,
+        lambda array: array.reshape(variable.shape),
+        lambda array: (array.reshape(shape),),
+    )
+
+
+def tables(layers: Mapping[str, Any], named: Mapping[str, str]) -> list[Weight]:
+    """The tables of embeddings, by layer and key, of those layers that there are."""
+    found = {key: layers[name] for name, key in named.items() if name in layers}
+    return [same(key, layer.embeddings) for key, layer in found.items()]
 
 
 def weight_normed(name: str, layer) -> list[Weight]:
@@ -182,8 +192,9 @@ def weight_normed(name: str, layer) -> list[Weight]:
 
 
 def dense(name: str, layer) -> list[Weight]:
-    """A dense layer or projection of ours that is a `Linear` in PyTorch."""
-    return linear(name, layer.kernel, layer.bias)
+    """A dense layer or projection of ours that is a `Linear`: transposed in PyTorch."""
+    weights = [transposed(f"{name}.weight", layer.kernel)]
+    return weights + ([] if layer.bias is None else [same(f"{name}.bias", layer.bias)])
 
 
 def conv1d(name: str, layer) -> list[Weight]:
@@ -191,16 +202,15 @@ def conv1d(name: str, layer) -> list[Weight]:
     return [same(f"{name}.weight", layer.kernel), same(f"{name}.bias", layer.bias)]
 
 
-def convolution(name: str, layer) -> list[Weight]:
+def convolution(name: str, layer, axes=(2, 3, 1, 0)) -> list[Weight]:
     """PyTorch's `Conv2d`: the axes of the channels come before rows and columns."""
-    kernel = transposed(f"{name}.weight", layer.kernel, (2, 3, 1, 0))
+    kernel = transposed(f"{name}.weight", layer.kernel, axes)
     return [kernel] + ([] if layer.bias is None else [same(f"{name}.bias", layer.bias)])
 
 
 def depthwise_convolution(name: str, layer) -> list[Weight]:
     """PyTorch's `Conv2d` with one group per channel."""
-    kernel = transposed(f"{name}.weight", layer.kernel, (2, 3, 0, 1))
-    return [kernel, same(f"{name}.bias", layer.bias)]
+    return convolution(name, layer, (2, 3, 0, 1))
 
 
 def norm(name: str, layer) -> list[Weight]:
@@ -217,6 +227,33 @@ def batch_norm(name: str, layer) -> list[Weight]:
     ]
 
 
+def image_layer(name: str, layer) -> list[Weight]:
+    """A layer of a network of convolutions, by its kind."""
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return batch_norm(name, layer)
+    if isinstance(layer, keras.layers.GroupNormalization):
+        return norm(name, layer)
+    is_dense = isinstance(layer, keras.layers.Dense)
+    return (dense if is_dense else convolution)(name, layer)
+
+
+def resnet_weights(
+    layers: Mapping[str, Any], renames: Sequence[Rename], prefix: str = ""
+) -> list[Weight]:
+    """The convolutions and norms of a ResNet of `models.parts.backbones`.
+
+    Args:
+        layers: The layers of a model by name.
+        renames: Patterns in our names of its layers, and what makes keys of them.
+        prefix: What the keys begin with, such as `"backbone."`.
+    """
+    weights = []
+    for name, layer in layers.items():
+        if name.startswith(("stem_", "stage_")) and layer.weights:
+            weights += image_layer(prefix + renamed(name, renames), layer)
+    return weights
+
+
 def patch_embedding(model, convolution_key: str, norm_key: str) -> list[Weight]:
     """The convolution that embeds patches, and the norm after it."""
     layers = layers_by_name(model)
@@ -226,37 +263,25 @@ def patch_embedding(model, convolution_key: str, norm_key: str) -> list[Weight]:
     ]
 
 
-def fused(name: str, parts: Sequence[str], layer) -> list[Weight]:
-    """Several `Linear` of equal width that are one projection of ours, side by side."""
-    count, kernel, bias = len(parts), layer.kernel, layer.bias
-    weights = [
-        Weight(
-            tuple(f"{name}.{part}.weight" for part in parts),
-            kernel,
-            lambda *arrays: np.concatenate([array.T for array in arrays], axis=1),
-            lambda array: [part.T for part in np.split(array, count, axis=1)],
-            parts=lambda index: (
-                count * (index[::-1],) if index[1] == slice(None) else None
-            ),
-        )
-    ]
-    if bias is not None:
-        weights.append(
-            Weight(
-                tuple(f"{name}.{part}.bias" for part in parts),
-                bias,
-                lambda *arrays: np.concatenate(arrays),
-                lambda array: np.split(array, count),
-            )
-        )
-    return weights
-
-
 def query_key_value(
     name: str, attention, parts: Sequence[str] = ("query", "key", "value")
 ) -> list[Weight]:
-    """The input projections of an attention, three `Linear` named `parts`."""
-    return fused(name, parts, attention.query_key_value)
+    """The input projections of an attention: three `Linear` of equal width in a file.
+
+    They are one projection of ours, side by side.
+    """
+    count, layer = len(parts), attention.query_key_value
+    kernel = Weight(
+        tuple(f"{name}.{part}.weight" for part in parts),
+        layer.kernel,
+        lambda *arrays: np.concatenate([array.T for array in arrays], axis=1),
+        lambda array: [part.T for part in np.split(array, count, axis=1)],
+        parts=lambda index: count * (index[::-1],) if index[1] == slice(None) else None,
+    )
+    if layer.bias is None:
+        return [kernel]
+    keys = [f"{name}.{part}.bias" for part in parts]
+    return [kernel, concatenated(keys, layer.bias, axis=0)]
 
 
 def attention_output(name: str, attention) -> list[Weight]:
@@ -326,6 +351,21 @@ def has_only(layers: Mapping[str, Any], starts: tuple[str, ...]) -> bool:
     return all(
         name.startswith(starts) for name, layer in layers.items() if layer.weights
     )
+
+
+def renamed(key: str, renames: Sequence[Rename]) -> str:
+    """The key after all replacements, one after the other."""
+    for pattern, replacement in renames:
+        key = re.sub(pattern, replacement, key)
+    return key
+
+
+def with_keys(weights: Sequence[Weight], renames: Sequence[Rename]) -> list[Weight]:
+    """The same weights, whose keys have the names of another format."""
+    return [
+        replace(weight, keys=tuple(renamed(key, renames) for key in weight.keys))
+        for weight in weights
+    ]
 
 
 @dataclass(frozen=True)
@@ -418,17 +458,14 @@ class Family:
 
     def full_key(self, key: str) -> str:
         """The key with its prefix and its current name."""
-        for pattern, replacement in self.renames:
-            key = re.sub(pattern, replacement, key)
+        key = renamed(key, self.renames)
         if key.startswith(self.prefix) or self.is_head(key):
             return key
         return self.prefix + key
 
     def module_key(self, key: str) -> str:
         """The key that begins with the name of a module of transformers 5."""
-        for pattern, replacement in self.modules:
-            key = re.sub(pattern, replacement, key)
-        return key
+        return renamed(key, self.modules)
 
     def is_buffer(self, key: str) -> bool:
         """Whether the tensor of a full key is not learned."""

@@ -11,11 +11,7 @@ from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.models.checkpoints.description import with_description
 from keras_attn.models.checkpoints.families import WRITTEN, WRITTEN_BY_DEFAULT
 from keras_attn.models.checkpoints.folder import write_folder
-from keras_attn.models.checkpoints.mapping import (
-    Weight,
-    check_complete,
-    get_variables,
-)
+from keras_attn.models.checkpoints.mapping import Weight, check_complete, get_variables
 from keras_attn.models.checkpoints.sentence import sentence_files, weights_file
 from keras_attn.models.checkpoints.tensors import SAVED_AS, Tensor
 from keras_attn.ops.weight_products import kernel_value

@@ -174,13 +174,18 @@ def image_family(model_type: str, bare: str, classifier: str, **fields) -> Famil
     )
 
 
-def label_arguments(config: Config, dropout: str) -> dict[str, Any]:
+def label_arguments(
+    config: Config, dropout: str, otherwise: str | None = None
+) -> dict[str, Any]:
     """The arguments of a classifier's builder.
 
     Args:
         config: The checkpoint's.
         dropout: The field with the probability of dropping a feature.
+        otherwise: The field that has it if the first is missing or null.
     """
+    if otherwise and config.get(dropout) is None:
+        dropout = otherwise
     return {
         "num_classes": config.get_num_labels(),
         "dropout": config.get_probability(dropout, 0.1),
@@ -221,28 +226,44 @@ def dropout_arguments(config: Config, default: float) -> dict[str, Any]:
     }
 
 
-def block_arguments(config: Config) -> dict[str, Any]:
-    """The arguments of the blocks, for configs with the names that BERT gave them."""
+def block_arguments(
+    config: Config, activation: str = "gelu", epsilon: float = 1e-12
+) -> dict[str, Any]:
+    """The arguments of the blocks, for configs with the names that BERT gave them.
+
+    Args:
+        config: The checkpoint's.
+        activation: transformers' default of `hidden_act`.
+        epsilon: transformers' default of `layer_norm_eps`.
+    """
     return {
         "num_layers": config.get_num_blocks("num_hidden_layers", 12),
         "hidden_dim": config.get_size("hidden_size", 768),
         "num_heads": config.get_size("num_attention_heads", 12),
         "mlp_dim": config.get_size("intermediate_size", 3072),
-        "activation": config.get_choice("hidden_act", ACTIVATIONS, "gelu"),
-        "layer_norm_epsilon": config.get_epsilon("layer_norm_eps", 1e-12),
+        "activation": config.get_choice("hidden_act", ACTIVATIONS, activation),
+        "layer_norm_epsilon": config.get_epsilon("layer_norm_eps", epsilon),
     }
 
 
-def block_fields(model: keras.Model) -> dict[str, Any]:
-    """The fields of `config.json` that `block_arguments` reads, and their dropout."""
-    layers = layers_by_name(model)
-    block = layers["block_0"]
+def block_fields(
+    layers: Mapping[str, Any],
+    start: str = "block_",
+    activations: Mapping[str, Any] = ACTIVATIONS,
+) -> dict[str, Any]:
+    """The fields of `config.json` that `block_arguments` reads.
+
+    Args:
+        layers: The layers of a model by name.
+        start: What the names of the blocks begin with.
+        activations: transformers' names of activations, the first of each is written.
+    """
+    block = layers[f"{start}0"]
     return {
-        "hidden_size": block.attention_norm.gamma.shape[0],
-        "num_hidden_layers": len(numbered_names(layers, "block_")),
+        "hidden_size": block.feed_forward_norm.gamma.shape[0],
+        "num_hidden_layers": len(numbered_names(layers, start)),
         "num_attention_heads": block.num_heads,
         "intermediate_size": block.mlp_dim,
-        "hidden_act": activation_name(block.activation),
+        "hidden_act": activation_name(block.activation, activations),
         "layer_norm_eps": block.layer_norm_epsilon,
-        "attention_probs_dropout_prob": block.attention_dropout,
     }

@@ -17,12 +17,7 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from keras_attn.files.reading import (
-    MAX_JSON_BYTES,
-    check_file,
-    parse_json,
-    shortened,
-)
+from keras_attn.files.reading import MAX_JSON_BYTES, check_file, parse_json, shortened
 
 DTYPES = {
     "F64": np.dtype("<f8"),

@@ -323,12 +323,10 @@ def _is_weight(tensor) -> bool:
 def _flops(operation) -> int:
     """Two per multiply-add of a matrix product or a convolution, otherwise 0."""
     kind = operation.type
-    if kind == "MatMul":
-        inner = operation.inputs[0].shape[0 if operation.get_attr("transpose_a") else 1]
-        return 2 * _size(operation.outputs[0]) * inner
-    if kind.startswith("BatchMatMul"):
-        inner = operation.inputs[0].shape[-2 if operation.get_attr("adj_x") else -1]
-        return 2 * _size(operation.outputs[0]) * inner
+    if kind == "MatMul" or kind.startswith("BatchMatMul"):
+        is_transposed = "transpose_a" if kind == "MatMul" else "adj_x"
+        inner = -2 if operation.get_attr(is_transposed) else -1
+        return 2 * _size(operation.outputs[0]) * operation.inputs[0].shape[inner]
     if kind == "Einsum" and b"..." not in operation.get_attr("equation"):
         terms = operation.get_attr("equation").decode().split("->")[0].split(",")
         sizes = {}

@@ -144,10 +144,6 @@ def _glimpses(layer) -> tuple[Group, ...]:
     return (Group((way,)),)
 
 
-def _dense(layer) -> tuple[Group, ...]:
-    return (_BY_COLUMNS,)
-
-
 def _convolution(layer) -> tuple[Group, ...]:
     if getattr(layer, "groups", 1) > 1:
         return ()
@@ -177,7 +173,7 @@ _TABLE: dict[type | tuple[type, ...], Callable[..., tuple[Group, ...]]] = {
         layers.WindowAttention,
     ): _attention,
     layers.GlimpseAttention: _glimpses,
-    keras.layers.Dense: _dense,
+    keras.layers.Dense: lambda layer: (_BY_COLUMNS,),
     (layers.TransposedConv2D, keras.layers.Conv2DTranspose): _transposed_convolution,
     keras.layers.Conv2D: _convolution,
     (layers.TokenEmbedding, keras.layers.Embedding): _tables("embeddings"),

@@ -125,12 +125,7 @@ def environment() -> dict[str, str]:
         ImportError: If libtpu is not installed.
     """
     library = {_LIBRARY: str(_library())}
-    return {
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        **_COMPILE_ONLY,
-        **library,
-    }
+    return {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", **_COMPILE_ONLY, **library}
 
 
 def compile_forward(
@@ -449,10 +444,7 @@ def _decoding_functions(model, length):
 
 def _weights(model):
     """Specs of the trainable and the other variables of a model."""
-    return (
-        _specs(model.trainable_variables),
-        _specs(model.non_trainable_variables),
-    )
+    return (_specs(model.trainable_variables), _specs(model.non_trainable_variables))
 
 
 def _specs(variables):

@@ -16,11 +16,7 @@ from keras_attn.models.checkpoints.families.segmentation_models_pytorch import (
     is_smp,
 )
 from keras_attn.models.checkpoints.families.swin import SWIN
-from keras_attn.models.checkpoints.families.timm import (
-    TIMM,
-    get_timm_family,
-    is_timm,
-)
+from keras_attn.models.checkpoints.families.timm import TIMM, get_timm_family, is_timm
 from keras_attn.models.checkpoints.families.torchvision import (
     TORCHVISION,
     get_torchvision_family,

@@ -38,10 +38,7 @@ def head_arguments(config, task):
     """The arguments of the builders of BERT's and RoBERTa's heads."""
     if task not in ("classifier", "token_classifier"):
         return {}
-    rate = "classifier_dropout"
-    if config.get(rate) is None:
-        rate = "hidden_dropout_prob"
-    return tasks.label_arguments(config, rate)
+    return tasks.label_arguments(config, "classifier_dropout", "hidden_dropout_prob")
 
 
 def make_find_task(input_names):
@@ -73,7 +70,8 @@ def body_config(model) -> dict:
     """The fields of `config.json` of an encoder."""
     layers = layers_by_name(model)
     return {
-        **tasks.block_fields(model),
+        **tasks.block_fields(layers),
+        "attention_probs_dropout_prob": layers["block_0"].attention_dropout,
         "vocab_size": layers["token_embedding"].input_dim,
         "hidden_dropout_prob": layers["embeddings_dropout"].rate,
         "max_position_embeddings": layers["position_embedding"].embeddings.shape[0],
@@ -93,14 +91,12 @@ def make_config(model) -> dict:
 def body_weights(model, prefix: str) -> list[Weight]:
     """The weights of the encoder, whose keys begin with `prefix`."""
     layers = layers_by_name(model)
-    weights = []
-    for name, key in (
-        ("token_embedding", "word_embeddings"),
-        ("position_embedding", "position_embeddings"),
-        ("segment_embedding", "token_type_embeddings"),
-    ):
-        table = layers[name].embeddings
-        weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
+    named = {
+        "token_embedding": f"{prefix}embeddings.word_embeddings.weight",
+        "position_embedding": f"{prefix}embeddings.position_embeddings.weight",
+        "segment_embedding": f"{prefix}embeddings.token_type_embeddings.weight",
+    }
+    weights = mapping.tables(layers, named)
     weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
     for index, name in enumerate(numbered_names(layers, "block_")):
         weights += block_weights(layers[name], f"{prefix}encoder.layer.{index}")
@@ -121,11 +117,17 @@ def block_weights(block, key: str) -> list[Weight]:
     ]
 
 
+# The layers of the head for masked words, and their keys.
+MASKED_LM = {
+    "masked_lm_transform": "cls.predictions.transform.dense",
+    "masked_lm_norm": "cls.predictions.transform.LayerNorm",
+    "masked_lm_logits": "cls.predictions.bias",
+}
+
+
 def _weights(model):
     named = {
-        "masked_lm_transform": "cls.predictions.transform.dense",
-        "masked_lm_norm": "cls.predictions.transform.LayerNorm",
-        "masked_lm_logits": "cls.predictions.bias",
+        **MASKED_LM,
         "next_sentence": "cls.seq_relationship",
         "classifier": "classifier",
         "span": "qa_outputs",

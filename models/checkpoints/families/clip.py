@@ -9,18 +9,9 @@ import numpy as np
 
 from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import (
-    ACTIVATIONS,
-    MAX_SIZE,
-    activation_name,
-)
+from keras_attn.models.checkpoints.config import ACTIVATIONS, MAX_SIZE
 from keras_attn.models.checkpoints.families.vit import position_table
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Joined,
-    Weight,
-    layers_by_name,
-)
+from keras_attn.models.checkpoints.mapping import Family, Joined, Weight, layers_by_name
 from keras_attn.models.clip import build_clip
 from keras_attn.models.parts.dual_encoder import DualEncoder
 from keras_attn.models.parts.functional import numbered_names
@@ -72,13 +63,8 @@ def _shared_arguments(text, image, overrides, act, epsilon):
                 f"use as `{argument}`. Received: {shown(ours)} and {shown(other)}"
             )
     return {
-        "num_layers": image.get_num_blocks("num_hidden_layers", 12),
-        "hidden_dim": image.get_size("hidden_size", 768),
-        "num_heads": image.get_size("num_attention_heads", 12),
-        "mlp_dim": image.get_size("intermediate_size", 3072),
+        **tasks.block_arguments(image, act, epsilon),
         "text_num_layers": text.get_num_blocks("num_hidden_layers", 12),
-        "activation": image.get_choice("hidden_act", ACTIVATIONS, act),
-        "layer_norm_epsilon": image.get_epsilon("layer_norm_eps", epsilon),
         "attention_dropout": image.get_probability("attention_dropout", 0.0),
     }
 
@@ -127,24 +113,16 @@ def is_clip(model) -> bool:
     return isinstance(model, DualEncoder) and model.similarity.initial_bias is None
 
 
-def _tower_fields(layers, start="") -> dict[str, Any]:
+def _tower_fields(layers, start) -> dict[str, Any]:
     """The fields that both towers have, from the blocks `start + "0"`, …."""
-    block = layers[f"{start}block_0"]
-    return {
-        "hidden_size": layers[f"{start}position_embedding"].embeddings.shape[1],
-        "num_hidden_layers": len(numbered_names(layers, f"{start}block_")),
-        "num_attention_heads": block.num_heads,
-        "intermediate_size": block.mlp_dim,
-        "hidden_act": activation_name(block.activation, _ACTIVATIONS),
-        "layer_norm_eps": block.layer_norm_epsilon,
-        "attention_dropout": block.attention_dropout,
-    }
+    fields = tasks.block_fields(layers, start, _ACTIVATIONS)
+    return {**fields, "attention_dropout": layers[f"{start}0"].attention_dropout}
 
 
 def _config(model) -> dict[str, Any]:
     """The fields of both models."""
     layers = layers_by_name(model)
-    patches = layers["patch_embedding"]
+    patches, positions = layers["patch_embedding"], layers["text_position_embedding"]
     height, width = patches.input.shape[1:3]
     if height != width or patches.patch_size[0] != patches.patch_size[1]:
         raise ValueError(
@@ -155,15 +133,13 @@ def _config(model) -> dict[str, Any]:
     model_type = "clip" if is_clip(model) else "siglip"
     return {
         "text_config": {
-            **_tower_fields(layers, "text_"),
+            **_tower_fields(layers, "text_block_"),
             "model_type": f"{model_type}_text_model",
             "vocab_size": layers["text_token_embedding"].input_dim,
-            "max_position_embeddings": layers[
-                "text_position_embedding"
-            ].max_sequence_length,
+            "max_position_embeddings": positions.max_sequence_length,
         },
         "vision_config": {
-            **_tower_fields(layers),
+            **_tower_fields(layers, "block_"),
             "model_type": f"{model_type}_vision_model",
             **tasks.patch_fields(layers),
         },
@@ -214,26 +190,18 @@ def get_attention(block) -> tuple[Any, Any]:
 
 def class_token(key: str, layer) -> Weight:
     """The class token, (D,), of a `ClassToken`."""
-    return Weight(
-        (key,),
-        layer.tokens,
-        lambda array: array[None, None],
-        lambda array: (array[0, 0],),
-    )
+    return mapping.reshaped(key, layer.tokens, layer.tokens.shape[-1:])
 
 
 def _shared_weights(model) -> list[Weight]:
     """The weights of the layers that both models have."""
     layers, text, image = layers_by_name(model), "text_model", "vision_model"
+    tables = {
+        "text_token_embedding": f"{text}.embeddings.token_embedding.weight",
+        "text_position_embedding": f"{text}.embeddings.position_embedding.weight",
+    }
     return [
-        mapping.same(
-            f"{text}.embeddings.token_embedding.weight",
-            layers["text_token_embedding"].embeddings,
-        ),
-        mapping.same(
-            f"{text}.embeddings.position_embedding.weight",
-            layers["text_position_embedding"].embeddings,
-        ),
+        *mapping.tables(layers, tables),
         *_block_weights(layers, "text_block_", text),
         *mapping.norm(f"{text}.final_layer_norm", layers["text_final_norm"]),
         *mapping.convolution(
@@ -274,12 +242,7 @@ def _siglip_weights(model) -> list[Weight]:
         scalar("logit_bias", similarity.logit_bias, (1,)),
         *_shared_weights(model),
         *mapping.dense("text_model.head", layers["text_projection"]),
-        Weight(
-            (f"{head}.probe",),
-            pooling.probe,
-            lambda array: array[0],
-            lambda array: (array[None],),
-        ),
+        mapping.reshaped(f"{head}.probe", pooling.probe, (1, *pooling.probe.shape)),
         mapping.transposed(
             f"{head}.attention.in_proj_weight", Joined([x.kernel for x in inputs])
         ),

@@ -1,10 +1,7 @@
 """ConvNeXt checkpoints."""
 
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import (
-    ACTIVATIONS,
-    activation_name,
-)
+from keras_attn.models.checkpoints.config import ACTIVATIONS, activation_name
 from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.convnext import build_convnext
 
@@ -67,11 +64,11 @@ def _block_weights(layers, name, key) -> list[Weight]:
     return weights
 
 
-def _weights(model) -> list[Weight]:
+def list_weights(model) -> list[Weight]:
+    """The weights of a ConvNeXt, with or without its top."""
     layers, start = layers_by_name(model), "convnext.embeddings"
-    weights = mapping.patch_embedding(
-        model, f"{start}.patch_embeddings", f"{start}.layernorm"
-    )
+    patches = f"{start}.patch_embeddings"
+    weights = mapping.patch_embedding(model, patches, f"{start}.layernorm")
     for index, blocks in enumerate(find_stages(model)):
         stage = f"convnext.encoder.stages.{index}"
         if index:
@@ -92,5 +89,5 @@ CONVNEXT = tasks.image_family(
     build=_build,
     find_task=_find_task,
     config=_config,
-    weights=_weights,
+    weights=list_weights,
 )

@@ -3,10 +3,8 @@
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models import bert
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import (
-    ACTIVATIONS,
-    activation_name,
-)
+from keras_attn.models.checkpoints.config import ACTIVATIONS, activation_name
+from keras_attn.models.checkpoints.families.bert import body_weights
 from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.parts.backbones.distilbert import (
     distilbert,
@@ -15,6 +13,16 @@ from keras_attn.models.parts.backbones.distilbert import (
 from keras_attn.models.parts.functional import numbered_names
 
 _EPSILON = 1e-12  # Not a field of the format.
+# From BERT's keys to DistilBERT's.
+_KEYS = (
+    (r"encoder\.layer", "transformer.layer"),
+    (r"attention\.self\.(q|k|v)\w+", r"attention.\1_lin"),
+    (r"attention\.output\.dense", "attention.out_lin"),
+    (r"attention\.output\.LayerNorm", "sa_layer_norm"),
+    (r"intermediate\.dense", "ffn.lin1"),
+    (r"output\.dense", "ffn.lin2"),
+    (r"output\.LayerNorm", "output_layer_norm"),
+)
 
 
 def _arguments(config):
@@ -77,26 +85,6 @@ def _config(model) -> dict:
 
 
 def _weights(model) -> list[Weight]:
-    layers, prefix = layers_by_name(model), "distilbert."
-    weights = []
-    for name, key in (
-        ("token_embedding", "word_embeddings"),
-        ("position_embedding", "position_embeddings"),
-    ):
-        table = layers[name].embeddings
-        weights.append(mapping.same(f"{prefix}embeddings.{key}.weight", table))
-    weights += mapping.norm(f"{prefix}embeddings.LayerNorm", layers["embeddings_norm"])
-    for index, name in enumerate(numbered_names(layers, "block_")):
-        block, key = layers[name], f"{prefix}transformer.layer.{index}"
-        attention, parts = f"{key}.attention", ("q_lin", "k_lin", "v_lin")
-        weights += [
-            *mapping.query_key_value(attention, block.attention, parts),
-            *mapping.attention_output(f"{attention}.out_lin", block.attention),
-            *mapping.norm(f"{key}.sa_layer_norm", block.attention_norm),
-            *mapping.dense(f"{key}.ffn.lin1", block.feed_forward.expand),
-            *mapping.dense(f"{key}.ffn.lin2", block.feed_forward.contract),
-            *mapping.norm(f"{key}.output_layer_norm", block.feed_forward_norm),
-        ]
     named = {
         "masked_lm_transform": "vocab_transform",
         "masked_lm_norm": "vocab_layer_norm",
@@ -105,7 +93,8 @@ def _weights(model) -> list[Weight]:
         "classifier": "classifier",
         "span": "qa_outputs",
     }
-    return weights + mapping.head_weights(model, named)
+    body = mapping.with_keys(body_weights(model, "distilbert."), _KEYS)
+    return body + mapping.head_weights(model, named)
 
 
 # All but the classifier are BERT's.

@@ -11,16 +11,8 @@ import keras
 from keras_attn.layers import TransformerDecoderBlock
 from keras_attn.models import gpt as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import (
-    ACTIVATIONS,
-    activation_name,
-)
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Joined,
-    Weight,
-    layers_by_name,
-)
+from keras_attn.models.checkpoints.config import ACTIVATIONS, activation_name
+from keras_attn.models.checkpoints.mapping import Family, Joined, Weight, layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 from keras_attn.ops import gelu_tanh
 
@@ -73,10 +65,7 @@ def _openai_arguments(config, overrides):
 def gpt2_arguments(config, overrides, cross_attention=False):
     """The arguments of `build_gpt`, or of a decoder with cross-attention."""
     config.require(
-        {
-            "scale_attn_weights": (True,),
-            "scale_attn_by_inverse_layer_idx": (False,),
-        }
+        {"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)}
     )
     arguments = {
         **_shared_arguments(config, overrides, cross_attention),
@@ -92,10 +81,7 @@ def gpt2_arguments(config, overrides, cross_attention=False):
 
 def _head_arguments(config, task):
     if task == "token_classifier":
-        rate = "classifier_dropout"
-        if config.get(rate) is None:
-            rate = "hidden_dropout"
-        return tasks.label_arguments(config, rate)
+        return tasks.label_arguments(config, "classifier_dropout", "hidden_dropout")
     if task == "classifier":
         # transformers has no dropout before this head.
         return {"num_classes": config.get_num_labels(), "dropout": 0.0}
@@ -202,12 +188,11 @@ def body_weights(layers, prefix, tokens="wte", positions="wpe") -> list[Weight]:
         tokens: Name of the table of token embeddings.
         positions: Name of the table of position embeddings.
     """
-    weights = [
-        mapping.same(f"{prefix}{tokens}.weight", layers["token_embedding"].embeddings),
-        mapping.same(
-            f"{prefix}{positions}.weight", layers["position_embedding"].embeddings
-        ),
-    ]
+    named = {
+        "token_embedding": f"{prefix}{tokens}.weight",
+        "position_embedding": f"{prefix}{positions}.weight",
+    }
+    weights = mapping.tables(layers, named)
     for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}h.{index}"
         attention, feed_forward = block.self_attention, block.feed_forward
@@ -273,10 +258,7 @@ def _make_family(model_type, classes, *, tokens, positions, norm_first, **fields
         ),
         find_task=lambda model: _find_task(model, norm_first),
         weights=lambda model: _weights(model, tokens, positions),
-        buffers=(
-            *BUFFERS,
-            r"transformer\.position_ids",
-        ),
+        buffers=(*BUFFERS, r"transformer\.position_ids"),
         tied={"causal_lm": {"lm_head.weight": f"transformer.{tokens}.weight"}},
         **fields,
     )

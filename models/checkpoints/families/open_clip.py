@@ -21,14 +21,10 @@ from keras_attn.models.checkpoints.families.clip import (
     scalar,
 )
 from keras_attn.models.checkpoints.families.timm.architectures import ratio
-from keras_attn.models.checkpoints.families.torchvision.resnet import resnet_weights
+from keras_attn.models.checkpoints.families.torchvision import resnet
 from keras_attn.models.checkpoints.families.vit import position_table
 from keras_attn.models.checkpoints.folder import OPEN_CLIP_FILES
-from keras_attn.models.checkpoints.mapping import (
-    Family,
-    Weight,
-    layers_by_name,
-)
+from keras_attn.models.checkpoints.mapping import Family, Weight, layers_by_name
 from keras_attn.models.clip import build_clip
 from keras_attn.models.parts.functional import numbered_names
 from keras_attn.ops import quick_gelu
@@ -79,6 +75,10 @@ _READ = {
         *("context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio"),
         "eos_id",
     },
+}
+_TABLES = {
+    "text_token_embedding": "token_embedding.weight",
+    "text_position_embedding": "positional_embedding",
 }
 _IDLE = re.compile(
     r"custom_text|init_logit_scale|nonscalar_logit_scale|patch_dropout|pad_id"
@@ -159,8 +159,7 @@ def _find_task(model) -> str | None:
 
 def _config(model) -> dict[str, Any]:
     layers = layers_by_name(model)
-    block, width = layers["text_block_0"], layers["text_position_embedding"]
-    width = width.embeddings.shape[1]
+    block, positions = layers["text_block_0"], layers["text_position_embedding"]
     if block.layer_norm_epsilon != _EPSILON:
         raise ValueError(
             f"`layer_norm_epsilon` must be {_EPSILON} for a checkpoint of open_clip. "
@@ -172,12 +171,10 @@ def _config(model) -> dict[str, Any]:
             f"open_clip. Received: activation={block.activation!r}"
         )
     text = {
-        "context_length": layers["text_position_embedding"].max_sequence_length,
+        **_tower_fields(layers, "text_"),
+        "context_length": positions.max_sequence_length,
         "vocab_size": layers["text_token_embedding"].input_dim,
-        "width": width,
         "heads": block.num_heads,
-        "layers": len(numbered_names(layers, "text_block_")),
-        "mlp_ratio": ratio(block.mlp_dim, width),
     }
     end = layers["text_pooling"].end_token_id
     if end is not None:
@@ -194,25 +191,32 @@ def _config(model) -> dict[str, Any]:
     }
 
 
+def _tower_fields(layers, start) -> dict[str, Any]:
+    """The fields of both towers, from the layers whose names begin with `start`."""
+    width = layers[f"{start}position_embedding"].embeddings.shape[1]
+    return {
+        "width": width,
+        "layers": len(numbered_names(layers, f"{start}block_")),
+        "mlp_ratio": ratio(layers[f"{start}block_0"].mlp_dim, width),
+    }
+
+
 def _vit_config(model, layers) -> dict[str, Any]:
-    block, patches = layers["block_0"], layers["patch_embedding"]
-    width = layers["position_embedding"].embeddings.shape[1]
+    patches, fields = layers["patch_embedding"], _tower_fields(layers, "")
     _check_channels(model)
     return {
+        **fields,
         "image_size": one_or_two(patches.input.shape[1:3]),
         "patch_size": one_or_two(patches.patch_size),
-        "width": width,
-        "head_width": width // block.num_heads,
-        "layers": len(numbered_names(layers, "block_")),
-        "mlp_ratio": ratio(block.mlp_dim, width),
+        "head_width": fields["width"] // layers["block_0"].num_heads,
     }
 
 
 def _resnet_config(model, layers) -> dict[str, Any]:
     stages = [len(blocks) for blocks in mapping.stages_of(layers, "_conv_0")]
     height, width = model.input["images"].shape[1:3]
-    stem_dim, num_heads = layers["stem_conv_2"].filters, layers["attention_pooling"]
-    num_heads = num_heads.num_heads
+    stem_dim = layers["stem_conv_2"].filters
+    num_heads = layers["attention_pooling"].num_heads
     _check_channels(model)
     if len(stages) != 4 or height != width or 32 * stem_dim % num_heads:
         raise ValueError(
@@ -243,12 +247,7 @@ def _weights(model) -> list[Weight]:
     is_vit = "class_token" in layers
     return [
         scalar("logit_scale", model.similarity.logit_scale),
-        mapping.same(
-            "token_embedding.weight", layers["text_token_embedding"].embeddings
-        ),
-        mapping.same(
-            "positional_embedding", layers["text_position_embedding"].embeddings
-        ),
+        *mapping.tables(layers, _TABLES),
         *_block_weights(layers, "text_block_", ""),
         *mapping.norm("ln_final", layers["text_final_norm"]),
         mapping.same("text_projection", layers["text_projection"].kernel),
@@ -278,7 +277,7 @@ def _resnet_weights(model, layers) -> list[Weight]:
     pooling, key = layers["attention_pooling"], "visual.attnpool"
     attention = pooling.attention
     return [
-        *resnet_weights(layers, "visual."),
+        *mapping.resnet_weights(layers, resnet.KEYS, "visual."),
         mapping.same(f"{key}.positional_embedding", pooling.embeddings),
         *mapping.dense(f"{key}.q_proj", attention.query),
         *mapping.dense(f"{key}.k_proj", attention.key),
@@ -324,10 +323,7 @@ OPEN_CLIP = Family(
     config=_config,
     weights=_weights,
     # The second line is in OpenAI's own files.
-    buffers=(
-        r".*\.num_batches_tracked",
-        r"input_resolution|context_length|vocab_size",
-    ),
+    buffers=(r".*\.num_batches_tracked", r"input_resolution|context_length|vocab_size"),
     # With `custom_text` the text tower is a module of its own.
     renames=((r"^text\.", ""),),
     default_task=lambda config: TASK,

@@ -1,7 +1,5 @@
 """ResNet checkpoints of transformers; torchvision's are in `torchvision/resnet.py`."""
 
-import re
-
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.families.torchvision import resnet as torchvision
 from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
@@ -14,6 +12,16 @@ _SUPPORTED = {
     "downsample_in_bottleneck": (False,),
 }
 _EPSILON = 1e-5  # Not a field of the format.
+# From our names of layers to transformers' keys.
+_KEYS = (
+    (r"stage_(\d+)_block_(\d+)_", r"encoder.stages.\1.layers.\2."),
+    (r"stem_", "embedder.embedder."),
+    (r"shortcut(?!_norm)", "shortcut.convolution"),
+    (r"shortcut_norm", "shortcut.normalization"),
+    (r"(conv|norm)_(\d)$", r"layer.\2.\1"),
+    (r"\bconv$", "convolution"),
+    (r"\bnorm$", "normalization"),
+)
 
 
 def _widths(stem_dim: int, num_stages: int, block: str) -> list[int]:
@@ -69,21 +77,7 @@ def _config(model) -> dict:
 
 
 def _weights(model) -> list[Weight]:
-    layers, weights = layers_by_name(model), []
-    for name, layer in layers.items():
-        if not name.startswith(("stem_", "stage_")) or not layer.weights:
-            continue
-        key = re.sub(
-            r"stage_(\d+)_block_(\d+)_", r"resnet.encoder.stages.\1.layers.\2.", name
-        )
-        key = key.replace("stem_", "resnet.embedder.embedder.")
-        key = re.sub(r"shortcut(?!_norm)", "shortcut.convolution", key)
-        key = key.replace("shortcut_norm", "shortcut.normalization")
-        key = re.sub(r"(conv|norm)_(\d)$", r"layer.\2.\1", key)
-        key = re.sub(r"\bconv$", "convolution", key)
-        key = re.sub(r"\bnorm$", "normalization", key)
-        is_norm = key.endswith("normalization")
-        weights += (mapping.batch_norm if is_norm else mapping.convolution)(key, layer)
+    weights = mapping.resnet_weights(layers_by_name(model), _KEYS, "resnet.")
     # Index 0 flattens.
     return weights + mapping.head_weights(model, {"classifier": "classifier.1"})
 

@@ -120,7 +120,7 @@ def _blocks(layers) -> list[str]:
 
 def _weights(model) -> list[Weight]:
     layers = layers_by_name(model)
-    weights = resnet.resnet_weights(layers, "encoder.")
+    weights = mapping.resnet_weights(layers, resnet.KEYS, "encoder.")
     for index, name in enumerate(_blocks(layers)):
         for place in (0, 1):
             key = f"decoder.blocks.{index}.conv{place + 1}"

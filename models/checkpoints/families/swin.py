@@ -3,10 +3,7 @@
 import math
 
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import (
-    ACTIVATIONS,
-    activation_name,
-)
+from keras_attn.models.checkpoints.config import ACTIVATIONS, activation_name
 from keras_attn.models.checkpoints.families.vit import names_of_today
 from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.swin import build_swin
@@ -121,10 +118,7 @@ SWIN = tasks.image_family(
     heads=("classifier.", "decoder."),
     # The index of the table's row for each pair of positions follows from the window;
     # the mask token is of masked image modeling, like the decoder.
-    buffers=(
-        r"swin\..*\.relative_position_index",
-        r"swin\.embeddings\.mask_token",
-    ),
+    buffers=(r"swin\..*\.relative_position_index", r"swin\.embeddings\.mask_token"),
     modules=_MODULES,
     renames=_RENAMES,
 )

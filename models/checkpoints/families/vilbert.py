@@ -5,6 +5,7 @@ and put the authors' configuration beside it as `config.json`.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import keras
@@ -111,19 +112,15 @@ def head_arguments(config, task) -> dict[str, Any]:
     return arguments
 
 
-def _build(config, task, overrides):
-    return _called(arguments(config), config, task, overrides)
-
-
-def _build_of_2019(config, task, overrides):
-    options = {"head": "relu"} if task == "classifier" else {}
+def _build(config, task, overrides, **of_classifier):
+    options = of_classifier if task == "classifier" else {}
     return _called(arguments(config), config, task, overrides, **options)
 
 
 def _fields_for(keys) -> dict[str, Any]:
     """The head of VQA has other layers in the authors' first code."""
     is_old = any(f"{_OLD_HEAD}.0." in key for key in keys)
-    return {"build": _build_of_2019} if is_old else {}
+    return {"build": functools.partial(_build, head="relu")} if is_old else {}
 
 
 def _called(arguments, config, task, overrides, **options):
@@ -264,9 +261,7 @@ def list_weights(model) -> list[Weight]:
     named = {
         "text_pooler": "bert.t_pooler.dense",
         "region_pooler": "bert.v_pooler.dense",
-        "masked_lm_transform": "cls.predictions.transform.dense",
-        "masked_lm_norm": "cls.predictions.transform.LayerNorm",
-        "masked_lm_logits": "cls.predictions.bias",
+        **bert.MASKED_LM,
         "masked_regions_transform": "cls.imagePredictions.transform.dense",
         "masked_regions_norm": "cls.imagePredictions.transform.LayerNorm",
         "masked_regions": "cls.imagePredictions.decoder",

@@ -5,11 +5,7 @@ import re
 
 from keras_attn.layers import TransformerEncoderBlock
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.mapping import (
-    Rename,
-    Weight,
-    layers_by_name,
-)
+from keras_attn.models.checkpoints.mapping import Rename, Weight, layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 from keras_attn.models.vit import build_vit
 from keras_attn.ops.patches import resize_positions
@@ -102,7 +98,8 @@ def body_config(model) -> dict:
     layers = layers_by_name(model)
     block = layers["block_0"]
     return {
-        **tasks.block_fields(model),
+        **tasks.block_fields(layers),
+        "attention_probs_dropout_prob": block.attention_dropout,
         **tasks.patch_fields(layers),
         "qkv_bias": block.qkv_bias,
         "hidden_dropout_prob": block.dropout,
@@ -192,8 +189,7 @@ def body_weights(model, prefix: str) -> list[Weight]:
             f"{start}.position_embeddings", positions, model, token.num_tokens
         ),
         *mapping.convolution(
-            f"{start}.patch_embeddings.projection",
-            layers["patch_embedding"].projection,
+            f"{start}.patch_embeddings.projection", layers["patch_embedding"].projection
         ),
         *block_weights(model, "block_", f"{prefix}encoder.layer"),
         *mapping.norm(f"{prefix}layernorm", layers["final_norm"]),

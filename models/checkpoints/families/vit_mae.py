@@ -62,10 +62,7 @@ def _weights(model) -> list[Weight]:
 
 VIT_MAE = Family(
     model_type="vit_mae",
-    architectures={
-        "ViTMAEForPreTraining": "pretrainer",
-        "ViTMAEModel": "encoder",
-    },
+    architectures={"ViTMAEForPreTraining": "pretrainer", "ViTMAEModel": "encoder"},
     tasks=("pretrainer", *tasks.IMAGE_TASKS),
     prefix="vit.",
     heads=("decoder.", "classifier."),

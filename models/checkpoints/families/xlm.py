@@ -101,13 +101,12 @@ def _config(model) -> dict:
 
 def _weights(model) -> list[Weight]:
     layers, prefix = layers_by_name(model), "transformer."
-    weights = []
-    for name, key in (
-        ("token_embedding", "embeddings"),
-        ("position_embedding", "position_embeddings"),
-        ("language_embedding", "lang_embeddings"),
-    ):
-        weights.append(mapping.same(f"{prefix}{key}.weight", layers[name].embeddings))
+    named = {
+        "token_embedding": f"{prefix}embeddings.weight",
+        "position_embedding": f"{prefix}position_embeddings.weight",
+        "language_embedding": f"{prefix}lang_embeddings.weight",
+    }
+    weights = mapping.tables(layers, named)
     weights += mapping.norm(f"{prefix}layer_norm_emb", layers["embeddings_norm"])
     for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}attentions.{index}"

@@ -4,24 +4,15 @@ In a file, the attention kernels have one axis for the heads and one for the uni
 head; ours have one axis for both. Old field names, such as `n_token`, are not read.
 """
 
-import numpy as np
-
 from keras_attn.layers.blocks.xlnet_block import XLNetBlock
 from keras_attn.models import xlnet as builders
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.config import (
-    ACTIVATIONS,
-    activation_name,
-)
+from keras_attn.models.checkpoints.config import ACTIVATIONS, activation_name
 from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.parts.functional import numbered_names
 
 # What our encoder computes; other values would silently change the outputs.
-_SUPPORTED = {
-    "attn_type": ("bi",),
-    "bi_data": (False,),
-    "untie_r": (True,),
-}
+_SUPPORTED = {"attn_type": ("bi",), "bi_data": (False,), "untie_r": (True,)}
 # Bound of a distance between two tokens, far above the length of any text.
 MAX_DISTANCE = 1_000_000
 _SUPPORTED_SUMMARY = {
@@ -129,14 +120,8 @@ def _attention(name, layer) -> list[Weight]:
         mapping.same(f"{name}.{key}", variable) for key, variable in biases.items()
     ]
     for key, variable in kernels.items():
-        weights.append(
-            Weight(
-                (f"{name}.{key}",),
-                variable,
-                lambda array: array.reshape(len(array), -1),
-                lambda array: (array.reshape(-1, *heads),),
-            )
-        )
+        shape = (variable.shape[0], *heads)
+        weights.append(mapping.reshaped(f"{name}.{key}", variable, shape))
     weights.append(
         Weight(
             (f"{name}.o",),
@@ -150,16 +135,10 @@ def _attention(name, layer) -> list[Weight]:
 
 def _weights(model) -> list[Weight]:
     layers, prefix = layers_by_name(model), "transformer."
+    words, mask = (layers[f"{x}_embedding"].embeddings for x in ("token", "target"))
     weights = [
-        mapping.same(
-            f"{prefix}word_embedding.weight", layers["token_embedding"].embeddings
-        ),
-        Weight(
-            (f"{prefix}mask_emb",),
-            layers["target_embedding"].embeddings,
-            lambda array: array[0],
-            lambda array: (array[np.newaxis],),
-        ),
+        mapping.same(f"{prefix}word_embedding.weight", words),
+        mapping.reshaped(f"{prefix}mask_emb", mask, (1, *mask.shape)),
     ]
     for index, name in enumerate(numbered_names(layers, "block_")):
         block, key = layers[name], f"{prefix}layer.{index}"

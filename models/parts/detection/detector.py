@@ -23,51 +23,13 @@ from keras_attn.models.parts.detection.detector_truth import (
     pad_boxes,
     with_at_least_one_box,
 )
-from keras_attn.models.parts.functional import Functional, by_name, numbered
+from keras_attn.models.parts.detection.heads import box_head, mask_head
+from keras_attn.models.parts.functional import Functional, by_name
 from keras_attn.models.parts.known_sizes import with_shape
 from keras_attn.models.parts.own_loss import OwnLossModel
 from keras_attn.ops.boxes import convert_boxes, has_area
 
 _LOSSES = ("objectness", "proposal_box", "class", "box", "mask")
-
-
-def box_head(layers, pooled, training=None):
-    """Features (B, R, D), logits (B, R, 1 + C) and deltas (B, R, 4 (1 + C)) of boxes.
-
-    Args:
-        layers: The layers by name.
-        pooled: (B, R, O, O, C), features inside the boxes.
-        training: Whether dropout is active.
-    """
-    boxes, size = pooled.shape[1], 1
-    for length in pooled.shape[2:]:
-        size *= length
-    hidden = ops.reshape(pooled, (-1, size))
-    for index in range(2):
-        hidden = layers[f"fc_{index}"](hidden)
-        if f"dropout_{index}" in layers:
-            hidden = layers[f"dropout_{index}"](hidden, training=training)
-    outputs = (
-        hidden,
-        layers["class_logits"](hidden),
-        layers["box_deltas"](hidden),
-    )
-    return [ops.reshape(x, (-1, boxes, x.shape[-1])) for x in outputs]
-
-
-def mask_head(layers, pooled):
-    """Logits (B, R, h, w, 1 + C) of the masks of boxes.
-
-    Args:
-        layers: The layers by name.
-        pooled: (B, R, O, O, C), features inside the boxes.
-    """
-    boxes = pooled.shape[1]
-    hidden = ops.reshape(pooled, (-1, *pooled.shape[2:]))
-    for convolution in numbered(layers, "mask_conv"):
-        hidden = convolution(hidden)
-    logits = layers["mask_logits"](layers["mask_upsampling"](hidden))
-    return ops.reshape(logits, (-1, boxes, *logits.shape[1:]))
 
 
 @keras.saving.register_keras_serializable("keras_attn")

@@ -95,9 +95,7 @@ def check_pooling(config: Config, known: Mapping[str, str], default: str) -> str
 
 
 def get_model_args(
-    config: Config,
-    names: Mapping[str, str],
-    defaults: Mapping[str, Any] | None = None,
+    config: Config, names: Mapping[str, str], defaults: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The arguments in `model_args` of `config.json`, by our names.
 
@@ -120,14 +118,8 @@ def get_model_args(
             and name not in _IDLE
             and (name in names or value != defaults.get(name))
         }
-    if not isinstance(found, dict) or not set(found) <= set(names):
-        unknown = sorted(set(found) - set(names)) if isinstance(found, dict) else found
-        only = "".join(f", {name}={value!r}" for name, value in defaults.items())
-        raise ValueError(
-            f"`model_args` in config.json may only have {', '.join(names)}{only}. "
-            f"Received: model_args={shown(unknown)}"
-        )
-    given = config.nested(found)
+    only = [f"{name}={value!r}" for name, value in defaults.items()]
+    given = config.nested_known("model_args", found, names, *only)
     return {names[name]: _read_argument(given, name) for name in given}
 
 

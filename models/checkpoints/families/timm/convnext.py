@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from keras_attn.models.checkpoints import mapping, tasks
-from keras_attn.models.checkpoints.families.convnext import find_stages
+from keras_attn.models.checkpoints.families.convnext import find_stages, list_weights
 from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
 from keras_attn.models.convnext import VARIANTS, build_convnext
@@ -33,6 +33,20 @@ _DEFAULTS = {
     "output_stride": 32,
     "stem_type": "patch",
 }
+# From transformers' keys to timm's.
+_KEYS = (
+    (r"convnext\.embeddings\.patch_embeddings", "stem.0"),
+    (r"convnext\.embeddings\.layernorm", "stem.1"),
+    (r"convnext\.encoder\.", ""),
+    (r"convnext\.layernorm", "head.norm"),
+    (r"classifier", "head.fc"),
+    (r"downsampling_layer", "downsample"),
+    (r"\.layers\.", ".blocks."),
+    (r"dwconv", "conv_dw"),
+    (r"layernorm", "norm"),
+    (r"pwconv", "mlp.fc"),
+    (r"layer_scale_parameter", "gamma"),
+)
 _EPSILON = 1e-6
 _HALVED_AGAIN = 2  # The patch size after which timm's first stage halves the map.
 
@@ -69,36 +83,8 @@ def _image_size(config, pixels):
     return config.nested(fields).get_image_size("input_size", 224)
 
 
-def _block(layers, name, key) -> list[Weight]:
-    feed_forward = layers[f"{name}_feed_forward"]
-    weights = [
-        *mapping.depthwise_convolution(f"{key}.conv_dw", layers[f"{name}_depthwise"]),
-        *mapping.norm(f"{key}.norm", layers[f"{name}_norm"]),
-        *mapping.dense(f"{key}.mlp.fc1", feed_forward.expand),
-        *mapping.dense(f"{key}.mlp.fc2", feed_forward.contract),
-    ]
-    if f"{name}_scale" in layers:
-        weights.append(mapping.same(f"{key}.gamma", layers[f"{name}_scale"].gamma))
-    return weights
-
-
 def _weights(model) -> list[Weight]:
-    layers = layers_by_name(model)
-    weights = mapping.patch_embedding(model, "stem.0", "stem.1")
-    for index, blocks in enumerate(find_stages(model)):
-        stage = f"stages.{index}"
-        if index:
-            down = layers[f"stage_{index}_downsampling"].projection
-            weights += mapping.norm(
-                f"{stage}.downsample.0", layers[f"stage_{index}_norm"]
-            )
-            weights += mapping.convolution(f"{stage}.downsample.1", down)
-        for number, name in enumerate(blocks):
-            weights += _block(layers, name, f"{stage}.blocks.{number}")
-    weights += mapping.norm("head.norm", layers["final_norm"])
-    if "classifier" in layers:
-        weights += mapping.dense("head.fc", layers["classifier"])
-    return weights
+    return mapping.with_keys(list_weights(model), _KEYS)
 
 
 def _is_ours(model) -> bool:

@@ -124,9 +124,7 @@ def _weights(model) -> list[Weight]:
         for number, block in enumerate(blocks):
             weights += _block(f"layers.{index}.blocks.{number}", block)
     weights += mapping.norm("norm", layers["final_norm"])
-    if "classifier" in layers:
-        weights += mapping.dense("head.fc", layers["classifier"])
-    return weights
+    return weights + mapping.head_weights(model, {"classifier": "head.fc"})
 
 
 def _renames_for(keys):

@@ -49,6 +49,15 @@ _DEFAULTS = {
     "scale_mlp_norm": False,
     "proj_bias": True,
 }
+# From our names of a hybrid's convolutions and norms to timm's keys.
+_RESNET_KEYS = (
+    (r"stage_(\d+)_block_(\d+)_", r"stages.\1.blocks.\2."),
+    (r"stem_", "stem."),
+    (r"shortcut$", "downsample.conv"),
+    (r"shortcut_norm", "downsample.norm"),
+    # timm counts them from one.
+    (r"(conv|norm)_(\d)$", lambda m: f"{m[1]}{int(m[2]) + 1}"),
+)
 _POOLINGS = {"token": "token", "avg": "mean"}
 _EPSILON = 1e-6
 # The variants whose width is in timm's names, by ours; the hybrid has one name.
@@ -132,17 +141,15 @@ def _weights(model) -> list[Weight]:
     weights += [
         position_table("pos_embed", positions, model, num_prefix_tokens),
         *mapping.convolution("patch_embed.proj", layers["patch_embedding"].projection),
-        *_resnet(layers),
+        *mapping.resnet_weights(layers, _RESNET_KEYS, "patch_embed.backbone."),
     ]
     for index, name in enumerate(numbered_names(layers, "block_")):
         weights += _block(f"blocks.{index}", layers[name])
     # With mean pooling the final norm comes after it, under a different name.
     is_pooled = len(layers["final_norm"].output.shape) == 2
     weights += mapping.norm("fc_norm" if is_pooled else "norm", layers["final_norm"])
-    for name, key in (("classifier", "head"), ("distillation_classifier", "head_dist")):
-        if name in layers:
-            weights += mapping.dense(key, layers[name])
-    return weights
+    named = {"classifier": "head", "distillation_classifier": "head_dist"}
+    return weights + mapping.head_weights(model, named)
 
 
 def _block(name, block) -> list[Weight]:
@@ -152,25 +159,6 @@ def _block(name, block) -> list[Weight]:
             mapping.same(f"{name}.ls1.gamma", block.attention_scale.gamma),
             mapping.same(f"{name}.ls2.gamma", block.feed_forward_scale.gamma),
         ]
-    return weights
-
-
-def _resnet(layers) -> list[Weight]:
-    """The convolutions and norms of a hybrid's ResNet."""
-    start, weights = "patch_embed.backbone", []
-    for name, layer in layers.items():
-        if not name.startswith(("stem_", "stage_")) or not layer.weights:
-            continue
-        key = re.sub(r"stage_(\d+)_block_(\d+)_", r"stages.\1.blocks.\2.", name)
-        key = key.replace("stem_", "stem.")
-        key = re.sub(r"shortcut$", "downsample.conv", key)
-        key = key.replace("shortcut_norm", "downsample.norm")
-        # timm counts them from one.
-        key = re.sub(r"(conv|norm)_(\d)$", lambda m: f"{m[1]}{int(m[2]) + 1}", key)
-        is_norm = key.endswith("norm") or re.search(r"norm\d$", key)
-        weights += (mapping.norm if is_norm else mapping.convolution)(
-            f"{start}.{key}", layer
-        )
     return weights
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from keras_attn.files.reading import shown
 from keras_attn.models.checkpoints.config import MAX_CLASSES, Config
 
 
@@ -25,17 +24,8 @@ def get_model_args(
     Raises:
         ValueError: If an argument is unknown, or a value is not of the right kind.
     """
-    given = config.get(field, {})
-    if not isinstance(given, dict) or not set(given) <= set(getters):
-        unknown = (
-            sorted(set(given) - set(getters)) if isinstance(given, dict) else given
-        )
-        raise ValueError(
-            f"`{field}` in config.json may only have {', '.join(getters)}. "
-            f"Received: {field}={shown(unknown)}"
-        )
-    nested = config.nested(given)
-    return {name: getters[name](nested, name, None) for name in given}
+    given = config.nested_known(field, config.get(field, {}), getters)
+    return {name: getters[name](given, name, None) for name in given}
 
 
 def changed(sizes: Mapping[str, Any], published: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,10 +53,6 @@ def _get_positive(config: Config, name: str, default) -> tuple[float, ...]:
     return tuple(values)
 
 
-def _get_format(config: Config, name: str, default) -> Any:
-    return config.get(name, default)  # The builder checks it.
-
-
 # Arguments of `layers.RegionProposal` and of `layers.SelectDetections`.
 _PROPOSAL_GETTERS = {
     "candidates_per_level": _get_count,
@@ -99,7 +95,7 @@ _GETTERS = {
     "max_detections": _get_count,
     "score_threshold": _get_probability,
     "iou_threshold": _get_probability,
-    "bounding_box_format": _get_format,
+    "bounding_box_format": Config.get,  # The builder checks it.
     "proposal_options": _get_proposal_options,
     "detection_options": _get_detection_options,
 }
@@ -192,7 +188,7 @@ def _options(layer, names) -> dict[str, Any] | None:
 
 def _weights(model) -> list[Weight]:
     layers = layers_by_name(model)
-    weights = resnet.resnet_weights(layers, "backbone.body.")
+    weights = mapping.resnet_weights(layers, resnet.KEYS, "backbone.body.")
     pyramid, proposer = layers["feature_pyramid"], layers["region_proposal"]
     convolutions = {
         **{

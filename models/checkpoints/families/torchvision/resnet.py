@@ -5,7 +5,6 @@ not have this prefix. So a classifier's weights can also be read as a segmenter 
 heads, and a segmenter's weights as an encoder.
 """
 
-import re
 from typing import Any
 
 import keras
@@ -19,6 +18,18 @@ from keras_attn.models.fcn import build_fcn_resnet
 from keras_attn.models.resnet import VARIANTS, build_resnet
 
 _PREFIX = "backbone."
+# From our names of layers to torchvision's keys.
+KEYS = (
+    (r"stage_(\d+)_block_(\d+)_", lambda m: f"layer{int(m[1]) + 1}.{m[2]}."),
+    (r"stem_(conv|norm)_(\d)$", r"\1_\2"),  # CLIP's stem has three.
+    (r"stem_conv", "conv1"),
+    (r"stem_norm", "bn1"),
+    (r"shortcut_norm", "downsample.1"),
+    (r"shortcut", "downsample.0"),
+    (r"norm_", "bn_"),
+    # torchvision counts them from one.
+    (r"(conv|bn)_(\d)$", lambda m: f"{m[1]}{int(m[2]) + 1}"),
+)
 # Layer of a head to the module that torchvision has for it.
 _HEADS = {
     "head_conv": "classifier.0",
@@ -156,47 +167,13 @@ def _dilated_stages(layers, count):
     )
 
 
-def resnet_weights(layers, prefix: str) -> list[Weight]:
-    """The convolutions and norms of a ResNet.
-
-    Args:
-        layers: The layers of a model with a ResNet of `models.parts.backbones`, by
-            name.
-        prefix: What the keys begin with, such as `"backbone."`.
-    """
-    weights = []
-    for name, layer in layers.items():
-        if not name.startswith(("stem_", "stage_")) or not layer.weights:
-            continue
-        key = re.sub(
-            r"stage_(\d+)_block_(\d+)_", lambda m: f"layer{int(m[1]) + 1}.{m[2]}.", name
-        )
-        # CLIP's stem has three.
-        key = re.sub(r"stem_(conv|norm)_(\d)$", r"\1_\2", key)
-        key = key.replace("stem_conv", "conv1").replace("stem_norm", "bn1")
-        key = key.replace("shortcut_norm", "downsample.1")
-        key = key.replace("shortcut", "downsample.0").replace("norm_", "bn_")
-        # torchvision counts them from one.
-        key = re.sub(r"(conv|bn)_(\d)$", lambda m: f"{m[1]}{int(m[2]) + 1}", key)
-        weights += _layer_weights(prefix + key, layer)
-    return weights
-
-
-def _layer_weights(key, layer) -> list[Weight]:
-    if isinstance(layer, keras.layers.BatchNormalization):
-        return mapping.batch_norm(key, layer)
-    if isinstance(layer, keras.layers.Dense):
-        return mapping.dense(key, layer)
-    return mapping.convolution(key, layer)
-
-
 def _weights(model) -> list[Weight]:
     layers = layers_by_name(model)
-    weights = resnet_weights(layers, _PREFIX)
+    weights = mapping.resnet_weights(layers, KEYS, _PREFIX)
     heads = _HEADS if "head_conv" in layers else {"classifier": "fc"}
     for name, key in heads.items():
         if name in layers:
-            weights += _layer_weights(key, layers[name])
+            weights += mapping.image_layer(key, layers[name])
     return weights
 
 

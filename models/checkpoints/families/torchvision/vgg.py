@@ -51,15 +51,10 @@ def _config(model) -> dict:
     config = {"architecture": "vgg16"}
     if "classifier" in layers:
         config["num_classes"] = layers["classifier"].units
-        sizes["fully_connected_dims"] = tuple(
-            layers[name].units for name in _fully_connected(layers)
-        )
+        names = numbered_names(layers, "fully_connected_")
+        sizes["fully_connected_dims"] = tuple(layers[name].units for name in names)
     published = {**VARIANTS["16"], "num_channels": 3, "image_size": (224, 224)}
     return config | architectures.changed(sizes, published)
-
-
-def _fully_connected(layers):
-    return numbered_names(layers, "fully_connected_")
 
 
 def _weights(model) -> list[Weight]:
@@ -72,7 +67,7 @@ def _weights(model) -> list[Weight]:
     if "classifier" not in layers:
         return weights
     # An activation and a dropout follow each.
-    dense = [*_fully_connected(layers), "classifier"]
+    dense = [*numbered_names(layers, "fully_connected_"), "classifier"]
     first, *others = [
         mapping.dense(f"classifier.{3 * number}", layers[name])
         for number, name in enumerate(dense)
