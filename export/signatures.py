@@ -418,7 +418,7 @@ def _renamed(names: Sequence[str], valid: Sequence[str]) -> list[str]:
 def _spec(name: str, shape: Sequence[int | None], dtype: str) -> tf.TensorSpec:
     tf_dtype = tf.as_dtype(dtype)
     if tf_dtype in _HALF_PRECISION:
-        tf_dtype = tf.float32  # As the layers compute, see `inference_mode`.
+        tf_dtype = tf.float32  # As the layers compute, see `portable_layers`.
     return tf.TensorSpec(tuple(shape), tf_dtype, name=name)
 
 

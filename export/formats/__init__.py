@@ -1,11 +1,10 @@
 """The file formats of artefacts: one row of `FORMATS` each.
 
 `export`, `verify` and `load_runner` read this table. A format has two modules with its
-name, which are imported when first needed: `formats/<name>.py` writes it,
-`runtimes/<name>.py` runs it. To add a format, write both and add its row.
+name, which `Format` imports when first needed: `formats/<name>.py` writes it,
+`runtimes/<name>.py` runs it. To add a format, write both, add its row, and import them.
 """
 
-import importlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ class Format:
         may_need_fixed_shapes: Whether it supports some operators only at known sizes,
             see `attempts.py`.
         enlarges_by_products: Whether its runtime computes a transposed convolution
-            without overlaps faster as a product, see `inference.enlarged_by_products`.
+            without overlaps faster as a product, see `enlarged_by_products`.
     """
 
     name: str
@@ -86,11 +85,25 @@ class Format:
 
     @property
     def _runtime(self) -> Runtime:
-        return importlib.import_module(f"keras_attn.export.runtimes.{self.name}")  # pyright: ignore[reportReturnType]
+        match self.name:
+            case "saved_model":
+                from keras_attn.export.runtimes import saved_model as runtime
+            case "litert":
+                from keras_attn.export.runtimes import litert as runtime
+            case _:
+                from keras_attn.export.runtimes import onnx as runtime
+        return runtime
 
     @property
     def _writer(self) -> Any:
-        return importlib.import_module(f"keras_attn.export.formats.{self.name}")
+        match self.name:
+            case "saved_model":
+                from keras_attn.export.formats import saved_model as writer
+            case "litert":
+                from keras_attn.export.formats import litert as writer
+            case _:
+                from keras_attn.export.formats import onnx as writer
+        return writer
 
 
 FORMATS = {

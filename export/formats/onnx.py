@@ -16,7 +16,7 @@ from keras_attn.export.formats import (
     onnx_rewrites,
     onnx_weights,
 )
-from keras_attn.export.inference import forms_of_files
+from keras_attn.export.portable_operations import portable_operations
 from keras_attn.export.runtimes.onnx import (
     INDEX_RANGES,
     OUTPUT_NAMES,
@@ -218,7 +218,7 @@ def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variab
     def run(**tensors):
         return onnx_weights.call_with(signature, lifted, tensors)
 
-    with forms_of_files():
+    with portable_operations():
         return tf.function(run, autograph=False).get_concrete_function(**specs)
 
 
