@@ -77,7 +77,10 @@ class Attempts:
     def traced(self) -> Iterator[TracedModel]:
         """Traces every signature at the shapes of this attempt.
 
-        Within this block the models have kernels that the format can write.
+        Within this block the models have kernels that the format can write. They are
+        traced in operations that files can hold (portable_operations.py), `prefill`
+        before `step`, whose state has its lengths; operators that the format has no
+        form of are refused; and for int8 the samples to calibrate on are chosen.
 
         Raises:
             RefusedError: If the format has no form of an operator.
