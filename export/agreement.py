@@ -83,13 +83,10 @@ def _add(agreements, key: str, found: np.ndarray, want: np.ndarray) -> None:
     has_class = ~np.isnan(want).any(-1).ravel()
     predicted = want.argmax(-1).ravel()[has_class]
     same = found.argmax(-1).ravel()[has_class] == predicted
-    counts = np.bincount(predicted, minlength=classes)
-    agreed = np.bincount(predicted[same], minlength=classes)
-    if key in agreements:
-        agreements[key].counts += counts
-        agreements[key].agreed += agreed
-    else:
-        agreements[key] = Agreement(counts, agreed, want.ndim == 4)
+    none = np.zeros((2, classes), int)
+    agreement = agreements.setdefault(key, Agreement(*none, want.ndim == 4))
+    agreement.counts += np.bincount(predicted, minlength=classes)
+    agreement.agreed += np.bincount(predicted[same], minlength=classes)
 
 
 def _is_scores(key: str, want: np.ndarray, image_sizes: list[tuple[int, ...]]) -> bool:
