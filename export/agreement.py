@@ -83,8 +83,9 @@ def _add(agreements, key: str, found: np.ndarray, want: np.ndarray) -> None:
     has_class = ~np.isnan(want).any(-1).ravel()
     predicted = want.argmax(-1).ravel()[has_class]
     same = found.argmax(-1).ravel()[has_class] == predicted
-    none = np.zeros((2, classes), int)
-    agreement = agreements.setdefault(key, Agreement(*none, want.ndim == 4))
+    counts, agreed = np.zeros((2, classes), int)
+    new = Agreement(counts, agreed, want.ndim == 4)
+    agreement = agreements.setdefault(key, new)
     agreement.counts += np.bincount(predicted, minlength=classes)
     agreement.agreed += np.bincount(predicted[same], minlength=classes)
 
