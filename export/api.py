@@ -200,7 +200,7 @@ def export(
         while True:
             try:
                 with attempts.traced() as traced:
-                    format_notes = file_format.write(traced, partial)
+                    format_notes = file_format.writer.write(traced, partial)
                 if verify:
                     measured = compare(plan, load_runner(partial), traced.specs)
                 break
@@ -330,7 +330,7 @@ def _report(
         format=plan.format.name,
         quantization=plan.quantization,
         bytes=get_file_size(artefact),
-        operators=_inspect(plan.format.count_operators, artefact),
+        operators=_inspect(plan.format.writer.count_operators, artefact),
         inputs={name: _texts(info.inputs) for name, info in signatures.items()},
         outputs={name: _texts(info.outputs) for name, info in signatures.items()},
         not_compared={name: list(info.outputs) for name, info in signatures.items()},

@@ -141,7 +141,7 @@ def probing(plan: Plan, specs: dict[str, Specs]) -> Iterator[Probe | None]:
             ]
             functions = {each.name: trace(each, specs[each.name]) for each in wider}
             path = Path(folder, f"probe{plan.format.suffix}")
-            plan.format.write(TracedModel(wider, functions, specs), path)
+            plan.format.writer.write(TracedModel(wider, functions, specs), path)
             return load_runner(path)
 
         yield Probe(load, plan.tolerance)
