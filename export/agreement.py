@@ -83,13 +83,11 @@ def _add(agreements, key: str, found: np.ndarray, want: np.ndarray) -> None:
     has_class = ~np.isnan(want).any(-1).ravel()
     predicted = want.argmax(-1).ravel()[has_class]
     same = found.argmax(-1).ravel()[has_class] == predicted
-    counts = np.bincount(predicted, minlength=classes)
-    agreed = np.bincount(predicted[same], minlength=classes)
-    if key in agreements:
-        agreements[key].counts += counts
-        agreements[key].agreed += agreed
-    else:
-        agreements[key] = Agreement(counts, agreed, want.ndim == 4)
+    counts, agreed = np.zeros((2, classes), int)
+    new = Agreement(counts, agreed, want.ndim == 4)
+    agreement = agreements.setdefault(key, new)
+    agreement.counts += np.bincount(predicted, minlength=classes)
+    agreement.agreed += np.bincount(predicted[same], minlength=classes)
 
 
 def _is_scores(key: str, want: np.ndarray, image_sizes: list[tuple[int, ...]]) -> bool:

@@ -2,9 +2,10 @@
 
 To follow an export: here all is decided and checked, in a `Plan` with the signatures,
 the entry points of the model; then attempts.py traces them at the requested shapes,
-formats/<format>.py writes them, and verification.py compares the result with Keras. The
-modules that these call are named for what they do; runner.py and runtimes/ run an
-artefact.
+formats/<format>.py writes them, and verification.py compares the result with Keras,
+with the formulas at its head. The modules that these call are named for what they do,
+such as portable_layers.py, which makes layers compute in float32 and without fused
+kernels, as the converters need; runner.py and runtimes/ run an artefact.
 """
 
 import contextlib
@@ -36,8 +37,8 @@ from keras_attn.export.formats import (
     format_to_write,
 )
 from keras_attn.export.image_bytes import check_format_of_images, with_image_bytes
-from keras_attn.export.inference import about_precision, inference_mode
 from keras_attn.export.plan import Plan
+from keras_attn.export.portable_layers import portable_layers
 from keras_attn.export.quantized_weights import about_integers
 from keras_attn.export.report import ExportReport
 from keras_attn.export.runner import Runner, load_runner
@@ -181,26 +182,25 @@ def export(
         sequence_length,
         num_beams,
     )
-    layers = plan.layers
-    notes = [
-        *(note for signature in signatures for note in signature.notes),
-        *about_precision(layers),
-        *about_choices(layers),
-        *about_integers(layers, file_format, quantization),
+    signature_notes = [note for signature in signatures for note in signature.notes]
+    layer_notes = [
+        *about_choices(plan.layers),
+        *about_integers(plan.layers, file_format, quantization),
     ]
     measured = None
     # In float32 and without fused kernels, which the converters do not support; to a
     # work folder, which is renamed to `path` at the end.
     with (
-        inference_mode(plan.models),
+        portable_layers(plan.models) as precision_notes,
         _replacing(path) as partial,
         reraising_interrupts(),
     ):
+        notes = (*signature_notes, *precision_notes, *layer_notes)
         attempts = Attempts(plan)
         while True:
             try:
                 with attempts.traced() as traced:
-                    format_notes = file_format.write(traced, partial)
+                    format_notes = file_format.writer.write(traced, partial)
                 if verify:
                     measured = compare(plan, load_runner(partial), traced.specs)
                 break
@@ -213,8 +213,8 @@ def export(
             path,
             traced.infos,
             measured,
-            artefact=partial,
             notes=(*notes, *format_notes, *attempts.notes),
+            artefact=partial,
         )
 
 
@@ -275,7 +275,7 @@ def verify(
         _tolerance(tolerance, quantization),
         samples.named(signatures[0], sample_inputs),
     )
-    with inference_mode(plan.models):
+    with portable_layers(plan.models):
         try:
             measured = compare(plan, runner, specs)
         except ExportError as error:
@@ -330,7 +330,7 @@ def _report(
         format=plan.format.name,
         quantization=plan.quantization,
         bytes=get_file_size(artefact),
-        operators=_inspect(plan.format.count_operators, artefact),
+        operators=_inspect(plan.format.writer.count_operators, artefact),
         inputs={name: _texts(info.inputs) for name, info in signatures.items()},
         outputs={name: _texts(info.outputs) for name, info in signatures.items()},
         not_compared={name: list(info.outputs) for name, info in signatures.items()},

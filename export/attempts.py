@@ -15,13 +15,13 @@ import keras
 import tensorflow as tf
 
 from keras_attn.export.errors import LEAVE_OUT, ExportError, RefusedError
-from keras_attn.export.inference import (
-    enlarged_by_products,
-    forms_of_files,
-    unrolled,
-)
 from keras_attn.export.operators import check_operators
 from keras_attn.export.plan import Plan
+from keras_attn.export.portable_layers import unrolled
+from keras_attn.export.portable_operations import (
+    enlarged_by_products,
+    portable_operations,
+)
 from keras_attn.export.quantized_weights import integers_for
 from keras_attn.export.samples import calibration
 from keras_attn.export.shapes import Specs
@@ -77,7 +77,10 @@ class Attempts:
     def traced(self) -> Iterator[TracedModel]:
         """Traces every signature at the shapes of this attempt.
 
-        Within this block the models have kernels that the format can write.
+        Within this block the models have kernels that the format can write. They are
+        traced in operations that files can hold (portable_operations.py), `prefill`
+        before `step`, whose state has its lengths; operators that the format has no
+        form of are refused; and for int8 the samples to calibrate on are chosen.
 
         Raises:
             RefusedError: If the format has no form of an operator.
@@ -189,7 +192,7 @@ def trace(signature: Signature, specs: Specs):
     # A new `tf.function` each time: one that was traced at an unknown size would
     # return that trace for a known size.
     function = tf.function(run, autograph=False)
-    with forms_of_files():
+    with portable_operations():
         return function.get_concrete_function(**specs)
 
 

@@ -120,7 +120,7 @@ def decoder(
             )
         # Another process may replace it at the same time, so it stays, unless `export`
         # would refuse to replace what it holds now.
-        if not FORMATS[runtime].recognizes(path):
+        if not FORMATS[runtime].runtime.recognizes(path):
             _remove(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

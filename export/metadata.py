@@ -48,8 +48,8 @@ def to_json(signatures: "Iterable[Signature]") -> str | None:
     for signature in signatures:
         lengths = signature.length_ranges.items()
         ranges = {_LENGTH_OF + name: allowed for name, allowed in lengths}
-        content[signature.name] = {**signature.index_ranges, **ranges}
-    content = {name: ranges for name, ranges in content.items() if ranges}
+        if ranges := {**signature.index_ranges, **ranges}:
+            content[signature.name] = ranges
     return json.dumps(content) if content else None
 
 

@@ -81,9 +81,9 @@ def next_tokens(
     if not same:
         return None
     with np.errstate(over="ignore"):  # Of a token that is masked.
-        perplexity = np.exp(losses / len(same)).tolist()
-    names = ("keras", "artefact")
-    return NextTokens(dict(zip(names, perplexity, strict=True)), float(np.mean(same)))
+        keras, artefact = np.exp(losses / len(same)).tolist()
+    perplexity = {"keras": keras, "artefact": artefact}
+    return NextTokens(perplexity, float(np.mean(same)))
 
 
 def _texts(sample: Inputs, prompt: str, limit: int | None) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_attn.export.formats import Format
-from keras_attn.export.inference import unique_layers
+from keras_attn.export.portable_layers import unique_layers
 from keras_attn.export.samples import Inputs
 from keras_attn.export.signatures import Signature
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import keras
 
 from keras_attn.export.formats import Format
-from keras_attn.export.inference import unique_layers
+from keras_attn.export.portable_layers import unique_layers
 from keras_attn.layers.adaptation.quantization import as_variables
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
 

@@ -187,7 +187,7 @@ def load_runner(path: str | PathLike) -> Runner:
         raise ValueError(
             f"`path` must be one of: {ANY_ARTEFACT}. Received: path={str(path)!r}"
         )
-    return Runner(format.load(path))
+    return Runner(format.runtime.Engine(path))
 
 
 def _default_ranges(signatures: Mapping[str, SignatureInfo]) -> IndexRanges:

@@ -365,23 +365,17 @@ def _random_batch(
 ) -> Inputs:
     # Reseeded, so that it depends on its own sizes and not on earlier attempts.
     random = np.random.default_rng(_SEED)
-    return {
-        name: _random_array(name, spec, batch, length, limits[name], random)
-        for name, spec in specs.items()
-    }
+    result = {}
+    for name, spec in specs.items():
+        unknown = [batch, *[length] * len(spec.shape)]
+        shape = [size or unknown[axis] for axis, size in enumerate(spec.shape)]
+        result[name] = _random_array(name, spec, shape, limits[name], random)
+    return result
 
 
 def _random_array(
-    name: str,
-    spec: tf.TensorSpec,
-    batch: int,
-    length: int,
-    limit: int,
-    random: np.random.Generator,
+    name: str, spec: tf.TensorSpec, shape: list[int], limit: int, random: Any
 ) -> np.ndarray:
-    shape = [
-        size or (batch if axis == 0 else length) for axis, size in enumerate(spec.shape)
-    ]
     dtype = spec.dtype.as_numpy_dtype
     if name == IMAGE_BYTES:
         files = np.empty(shape, object)

@@ -229,9 +229,6 @@ def _declared(name: str, model: keras.Model) -> Signature:
         _path_names(structure) if is_flat else [tensor.name for tensor in tensors]
     )
 
-    def arrange(inputs: dict) -> Any:
-        return keras.tree.pack_sequence_as(structure, [inputs[name] for name in names])
-
     outputs = _output_names(model, output_structure(model))
     notes += _renamed(outputs, _valid_names(outputs))
     by_key = _in_order(structure, names, tensors)
@@ -250,16 +247,23 @@ def _declared(name: str, model: keras.Model) -> Signature:
         }
         for range_of in (index_range, length_range)
     )
+    named = keras.tree.pack_sequence_as(structure, names)
+    signature = _structured(name, model, specs, named, notes)
+    return replace(signature, index_ranges=indices, length_ranges=lengths)
+
+
+def _structured(
+    name: str, model: keras.Model, specs: Specs, structure: Any, notes: list[str]
+) -> Signature:
+    """The signature of a model that is called with a structure of named tensors."""
+    names = keras.tree.flatten(structure)
+
+    def arrange(inputs: dict) -> Any:
+        return keras.tree.pack_sequence_as(structure, [inputs[name] for name in names])
+
+    namer = _output_namer(model)
     return Signature(
-        name,
-        model,
-        specs,
-        arrange,
-        _output_namer(model),
-        tuple(notes),
-        index_ranges=indices,
-        length_ranges=lengths,
-        structure=keras.tree.pack_sequence_as(structure, names),
+        name, model, specs, arrange, namer, tuple(notes), structure=structure
     )
 
 
@@ -289,26 +293,14 @@ def _from_sample(name: str, model: keras.Model, sample_inputs: Any) -> Signature
     else:
         names = [f"input_{i}" for i in range(len(values))]
     names, notes = _valid_inputs(names)
-
-    def arrange(inputs: dict) -> Any:
-        flat = [inputs[key] for key in names]
-        return keras.tree.pack_sequence_as(sample_inputs, flat)
-
     specs = Specs()
     for key, value in _in_order(sample_inputs, names, values).items():
         tensor = tf.convert_to_tensor(value)
         # Such a model may depend on the sizes it was called with; only the batch is
         # known to vary.
         specs[key] = _spec(key, (None, *tensor.shape[1:]), tensor.dtype.name)
-    return Signature(
-        name,
-        model,
-        specs,
-        arrange,
-        _output_namer(model),
-        tuple(notes),
-        structure=keras.tree.pack_sequence_as(sample_inputs, names),
-    )
+    named = keras.tree.pack_sequence_as(sample_inputs, names)
+    return _structured(name, model, specs, named, notes)
 
 
 def _output_namer(model: keras.Model) -> Callable[[Any], dict]:
@@ -418,7 +410,7 @@ def _renamed(names: Sequence[str], valid: Sequence[str]) -> list[str]:
 def _spec(name: str, shape: Sequence[int | None], dtype: str) -> tf.TensorSpec:
     tf_dtype = tf.as_dtype(dtype)
     if tf_dtype in _HALF_PRECISION:
-        tf_dtype = tf.float32  # As the layers compute, see `inference_mode`.
+        tf_dtype = tf.float32  # As the layers compute, see `portable_layers`.
     return tf.TensorSpec(tuple(shape), tf_dtype, name=name)
 
 

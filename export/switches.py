@@ -11,6 +11,7 @@ which also outputs these locations, is written in the same format.
 """
 
 import contextlib
+import functools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -71,8 +72,7 @@ class Probe:
     """
 
     def __init__(self, load: Callable[[], Runner], tolerance: float):
-        self._load = load
-        self._runner: Runner | None = None
+        self._load = functools.cache(load)
         self._tolerance = tolerance
 
     def reference(
@@ -92,9 +92,7 @@ class Probe:
             ExportError: If the copy and the artefact return different values, or the
                 artefact chose a location that does not hold a maximum.
         """
-        if self._runner is None:
-            self._runner = self._load()
-        probed = self._runner(inputs, signature.name)
+        probed = self._load()(inputs, signature.name)
         for name, value in found.items():
             near = np.isclose(
                 value, probed[name], self._tolerance, self._tolerance, equal_nan=True
@@ -143,7 +141,7 @@ def probing(plan: Plan, specs: dict[str, Specs]) -> Iterator[Probe | None]:
             ]
             functions = {each.name: trace(each, specs[each.name]) for each in wider}
             path = Path(folder, f"probe{plan.format.suffix}")
-            plan.format.write(TracedModel(wider, functions, specs), path)
+            plan.format.writer.write(TracedModel(wider, functions, specs), path)
             return load_runner(path)
 
         yield Probe(load, plan.tolerance)

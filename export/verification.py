@@ -1,4 +1,14 @@
-"""Runs an artefact in its stock runtime and compares its outputs with Keras'."""
+"""Runs an artefact in its stock runtime and compares its outputs with Keras'.
+
+`compare` makes samples (the caller's, or random ones), runs each in both, pairs
+detections, and compares output by output, where y is the artefact's and k is Keras':
+
+    float32     max |y - k| / max(|k|, 1) ≤ tolerance; of boxes, / max(k, 1)
+    quantized   rms(y - k) / rms(k) ≤ tolerance
+    integers, booleans and strings: the share of y ≠ k ≤ tolerance
+
+Two NaNs are left out; infinities must be equal. differences.py computes these.
+"""
 
 import statistics
 import time
@@ -85,7 +95,6 @@ def compare(plan: Plan, runner: Runner, specs: dict[str, Specs]) -> Measured:
         measured = compare_cases(
             runner, signatures, cases, plan.tolerance, plan.quantization, probe
         )
-    measured = _with_others(measured, runner, {each.name for each in signatures})
     if sample is None:
         return measured
     if [each.name for each in signatures] == [PREFILL, STEP]:
@@ -97,21 +106,6 @@ def compare(plan: Plan, runner: Runner, specs: dict[str, Specs]) -> Measured:
     count = max(len(value) for value in sample.values())
     agreements = top1_agreement(runner, signatures[0], batches, count)
     return replace(measured, agreements=agreements)
-
-
-def _with_others(measured: Measured, runner: Runner, names: set[str]) -> Measured:
-    """Adds the signatures of the artefact that the model does not have."""
-    others = [name for name in runner.signatures if name not in names]
-    outputs = {name: list(runner.signatures[name].outputs) for name in others}
-    notes = [
-        f"signature `{name}` was not compared: it is not one of the model's"
-        for name in others
-    ]
-    return replace(
-        measured,
-        not_compared={**measured.not_compared, **outputs},
-        notes=(*measured.notes, *notes),
-    )
 
 
 def compare_cases(
@@ -167,6 +161,12 @@ def compare_cases(
         notes += _notes_about(name, output, each)
     if any("boxes" in not_compared.get(name, ()) for name in detecting):
         notes = [_NO_DETECTIONS]
+    for name, info in runner.signatures.items():
+        if name not in by_name:
+            not_compared[name] = list(info.outputs)
+            notes.append(
+                f"signature `{name}` was not compared: it is not one of the model's"
+            )
     return Measured(
         max((each.max_abs_diff for each in compared), default=None),
         max((x.error for x in compared), key=lambda error: error.value, default=None),

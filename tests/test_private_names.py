@@ -32,7 +32,7 @@ PRIVATE = {
         "tensorflow.python.ops.control_flow_util_v2": {"in_while_loop_defun"},
     },
     "models/parts/keras_state.py": {"keras.src.backend.common": {"global_state"}},
-    "export/keras_forms.py": {"keras.src": {"backend"}},
+    "export/portable_operations.py": {"keras.src": {"backend"}},
     "export/formats/onnx.py": {
         "tensorflow.python.framework.convert_to_constants": {
             "convert_variables_to_constants_v2"

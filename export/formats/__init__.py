@@ -1,21 +1,17 @@
 """The file formats of artefacts: one row of `FORMATS` each.
 
 `export`, `verify` and `load_runner` read this table. A format has two modules with its
-name, which are imported when first needed: `formats/<name>.py` writes it,
-`runtimes/<name>.py` runs it. To add a format, write both and add its row.
+name, which `Format` imports when first needed: `formats/<name>.py` writes it,
+`runtimes/<name>.py` runs it. To add a format, write both, and add their imports and its
+row.
 """
 
-import importlib
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from keras_attn.export.runtimes import Engine, Runtime
-
-if TYPE_CHECKING:
-    from keras_attn.export.signatures import TracedModel
+from keras_attn.export.runtimes import Runtime
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class Format:
         may_need_fixed_shapes: Whether it supports some operators only at known sizes,
             see `attempts.py`.
         enlarges_by_products: Whether its runtime computes a transposed convolution
-            without overlaps faster as a product, see `inference.enlarged_by_products`.
+            without overlaps faster as a product, see `enlarged_by_products`.
     """
 
     name: str
@@ -57,40 +53,38 @@ class Format:
     may_need_fixed_shapes: bool = False
     enlarges_by_products: bool = False
 
-    def recognizes(self, path: Path) -> bool:
-        """Whether a path holds an artefact of this format and nothing else.
-
-        Also True if the artefact is damaged.
-        """
-        return self._runtime.recognizes(path)
-
-    def load(self, path: Path) -> Engine:
-        """Loads an artefact into the stock runtime."""
-        return self._runtime.Engine(path)
-
-    def write(self, traced: "TracedModel", path: Path) -> Iterable[str]:
-        """Writes a traced model to a path, or over an earlier attempt.
-
-        Returns:
-            Notes for the report.
-        """
-        return self._writer.write(traced, path)
-
-    def count_operators(self, path: Path) -> dict[str, int]:
-        """Counts each operator of an artefact."""
-        return self._writer.count_operators(path)
-
     def read_quantization(self, path: Path) -> str | None:
         """The quantization that the tensors of an artefact show; None for float32."""
-        return self._writer.read_quantization(path) if self.quantizations else None
+        return self.writer.read_quantization(path) if self.quantizations else None
 
     @property
-    def _runtime(self) -> Runtime:
-        return importlib.import_module(f"keras_attn.export.runtimes.{self.name}")  # pyright: ignore[reportReturnType]
+    def runtime(self) -> Runtime:
+        """The module that runs it, imported when first needed."""
+        match self.name:
+            case "saved_model":
+                from keras_attn.export.runtimes import saved_model as runtime
+            case "litert":
+                from keras_attn.export.runtimes import litert as runtime
+            case _:
+                from keras_attn.export.runtimes import onnx as runtime
+        return runtime
 
     @property
-    def _writer(self) -> Any:
-        return importlib.import_module(f"keras_attn.export.formats.{self.name}")
+    def writer(self) -> Any:
+        """The module that writes it, imported when first needed.
+
+        It has `write(traced, path)`, which writes a `TracedModel` to a path, or over an
+        earlier attempt, and returns notes for the report; `count_operators(path)`, each
+        by its name; and `read_quantization(path)` if there are `quantizations`.
+        """
+        match self.name:
+            case "saved_model":
+                from keras_attn.export.formats import saved_model as writer
+            case "litert":
+                from keras_attn.export.formats import litert as writer
+            case _:
+                from keras_attn.export.formats import onnx as writer
+        return writer
 
 
 FORMATS = {
@@ -154,7 +148,7 @@ def format_at(path: Path) -> Format | None:
     A folder that contains other files is not an artefact: it is neither loaded nor
     replaced.
     """
-    return next((f for f in FORMATS.values() if f.recognizes(path)), None)
+    return next((f for f in FORMATS.values() if f.runtime.recognizes(path)), None)
 
 
 def check_target(path: Path, format: Format) -> None:

@@ -57,7 +57,7 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     # `_calibrated` converts again.
     content = _convert(folder, list(traced.functions), traced.quantization)
     if traced.quantization == "int8":
-        if "WHILE" in _count_operators(content):
+        if any(label == "WHILE" for label, _, _ in _operators(content)):
             raise RefusedError(
                 "LiteRT cannot calibrate loops (tensorflow#75140); recurrent layers "
                 "are unrolled if lengths are known",
@@ -177,11 +177,7 @@ def _refusal(error: Exception, signatures: Iterable[str]) -> ExportError:
 
 def count_operators(path: Path) -> dict[str, int]:
     """Counts the operators of a `.tflite` file."""
-    return _count_operators(path.read_bytes())
-
-
-def _count_operators(content: bytes) -> dict[str, int]:
-    return dict(Counter(label for label, _, _ in _operators(content)))
+    return dict(Counter(label for label, _, _ in _operators(path.read_bytes())))
 
 
 def read_quantization(path: Path) -> str | None:

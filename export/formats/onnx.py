@@ -16,7 +16,7 @@ from keras_attn.export.formats import (
     onnx_rewrites,
     onnx_weights,
 )
-from keras_attn.export.inference import forms_of_files
+from keras_attn.export.portable_operations import portable_operations
 from keras_attn.export.runtimes.onnx import (
     INDEX_RANGES,
     OUTPUT_NAMES,
@@ -166,15 +166,11 @@ def _convert(
 
 def _rename_inputs(graph, names: Mapping[str, str]) -> None:
     """Gives the inputs of a graph other names, in place, wherever they are used."""
-    found = [value.name for value in graph.input if names.get(value.name)]
-    changed = {old: names[old] for old in found if names[old] != old}
-    if not changed:
-        return
+    changed = {each.name: names.get(each.name, each.name) for each in graph.input}
     for value in graph.input:
-        value.name = changed.get(value.name, value.name)
+        value.name = changed[value.name]
     for node in _nodes(graph):
-        for place, used in enumerate(node.input):
-            node.input[place] = changed.get(used, used)
+        node.input[:] = [changed.get(used, used) for used in node.input]
 
 
 def _reorder(values, names: Iterable[str]) -> None:
@@ -218,7 +214,7 @@ def _traced(signature: Signature, specs: dict, lifted: Mapping[str, keras.Variab
     def run(**tensors):
         return onnx_weights.call_with(signature, lifted, tensors)
 
-    with forms_of_files():
+    with portable_operations():
         return tf.function(run, autograph=False).get_concrete_function(**specs)
 
 
@@ -305,21 +301,19 @@ def _refuse_unknown_operators(onnx, model) -> None:
         )
 
 
+def _nodes_in(path: Path) -> Iterator:
+    """Every node of an ONNX file or folder."""
+    onnx = _packages()[1]
+    for file in graph_files(path).values():
+        yield from _nodes(onnx.load(file, load_external_data=False).graph)
+
+
 def count_operators(path: Path) -> dict[str, int]:
     """Counts the operators of an ONNX file or folder; operators in loops count once."""
-    onnx = _packages()[1]
-    counts: Counter[str] = Counter()
-    for file in graph_files(path).values():
-        model = onnx.load(file, load_external_data=False)
-        counts.update(node.op_type for node in _nodes(model.graph))
-    return dict(counts)
+    return dict(Counter(node.op_type for node in _nodes_in(path)))
 
 
 def read_quantization(path: Path) -> str | None:
     """`"int8_dynamic"` if a product rounds what it multiplies to 8 bits."""
-    onnx = _packages()[1]
-    for file in graph_files(path).values():
-        model = onnx.load(file, load_external_data=False)
-        if any(map(onnx_integers.computes_in_integers, _nodes(model.graph))):
-            return "int8_dynamic"
-    return None
+    rounds = any(map(onnx_integers.computes_in_integers, _nodes_in(path)))
+    return "int8_dynamic" if rounds else None

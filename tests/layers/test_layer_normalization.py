@@ -265,7 +265,7 @@ class TestInAGraph:
     def test_inference_is_one_operation_unless_it_is_exported(self, shape):
         import tensorflow as tf
 
-        from keras_attn.export.inference import inference_mode
+        from keras_attn.export.portable_layers import portable_layers
 
         model = keras.Sequential([keras.Input(shape[1:]), built()])
 
@@ -274,7 +274,7 @@ class TestInAGraph:
             return {operation.type for operation in graph.get_operations()}
 
         assert "FusedBatchNormV3" in operations()
-        with inference_mode([model]):
+        with portable_layers([model]):
             assert "FusedBatchNormV3" not in operations()
         assert "FusedBatchNormV3" in operations()
 
