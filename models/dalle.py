@@ -19,7 +19,9 @@ caption, or, with the places i = t - L and j = s - L in the image, if
     column          j % W = i % W
     convolutional   j // W ≥ i // W - r and |j % W - i % W| ≤ r, r = `window_size` // 2
 
-`attention_of_block` says which block has which of the three masks.
+`attention_of_block` says which block has which of the three masks. A block is pre-norm,
+x = x + drop(attention(norm(x))), then x = x + drop(FFN(norm(x))), without
+cross-attention, with GPT's attention and FFN (`models/gpt.py`) under its mask.
 
 Images for a caption: `generate_images` in `parts/text_to_image.py`. Codes come from a
 discrete VAE, `models/dvae.py`, which also draws them. `incremental()` gives the same

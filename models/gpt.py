@@ -3,8 +3,8 @@
     x = token_embedding[token_ids] + position_embedding[positions]        (B, T, D)
     in block i, pre-norm as from GPT-2 on:
         [q, k, v] = norm(x) W + b                                  each (B, N, T, H)
-        x = x + softmax(q kᵀ / √H) v W^O, causal, the heads concatenated
-        x = x + activation(norm(x) W1) W2
+        x = x + softmax(q kᵀ / √H) v W^O + b, causal, the heads concatenated
+        x = x + activation(norm(x) W1 + b1) W2 + b2
     logits = norm(x) token_embeddingᵀ                                     (B, T, V)
 
     build_gpt         token ids -> logits of the next token at every position
@@ -21,7 +21,7 @@
 `step` runs `_features` over the last token, (B,), so T = 1, and over the state. k and v
 are then the token's own, and it attends to visible slots and to itself:
 
-    x = x + softmax([q key_iᵀ, q kᵀ] / √H) [value_i; v] W^O
+    x = x + softmax([q key_iᵀ, q kᵀ] / √H) [value_i; v] W^O + b
 
 It returns logits (B, V) and the changes: `new_key_i` = k and `new_value_i` = v,
 (B, G, 1, H), which `decoding.next_state` writes at `cache_index`; `visible` with that

@@ -14,7 +14,8 @@ The forward pass is `_encode`, then `_decode` below; e, α, c and s are computed
 `layers/attention/additive_attention.py`. The layers are made by
 `models/parts/decoders/recurrent_parts.py`: GRUs that reset before the product with the
 state (`reset_after=False`), and a `readout` of 2 · `maxout_dim` units, of which
-`maxout` keeps the larger of each pair.
+`maxout` keeps the larger of each two adjacent ones. W_s, W_r and W_o have biases, W, U
+and v have none.
 
 Legend: B batch, S source length, T target length, U units, V target vocabulary.
 Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,

@@ -5,8 +5,14 @@
     patches -> norm -> dropout -> stage_0 -> merging -> stage_1 -> … -> norm -> mean
     -> logits; blocks 1, 3, … of a stage shift their windows
 
-Blocks: `layers/blocks/swin_block.py`; windows and mask:
-`layers/attention/window_attention.py`. `@registered` fills in the arguments whose
+    block     x <- x + drop(attention(norm(x)))     in windows of w × w tokens
+              x <- x + drop(FFN(norm(x)))           FFN(x) = gelu(x W_1 + b_1) W_2 + b_2
+    merging   norm([x_00; x_10; x_01; x_11]) W      x_ij: row i, column j of a square of
+                                                    2 × 2; W is (4D, 2D), without bias
+
+`drop` is dropout, then stochastic depth. Odd rows or columns are padded with zeros
+before merging. Windows, shift, mask and the bias of relative positions stand at the
+head of `layers/attention/window_attention.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`.
 
 Legend: B batch, H and W pixels, D width of the first stage, C classes.

@@ -4,6 +4,18 @@
     build_vit_hybrid    the same, on the feature map of a ResNet
     build_deit3         ViT with LayerScale, trained with a different recipe
 
+    x = [class token; patches W] + positions             (B, 1 + T, D), then dropout
+    each block, pre-norm:
+        x <- x + drop(attention(norm(x)))
+        x <- x + drop(FFN(norm(x)))
+    `pooled_output` = norm(x)[:, 0] (`pooling="token"`) or norm(mean of the patches)
+    logits = pooled W                                                     (B, C)
+
+    attention(x) = concat of heads softmax(q kᵀ / √H) v, times W_O
+    FFN(x) = drop(gelu(x W_1)) W_2           each product with a W has a bias
+
+`drop` is dropout, LayerScale (DeiT III) and stochastic depth. H is the size of a head.
+
 All three share every helper, so they share a file. Blocks:
 `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`. `@registered` fills in the arguments whose

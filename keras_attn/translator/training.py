@@ -128,6 +128,7 @@ def fit_translator(
         # `save` writes `model.keras`, both tokenizers and, last, `translator.json`.
         keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: save()),
     ]
+    # In one process the batches are as they come.
     history = translator.model.fit(
         split_batches(train_batches, share_weights=True),
         validation_data=whole_batches(batches(*validation)),
@@ -146,9 +147,12 @@ def fit_translator(
 def _batches_for(translator, batch_size):
     """`parallel_dataset` for a translator, a function of sources and targets.
 
-    It yields `(inputs, labels, sample_weight)`: inputs are `token_ids`, `padding_mask`
-    and `decoder_token_ids`, the start token and the target; labels are the target and
-    the end token; weights are 1, and 0 on padding.
+    Pairs are shuffled, put into buckets of similar length, and padded to a multiple of
+    8 tokens. It yields `(inputs, labels, sample_weight)`: inputs are `token_ids` and
+    `padding_mask`, (B, S), and `decoder_token_ids`, (B, U), the start token and the
+    target; labels, (B, U), are the target and the end token; weights, (B, U), are 1,
+    and 0 on padding. Both sides are cut off at `max_length` tokens, a longer target
+    without an end token.
     """
     max_length = translator.max_length
     # JAX compiles the loop over the words of each length anew, for many seconds.

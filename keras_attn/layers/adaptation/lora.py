@@ -5,12 +5,14 @@ From the call of `enable_lora` to the product:
 1. `find_parts` finds the kernels W, (D, E), that `targets` name: the attribute `kernel`
    of the layers that are a `KernelLayer` (`Projection`, `Dense`, `Conv2D`, `Embedding`,
    …), or the columns of one part of it, such as "query" of "query_key_value".
-2. `add_updates` makes A, (D, r), and B, (r, E), of each part. `KernelLayer.add_update`
-   fixes W and sets `layer.kernel` to a `LowRankKernel` that holds W, A and B.
+2. `add_updates` makes A, (D, r), random, and B, (r, columns of the part), zeros.
+   `KernelLayer.add_update` fixes W and sets `layer.kernel` to a `LowRankKernel` that
+   holds W, A and B of each part.
 3. `train_only_updates` fixes all weights but A, B and `also_train`.
 4. A call of the layer is as before: `ops.weight_products.project(x, kernel, bias)` is
    `product(x, kernel) + bias`. `product` is `ops.matmul` for a variable, and here
-   `LowRankKernel.product(x)`, `x W + s (x A) B`: see `low_rank.py`.
+   `LowRankKernel.product(x)`: y = x W, then y[columns of a part] += s (drop(x) A) B for
+   each of its parts (`low_rank.py`).
 
 The rest of this folder restores, switches, merges and saves LoRA weights, and quantizes
 kernels.

@@ -11,7 +11,7 @@ from keras_attn.layers.base import BaseLayer
 
 
 # Saved files use its former name.
-@keras.saving.register_keras_serializable("keras_attn", "CacheRoom")  # Of files.
+@keras.saving.register_keras_serializable("keras_attn", "CacheRoom")
 class PadCache(BaseLayer):
     """Pads keys or values with zeros, so that decoding steps can write into them.
 

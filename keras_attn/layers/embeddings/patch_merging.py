@@ -16,9 +16,9 @@ from keras_attn.layers.normalization.layer_normalization import LayerNormalizati
 
 @keras.saving.register_keras_serializable("keras_attn")
 class PatchMerging(BaseLayer):
-    """`W · norm(concat(x))`, for the four tokens x of each 2 × 2 square.
+    """`norm([x_00; x_10; x_01; x_11]) W`, for each 2 × 2 square of tokens.
 
-    An odd number of rows or columns is padded with one row or column of zeros.
+    x_ij is the token in row i, column j of the square. An odd number of rows or columns is padded with one row or column of zeros.
 
     Args:
         output_dim: Width of the output. Default: 2D.

@@ -3,22 +3,28 @@
 A step of `fit` learns from one batch of prompts, in this order:
 
     rollout      by `PolicyTrainer.rollout`, without dropout or gradients
-        tokens          (N, T)  prompts, padded at the left, and C sampled tokens each
+        tokens          (N, T)  prompts, padded at the left, and C sampled tokens each,
+                                padding after the first end token
         m               (N, C)  which are learned: those up to the end token, or all
+                                (`learn_after_end`)
         log π_old, log π_ref    (N, C)  of sampled token t, by the policy and the frozen
                                 reference: logits at t - 1, divided by the temperature
         V_old           (N, C)  of the same positions, by a head on the features
-        score           (N,)    the reward of the text
+        score           (N,)    the reward of the text; without an end token
+                                -`missing_end_penalty`, or the reward less it
     advantages   by `_AdvantagesAndReturns`, all (N, C)
         r_t = -β (log π_old - log π_ref)_t, and the score is added to the last t of m
         δ_t = r_t + γ V_old(t + 1) - V_old(t)
         A_t = δ_t + γ λ A_{t+1}, 0 after the last t;  R_t = A_t + V_old(t)
         A ← (A - mean of A) / deviation of A, of all tokens of the batch
-    updates      by `compute_loss` of each minibatch, `num_passes` times; ρ = π / π_old
+    updates      by `compute_loss`, `num_passes` times over all rows, which are permuted
+                 anew and split into `num_minibatches`; ρ = π / π_old
         policy_loss = mean over m of max(-A ρ, -A clip(ρ, 1 - ε, 1 + ε))
         value_loss = ½ mean over m of max((V - R)², (clip(V, V_old ± ε_V) - R)²)
-        loss = policy_loss + value_weight · value_loss, and PPO-ptx's cross-entropy
-    β ← `kl_weight.update` of the mean over N of Σ_t (log π_old - log π_ref)_t
+        loss = policy_loss + value_weight · value_loss
+               + pretraining_weight · cross-entropy of other texts (PPO-ptx)
+    β ← β (1 + clip(KL / target - 1, ±max_error) N / horizon), or fixed; KL is the mean
+        over N of Σ_t (log π_old - log π_ref)_t
 
 Where m is False, numbers are 0 even if inputs are NaN. Rewards, advantages and returns
 are targets, without a gradient.
