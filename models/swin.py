@@ -12,8 +12,8 @@
 
 `drop` is dropout, then stochastic depth. Odd rows or columns are padded with zeros
 before merging. Windows, shift, mask and the bias of relative positions stand at the
-head of `layers/attention/window_attention.py`. `@registered` fills in the arguments whose
-default is `FROM_VARIANT`.
+head of `layers/attention/window_attention.py`. `@registered` fills in the arguments
+whose default is `FROM_VARIANT`.
 
 Legend: B batch, H and W pixels, D width of the first stage, C classes.
 Layers: `patch_embedding`, `embeddings_norm`, `embeddings_dropout`, then for each stage

@@ -18,7 +18,8 @@ from keras_attn.layers.normalization.layer_normalization import LayerNormalizati
 class PatchMerging(BaseLayer):
     """`norm([x_00; x_10; x_01; x_11]) W`, for each 2 × 2 square of tokens.
 
-    x_ij is the token in row i, column j of the square. An odd number of rows or columns is padded with one row or column of zeros.
+    x_ij is the token in row i, column j of the square. An odd number of rows or columns
+    is padded with one row or column of zeros.
 
     Args:
         output_dim: Width of the output. Default: 2D.
