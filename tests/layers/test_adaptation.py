@@ -182,8 +182,10 @@ def test_a_saved_layer_keeps_its_updates_and_integers(case, mode, tmp_path):
     assert len(integers) == (len(kernel_layers(layer)) if mode else 0)
     # Their numbers, in weights of the same order as before.
     for each in kernel_layers(saved) if mode else ():
+        trained = [weight.path for weight in each.trainable_variables]
         assert each.dequantize_kernel() is not None
         assert each.dequantize_kernel() is None
+        assert [weight.path for weight in each.trainable_variables] == trained
     assert_close(call(saved, case), expected, atol=3e-5)
     for each in kernel_layers(saved):
         each.merge_kernel()
