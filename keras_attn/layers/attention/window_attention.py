@@ -12,10 +12,10 @@ Windows, and the tokens in each, are in row-major order. For two tokens of a win
 
     b = position_bias[(i - i' + w - 1)(2w - 1) + (j - j' + w - 1)]   a column per head
     m = 0 if `2 [i ≥ R - s] + [j ≥ S - s]`, with i and j in X', is the same for both,
-        otherwise -1e9: what was rolled around an edge is no neighbor
+        otherwise -1e9: tokens rolled around an edge are not adjacent in the map
 
-On a map smaller than a window, windows are as large as its smaller side; w of
-`position_bias` stays that of the layer.
+On a map smaller than a window, windows are as large as its smaller side; the index into
+`position_bias` is still computed with the layer's w.
 
 `ops/windows.py` has these as functions of arrays.
 

@@ -218,6 +218,49 @@ class TransformerEncoderBlock(_Block):
         2020 (arXiv:2002.04745); `stochastic_depth`, `layer_scale`: see the layers.
     """
 
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        *,
+        key_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        activation: Activation = "relu",
+        norm_first: bool = False,
+        layer_norm_epsilon: float = 1e-5,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        mlp_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        layer_scale: float | None = None,
+        use_bias: bool = True,
+        qkv_bias: bool | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        output_initializer: Initializer | None = None,
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads,
+            mlp_dim,
+            key_dim=key_dim,
+            num_key_value_heads=num_key_value_heads,
+            activation=activation,
+            norm_first=norm_first,
+            layer_norm_epsilon=layer_norm_epsilon,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            mlp_dropout=mlp_dropout,
+            stochastic_depth=stochastic_depth,
+            layer_scale=layer_scale,
+            use_bias=use_bias,
+            qkv_bias=qkv_bias,
+            kernel_initializer=kernel_initializer,
+            output_initializer=output_initializer,
+            seed=seed,
+            **kwargs,
+        )
+
     def build(self, inputs_shape):
         self.attention = self._new_attention("attention", inputs_shape)
         self.attention_norm = self._new_norm("attention_norm", inputs_shape)

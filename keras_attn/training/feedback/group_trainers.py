@@ -1,6 +1,6 @@
 """RLOO and GRPO: several completions of a prompt are compared, without values.
 
-The step is that of `PPO` but for the advantages, one per completion, and the loss. Over
+A step differs from PPO's in the advantages, one per completion, and in the loss. Over
 the tokens that are learned, with s the score of a completion:
 
     RLOO    r = s - β Σ_t (log π_old - log π_ref),  A = r - mean of the others' r
