@@ -31,7 +31,7 @@ COMMANDS = {
     "predict": "Classify, score, segment, detect or continue what is in files.",
     "evaluate": "Score a model on data with answers: a later test set.",
     "generate": "Generate a continuation of a prompt, or its translation.",
-    "plan": "Estimate the cost of a model without building it: FLOPs and memory.",
+    "plan": "Estimate what a model costs, without building it: FLOPs, memory, days.",
     "export": "Export a model, run what was exported, and compare it with Keras.",
     "verify": "Compare an artefact with its model; exit code 1 if they disagree.",
     "attention": "Draw what a model attends to in a text or an image.",
