@@ -110,6 +110,7 @@ def list_models(
         rows = _scores(found, measure)
     elif sizes:
         columns = ("Model", *_SIZES)
+        found.sort(key=lambda card: (card.year, card.parameters or 0))
         rows = [[card.name, *size_cells(card)] for card in found]
         hint = "As published; - is not. `keras-attn describe MODEL` names the sources."
     else:

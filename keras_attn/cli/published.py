@@ -19,6 +19,11 @@ def rounded(number: float | None) -> str:
     return f"{number:,.0f}"
 
 
+def count(number: float) -> str:
+    """A number with three digits, or whole if it is large: 0.25, 9.2, 97,000."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def spell_size(size: "Size", nothing: str = "-") -> str:
     """Layers, width or heads: a number, or those of each stage; `nothing` for None."""
     if size is None:
@@ -27,10 +32,12 @@ def spell_size(size: "Size", nothing: str = "-") -> str:
 
 
 def spell_hours(hours: float | None) -> str:
-    """A time in hours, or in days from two on; "-" for None."""
+    """A time in hours, in days from two on, below one in minutes; "-" for None."""
     if hours is None:
         return "-"
-    return f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
+    if hours < 1:
+        return f"{hours * 60:.3g} minutes"
+    return f"{count(hours / 24)} days" if hours >= 48 else f"{hours:.3g} h"
 
 
 def spell_hardware(training: "Training | None") -> str:

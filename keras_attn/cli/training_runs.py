@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keras_attn.cli.options import Panel
-from keras_attn.cli.published import spell_hours, spell_training
+from keras_attn.cli.published import count, spell_hours, spell_training
 from keras_attn.cli.terminal import naming_options, print_rows, say
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class RunOptions:
                 )
 
     def check(self, tpu: str | None) -> None:
-        """Refuses `--tpu` beside these options, and unknown hardware."""
-        from keras_attn.models.plans.accelerators import parse_hardware
+        """Refuses `--tpu` beside these options, unknown hardware, and numbers of 0."""
+        from keras_attn.checks.arguments import check_above_zero
 
         for name in ("tokens", "rows", "hardware"):
             if tpu is not None and getattr(self, name) is not None:
@@ -83,9 +83,11 @@ class RunOptions:
                     f"--tpu is of one step, --{name} of a whole run, whose --hardware "
                     "may be a TPU, too; they exclude each other. Received: both"
                 )
-        if self.hardware is not None:
-            with naming_options(hardware="--hardware"):
-                parse_hardware(self.hardware)
+        with naming_options(tokens="--tokens", rows="--rows"):
+            for name in ("tokens", "rows"):
+                if getattr(self, name) is not None:
+                    check_above_zero(name, getattr(self, name))
+        run_on(self, 1.0)
 
     def amount(
         self, model: str, published: "Training | None"
@@ -133,7 +135,7 @@ def run_on(options: RunOptions, flops: float) -> "TrainingRun | None":
 
     if options.hardware is None:
         return None
-    names = ("utilization", "price", "watts")
+    names = ("hardware", "utilization", "price", "watts")
     with naming_options(**{name: f"--{name}" for name in names}):
         return training_run(
             flops,
@@ -173,19 +175,19 @@ def say_run(
 def _rows(run: "TrainingRun") -> list[tuple[str, str]]:
     device, energy = run.accelerator, "unknown: needs --watts, which are not published"
     if run.watts is not None and run.kilowatt_hours is not None:
-        energy = f"{run.kilowatt_hours:,.0f} kWh at {run.watts:g} W per device"
+        energy = f"{count(run.kilowatt_hours)} kWh at {run.watts:g} W per device"
     rows = [
         (
             "hardware",
             f"{run.devices:,} x {run.hardware}: {device.flops / 1e12:g} TFLOP/s in "
             f"{device.precision}, of which {run.utilization:.0%} are reached",
         ),
-        ("device-days", f"{run.device_days:,.0f}"),
+        ("device-days", count(run.device_days)),
         ("time", spell_hours(run.hours)),
         ("energy", energy),
     ]
     if run.cost is not None:
-        rows += [("price", f"${run.cost:,.0f} at ${run.price:g} per device-hour")]
+        rows += [("price", f"${count(run.cost)} at ${run.price:g} per device-hour")]
     return rows
 
 

@@ -4,11 +4,12 @@ Both plots are of the cards of models, which `models.describe` returns. The axis
 parameters is logarithmic: equal steps are equal factors.
 """
 
+import math
 import os
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -22,8 +23,12 @@ _GRID_COLOR = "#e4e7eb"
 _STYLES = ("-o", "--s", ":^", "-.D", "-v", "--P", ":X", "-.*")  # One per setting.
 _ROW_INCHES = 0.2
 _LABEL_POINTS = 7.0
-_LABEL_INCHES = 0.13  # Between two labels, of their lines.
-_MOST_LABELS = 30  # With more models, the largest of each series and year only.
+_LABEL_INCHES = 0.13  # Between the lines of two labels.
+_AXIS_INCHES = 5.0
+_LEADER_COLOR = "#9aa3ad"
+_MOST_LABELS = 30
+# Measures that are percentages.
+_SHARES = re.compile(r"top-1|accuracy|rate|IoU|\bAP\b|mAP|F1|GLUE")
 _UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
@@ -38,9 +43,10 @@ def plot_model_sizes(
     Args:
         cards: Cards, from `models.describe`. Models without a published number are left
             out.
-        by: `"year"`: a point for each model above the year of its paper, one column
-            and color for each series, such as GPT-2. `"model"`: a line for each model,
-            the smallest at the top.
+        by: `"year"`: a point for each model above the year of its paper, in the color
+            of its series, such as GPT-2. Of more than 30 models, only the largest of
+            each series and year is named. `"model"`: a line for each model, the
+            smallest at the top.
         title: Title of the figure.
 
     Returns:
@@ -70,8 +76,8 @@ def plot_model_sizes(
         figure = new_figure(6.5, 0.8 + _ROW_INCHES * len(known))
         _draw_rows(figure.subplots(), known, series, colors)
     else:
-        columns = {(card.year, series[card.name]) for card in known}
-        figure = new_figure(max(4.5, min(16.0, 1.5 + 1.1 * len(columns))), 5.5)
+        years = 1 + max(card.year for card in known) - min(card.year for card in known)
+        figure = new_figure(max(4.5, min(17.0, 1.2 + 1.8 * years)), _AXIS_INCHES + 0.7)
         _draw_years(figure.subplots(), known, series, colors)
     add_title(figure, title)
     return figure
@@ -84,7 +90,8 @@ def plot_model_scores(
 
     A line joins the models of a series, such as Swin, in one setting, such as
     pre-training on ImageNet-21k and images of 384 pixels: only scores of one setting
-    can be compared. The color is the series, marker and dashes are the setting.
+    can be compared. The color is the series, marker and dashes are the setting. Models
+    with patches of different sizes are different series.
 
     Args:
         cards: Cards, from `models.describe`. Models without the number or the score are
@@ -106,7 +113,7 @@ def plot_model_scores(
         ```
     """
     known = [card for card in cards if card.parameters is not None]
-    series = _series(known)
+    series = _by_patch(_series(known))
     lines: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for card in known:
         for score in card.scores:
@@ -123,7 +130,7 @@ def plot_model_scores(
     settings = sorted({setting for _, setting in lines}, key=lambda x: (len(x), x))
     colors = dict(zip(names, class_colors(len(names)), strict=True))
     styles = {each: _STYLES[n % len(_STYLES)] for n, each in enumerate(settings)}
-    figure = new_figure(8.5, 5.0, layout="constrained")
+    figure = new_figure(9.5, 5.6, layout="constrained")
     ax = figure.subplots()
     for (name, setting), points in sorted(lines.items()):
         sizes, values = zip(*sorted(points), strict=True)
@@ -132,7 +139,8 @@ def plot_model_scores(
         )
     _style(ax, "x")
     ax.set_xlabel("parameters", **text_style(9))
-    ax.set_ylabel(measure, **text_style(9))
+    unit = " (%)" if _SHARES.search(measure) else ""
+    ax.set_ylabel(measure + unit, **text_style(9))
     handles = [Line2D([], [], color=colors[name], lw=3, label=name) for name in names]
     for setting in settings:
         dashes, marker = styles[setting][:-1], styles[setting][-1]
@@ -176,6 +184,21 @@ def _series(cards: Sequence[Any]) -> dict[str, str]:
     return series
 
 
+def _by_patch(series: dict[str, str]) -> dict[str, str]:
+    """The series, divided by the size of the patches if a series has several."""
+    found = {name: re.search(r"patch\d+", name) for name in series}
+    patches = {name: "" if match is None else match[0] for name, match in found.items()}
+    several = {
+        each
+        for each in series.values()
+        if len({patches[name] for name in series if series[name] == each}) > 1
+    }
+    return {
+        name: f"{each} {patches[name]}".strip() if each in several else each
+        for name, each in series.items()
+    }
+
+
 def _draw_rows(ax: Axes, cards, series, colors) -> None:
     """A line for each model, from the left edge to its number of parameters."""
     left = cards[0].parameters / 2
@@ -201,42 +224,38 @@ def _draw_rows(ax: Axes, cards, series, colors) -> None:
 
 
 def _draw_years(ax: Axes, cards, series, colors) -> None:
-    """A point for each model, in a column for each series of a year."""
-    columns: dict[tuple[int, str], list[Any]] = {}
+    """A point for each model above its year; labels that would overlap move up."""
+    years: dict[int, list[Any]] = {}
     for card in cards:
-        columns.setdefault((card.year, series[card.name]), []).append(card)
+        years.setdefault(card.year, []).append(card)
     smallest, largest = cards[0].parameters / 2, cards[-1].parameters * 2
-    ax.set_ylim(smallest, largest)
-    decades = np.log10(largest / smallest)
-    height = 4.3  # Inches of the axis, about.
-    for place, key in enumerate(sorted(columns)):
-        group = columns[key]
-        ax.plot(
-            [place] * len(group),
-            [card.parameters for card in group],
-            *("o",),
-            color=colors[key[1]],
-            ms=6,
-        )
-        shown = group if len(cards) <= _MOST_LABELS else group[-1:]
-        lowest = -np.inf
-        for card in shown:
-            # Where the label would cover the one below, it moves up.
-            inches = np.log10(card.parameters / smallest) / decades * height
-            moved = max(inches, lowest + _LABEL_INCHES)
-            lowest = moved
+    inches_per_decade = _AXIS_INCHES / math.log10(largest / smallest)
+    # The last of a series is its largest.
+    last = {(card.year, series[card.name]): card.name for card in cards}
+    for year, group in years.items():
+        for card in group:
+            color = colors[series[card.name]]
+            ax.plot(year, card.parameters, "o", color=color, ms=6)
+        lowest = -math.inf
+        for card in group:
+            if len(cards) > _MOST_LABELS and card.name not in last.values():
+                continue
+            height = math.log10(card.parameters / smallest) * inches_per_decade
+            lowest = max(height, lowest + _LABEL_INCHES)
             ax.annotate(
                 f"{card.name}  {_short(card.parameters)}",
-                (place, card.parameters),
-                xytext=(7, (moved - inches) * 72),
+                (year, card.parameters),
+                xytext=(8, (lowest - height) * 72),
                 textcoords="offset points",
                 va="center",
+                arrowprops={"arrowstyle": "-", "color": _LEADER_COLOR, "lw": 0.6},
                 **text_style(_LABEL_POINTS),
             )
-    places = sorted(columns)
-    ax.set_xticks(range(len(places)), [str(year) for year, _ in places], fontsize=8)
-    ax.set_xlim(-0.4, len(places) + 0.2)
+    ax.set_xticks(range(min(years), max(years) + 1))
+    # Room for the labels of the last year.
+    ax.set_xlim(min(years) - 0.2, max(years) + 1)
     _style(ax, "y")
+    ax.set_ylim(smallest, largest)
     ax.set_ylabel("parameters", **text_style(9))
     ax.set_xlabel("year of the paper", **text_style(9))
 

@@ -108,6 +108,69 @@ def test_wrong_options(command):
     )
 
 
+def test_a_training_run(command):
+    run = ["plan", "bert_tiny", "--sequence", 8, "--tokens", "1e12"]
+    assert command(*run) == 0
+    assert "bert_tiny, trained on 1,000,000,000,000 tokens" in command.out
+    assert "device-days" not in command.out
+    assert command(*run, "--json") == 0
+    found = json.loads(command.out)
+    flops = found["training_flops"] / 8 * 1e12
+    assert found["training_run"] == {"flops": pytest.approx(flops)}
+    devices = ["--hardware", "v100:7", "--utilization", 0.25, "--price", 2.5]
+    assert command(*run, *devices) == 0
+    days = flops / (125e12 * 0.25 * 86_400)
+    for text in (
+        f"{flops:.3g}",
+        "7 x v100: 125 TFLOP/s in float16, of which 25% are reached",
+        f"{days:,.0f}",
+        f"{days * 24 * 0.3:,.0f} kWh at 300 W per device",
+        f"${days * 24 * 2.5:,.0f} at $2.5 per device-hour",
+        "NVIDIA, data sheet of V100 SXM2",
+        "BooksCorpus, English Wikipedia (section 4)",
+    ):
+        assert text in command.out
+    assert command(*run, *devices, "--json") == 0
+    found = json.loads(command.out)["training_run"]
+    assert found["device_days"] == pytest.approx(days)
+    assert found["hours"] == pytest.approx(days * 24 / 7)
+    assert (found["hardware"], found["devices"]) == ("v100", 7)
+    # Images are counted in rows, and as many as were published; no watts are.
+    image = ["plan", "swin_tiny", "--hardware", "tpu_v5e:16"]
+    assert command(*image) == 0
+    assert "swin_tiny, trained on 384,350,100 rows" in command.out
+    assert "needs --watts" in command.out
+    assert "ImageNet, 384M images (section 4.1)" in command.out
+
+
+def test_a_published_run_says_which_share_of_the_peak_it_reached(command):
+    assert command("plan", "transformer_base", "--hardware", "p100:8") == 0
+    assert "2.5B tokens, 8 x p100, 12 h, 3.3e+18 FLOPs (sections" in command.out
+    assert "In that time, these FLOPs are 26% of the peak" in " ".join(
+        command.out.replace("│", " ").split()
+    )
+
+
+def test_wrong_options_of_a_training_run(command):
+    tokens = ("--tokens", "1e9")
+    command.refuses_each(
+        ["plan", "bert_tiny"],
+        ("--hardware must be one of k40, m40", *tokens, "--hardware", "x100:8"),
+        ("--hardware must have a positive number", *tokens, "--hardware", "v100:"),
+        ("--hardware needs --tokens, or --rows", "--hardware", "v100:8"),
+        ("--tokens and --rows exclude each other", *tokens, "--rows", 3),
+        ("--price needs --hardware", *tokens, "--price", 2),
+        ("--utilization needs --hardware", "--utilization", 0.5),
+        ("--utilization", *tokens, "--hardware", "v100", "--utilization", 30),
+        ("--utilization must be", *tokens, "--hardware", "v100", "--utilization", 0),
+        ("--tokens is of a whole run", *tokens, "--tpu", "v5e:1x1"),
+        ("--tokens must be a number above 0", "--tokens", 0),
+        ("--tokens must be a number above 0", "--tokens", "nan"),
+    )
+    line = command.refuses("plan", "cnn_self_attention", *tokens)
+    assert "cnn_self_attention needs --rows" in line
+
+
 TPU = ["plan", "bert_tiny", "--tpu", "v5e:2x2", "--batch", 8, "--sequence", 16]
 
 
