@@ -68,9 +68,10 @@ _cards = functools.partial(
         "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
     ),
 )
+_README = "README of github.com/google-research/bert"
 _TEXTS = "BooksCorpus, English Wikipedia"
 # Steps with 128 tokens, then steps with 512, of 256 rows.
-_TRAINING = functools.partial(
+_training = functools.partial(
     Training,
     _TEXTS,
     "appendix A.2; Yang et al. 2019, section 3.1",
@@ -83,7 +84,7 @@ CARDS = {
     **_cards(
         {"base": 110_000_000, "large": 340_000_000},
         paper="Devlin et al. 2019, arXiv:1810.04805",
-        training={"base": _TRAINING(devices=16), "large": _TRAINING(devices=64)},
+        training={"base": _training(devices=16), "large": _training(devices=64)},
         scores=[
             scored("GLUE", "test", "table 1", {"base": 79.6, "large": 82.1}),
             scored(
@@ -99,12 +100,12 @@ CARDS = {
             "medium": 41_700_000,
         },
         paper="Turc et al. 2019, arXiv:1908.08962",
-        training=Training(_TEXTS, "section 4"),
+        training=Training(_TEXTS, _README),
         scores=[
             scored(
                 "GLUE",
                 "test",
-                "README of github.com/google-research/bert",
+                _README,
                 {"tiny": 64.2, "mini": 65.8, "small": 71.2, "medium": 73.5},
             )
         ],

@@ -96,7 +96,7 @@ VARIANTS = {
     "rn50": _sizes(_TEXT, 1024, num_blocks=(3, 4, 6, 3), stem_dim=64, num_heads=32),
     "rn101": _sizes(_TEXT, 512, num_blocks=(3, 4, 23, 3), stem_dim=64, num_heads=32),
 }
-_TRAINING = Training("400 million pairs", "section 2.5", images=32 * 400e6)
+_TRAINING = Training("400 million pairs", "sections 2.2 and 2.5", images=32 * 400e6)
 CARDS = model_cards(
     "clip_{variant}",
     {

@@ -52,7 +52,7 @@ VARIANTS = {
     "xlarge": _sizes(hidden_dims=(256, 512, 1024, 2048), num_blocks=(3, 3, 27, 3)),
 }
 _TRAINING = Training("ImageNet", "section 3.1", images=300 * IMAGENET)
-_TOP_1 = functools.partial(scored, "ImageNet top-1")
+_top_1 = functools.partial(scored, "ImageNet top-1")
 CARDS = model_cards(
     "convnext_{variant}",
     {
@@ -67,18 +67,18 @@ CARDS = model_cards(
         "xlarge": Training("ImageNet-21k", "section 3.1", images=90 * IMAGENET_21K),
     },
     scores=[
-        _TOP_1(
+        _top_1(
             "at 224",
             "table 1",
             {"tiny": 82.1, "small": 83.1, "base": 83.8, "large": 84.3},
         ),
-        _TOP_1("at 384", "table 1", {"base": 85.1, "large": 85.5}),
-        _TOP_1(
+        _top_1("at 384", "table 1", {"base": 85.1, "large": 85.5}),
+        _top_1(
             "from ImageNet-21k, at 224",
             "README of the authors' code",
             {"tiny": 82.9, "small": 84.6, "base": 85.8, "large": 86.6, "xlarge": 87.0},
         ),
-        _TOP_1(
+        _top_1(
             "from ImageNet-21k, at 384",
             "README of the authors' code",
             {"tiny": 84.1, "small": 85.8, "base": 86.8, "large": 87.5, "xlarge": 87.8},

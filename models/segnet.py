@@ -33,7 +33,7 @@ CARDS = model_cards(
     "segnet",
     {"base": 29_441_996},
     scores=[
-        scored("CamVid mean IoU", "3.5 K images, 11 classes", "table 3", {"base": 60.1})
+        scored("CamVid mean IoU", "3.5 K images, 11 classes", "table 2", {"base": 60.1})
     ],
     title="SegNet: max unpooling by the encoder's indices",
     paper="Badrinarayanan et al. 2017, arXiv:1511.00561",

@@ -58,7 +58,7 @@ VARIANTS = {
     ),
 }
 _TRAINING = Training("ImageNet", "section 4.1", images=300 * IMAGENET)
-_TOP_1 = functools.partial(scored, "ImageNet top-1")
+_top_1 = functools.partial(scored, "ImageNet top-1")
 CARDS = model_cards(
     "swin_{variant}",
     {
@@ -72,10 +72,10 @@ CARDS = model_cards(
         "large": Training("ImageNet-21k", "section 4.1", images=90 * IMAGENET_21K),
     },
     scores=[
-        _TOP_1("at 224", "table 1", {"tiny": 81.3, "small": 83.0, "base": 83.5}),
-        _TOP_1("at 384", "table 1", {"base": 84.5}),
-        _TOP_1("from ImageNet-21k, at 224", "table 1", {"base": 85.2}),
-        _TOP_1("from ImageNet-21k, at 384", "table 1", {"base": 86.4, "large": 87.3}),
+        _top_1("at 224", "table 1", {"tiny": 81.3, "small": 83.0, "base": 83.5}),
+        _top_1("at 384", "table 1", {"base": 84.5}),
+        _top_1("from ImageNet-21k, at 224", "table 1", {"base": 85.2}),
+        _top_1("from ImageNet-21k, at 384", "table 1", {"base": 86.4, "large": 87.3}),
     ],
     title="Swin {variant}: attention within shifted windows",
     paper="Liu et al. 2021, arXiv:2103.14030",

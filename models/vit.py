@@ -106,7 +106,7 @@ _cards = functools.partial(
     title="ViT {variant}: an image as a sequence of patches",
     **tasks.image_classification(tasks.HALF),
 )
-_TOP_1 = functools.partial(scored, "ImageNet top-1")
+_top_1 = functools.partial(scored, "ImageNet top-1")
 _DEIT3 = "README_revenge.md of github.com/facebookresearch/deit"
 # Parameters (table 1); epochs and FLOPs on JFT-300M (table 6); accuracy in ImageNet at
 # 384 when pre-trained on ImageNet, ImageNet-21k, JFT-300M (table 5).
@@ -127,7 +127,7 @@ CARDS = {
             },
             paper="Steiner et al. 2022, arXiv:2106.10270",
             scores=[
-                _TOP_1(
+                _top_1(
                     "from ImageNet-21k, at 224",
                     "timm, augreg_in21k_ft_in1k",
                     {
@@ -151,7 +151,7 @@ CARDS = {
                 for variant, (_, epochs, flops, *_) in _VIT.items()
             },
             scores=[
-                _TOP_1(
+                _top_1(
                     f"{data}at 384",
                     "table 5",
                     {
@@ -190,19 +190,19 @@ CARDS = {
             Training("ImageNet", _DEIT3, images=800 * IMAGENET),
         ),
         scores=[
-            _TOP_1(
+            _top_1(
                 "at 224",
                 _DEIT3,
                 {"small": 81.4, "base": 83.8, "large": 84.9, "huge": 85.2},
             ),
-            _TOP_1("at 224", "timm, fb_in1k", {"medium": 83.0}),
-            _TOP_1("at 384", _DEIT3, {"small": 83.4, "base": 85.0, "large": 85.8}),
-            _TOP_1(
+            _top_1("at 224", "timm, fb_in1k", {"medium": 83.0}),
+            _top_1("at 384", _DEIT3, {"small": 83.4, "base": 85.0, "large": 85.8}),
+            _top_1(
                 "from ImageNet-21k, at 224",
                 _DEIT3,
                 {"small": 83.1, "base": 85.7, "large": 87.0, "huge": 87.2},
             ),
-            _TOP_1(
+            _top_1(
                 "from ImageNet-21k, at 384",
                 _DEIT3,
                 {"small": 84.8, "base": 86.7, "large": 87.7},

@@ -127,7 +127,7 @@ def test_a_training_run(command):
         f"{days * 24 * 0.3:,.0f} kWh at 300 W per device",
         f"${days * 24 * 2.5:,.0f} at $2.5 per device-hour",
         "NVIDIA, data sheet of V100 SXM2",
-        "BooksCorpus, English Wikipedia (section 4)",
+        "BooksCorpus, English Wikipedia (README of",
     ):
         assert text in command.out
     assert command(*run, *devices, "--json") == 0
