@@ -89,14 +89,16 @@ VARIANTS = {
 CARDS = model_cards(
     "dalle_{variant}",
     {"12b": 12_000_000_000},
-    notes="a caption of 256 tokens and 32 × 32 codes",
-    training=Training(
-        "250 million pairs",
-        "section 2.3, appendix B.2",
-        images=430_000 * 1024,
-        hardware="v100",
-        devices=1024,
-    ),
+    notes={"12b": "a caption of 256 tokens and 32 × 32 codes"},
+    training={
+        "12b": Training(
+            "250 million pairs",
+            "section 2.3, appendix B.2",
+            images=430_000 * 1024,
+            hardware="v100",
+            devices=1024,
+        )
+    },
     title="DALL·E, a Transformer over a caption and the codes of its image",
     paper="Ramesh et al. 2021, arXiv:2102.12092",
     task="text to image",

@@ -25,7 +25,8 @@ _ROW_INCHES = 0.2
 _LABEL_POINTS = 7.0
 _LABEL_INCHES = 0.13  # Between the lines of two labels.
 _AXIS_INCHES = 5.0
-_LEADER_COLOR = "#9aa3ad"
+# From a point to its label, where that had to move.
+_LEADER = {"arrowstyle": "-", "color": "#9aa3ad", "lw": 0.6}
 _MOST_LABELS = 30
 # Measures that are percentages.
 _SHARES = re.compile(r"top-1|accuracy|rate|IoU|\bAP\b|mAP|F1|GLUE")
@@ -77,7 +78,7 @@ def plot_model_sizes(
         _draw_rows(figure.subplots(), known, series, colors)
     else:
         years = 1 + max(card.year for card in known) - min(card.year for card in known)
-        figure = new_figure(max(4.5, min(17.0, 1.2 + 1.8 * years)), _AXIS_INCHES + 0.7)
+        figure = new_figure(max(4.5, min(19.0, 1.2 + 1.9 * years)), _AXIS_INCHES + 0.7)
         _draw_years(figure.subplots(), known, series, colors)
     add_title(figure, title)
     return figure
@@ -235,7 +236,7 @@ def _draw_years(ax: Axes, cards, series, colors) -> None:
     for year, group in years.items():
         for card in group:
             color = colors[series[card.name]]
-            ax.plot(year, card.parameters, "o", color=color, ms=6)
+            ax.plot(year, card.parameters, "o", color=color, ms=6, zorder=3)
         lowest = -math.inf
         for card in group:
             if len(cards) > _MOST_LABELS and card.name not in last.values():
@@ -248,7 +249,7 @@ def _draw_years(ax: Axes, cards, series, colors) -> None:
                 xytext=(8, (lowest - height) * 72),
                 textcoords="offset points",
                 va="center",
-                arrowprops={"arrowstyle": "-", "color": _LEADER_COLOR, "lw": 0.6},
+                arrowprops=_LEADER if lowest > height else None,
                 **text_style(_LABEL_POINTS),
             )
     ax.set_xticks(range(min(years), max(years) + 1))
