@@ -7,9 +7,12 @@ import keras
 import pytest
 from parity.folders import CHECKPOINTS
 
+from keras_attn import models
 from keras_attn.cli import tpu_compile
 from keras_attn.cli.plan import _time, short
+from keras_attn.cli.published import count
 from keras_attn.cli.tpu_compile import Answer, reduced_bytes
+from keras_attn.cli.training_runs import _published
 from keras_attn.models.checkpoints.tensors import TensorFile
 from keras_attn.models.plans import tpu_chips
 
@@ -123,9 +126,9 @@ def test_a_training_run(command):
     for text in (
         f"{flops:.3g}",
         "7 x v100: 125 TFLOP/s in float16, of which 25% are reached",
-        f"{days:,.0f}",
-        f"{days * 24 * 0.3:,.0f} kWh at 300 W per device",
-        f"${days * 24 * 2.5:,.0f} at $2.5 per device-hour",
+        count(days),
+        f"{count(days * 24 * 0.3)} kWh at 300 W per device",
+        f"${count(days * 24 * 2.5)} at $2.5 per device-hour",
         "NVIDIA, data sheet of V100 SXM2",
         "BooksCorpus, English Wikipedia (README of",
     ):
@@ -136,19 +139,19 @@ def test_a_training_run(command):
     assert found["hours"] == pytest.approx(days * 24 / 7)
     assert (found["hardware"], found["devices"]) == ("v100", 7)
     # Images are counted in rows, and as many as were published; no watts are.
-    image = ["plan", "swin_tiny", "--hardware", "tpu_v5e:16"]
-    assert command(*image) == 0
-    assert "swin_tiny, trained on 384,350,100 rows" in command.out
+    assert command("plan", "vgg16", "--hardware", "tpu_v5e:16") == 0
+    assert "vgg16, trained on 94,720,000 rows" in command.out
     assert "needs --watts" in command.out
-    assert "ImageNet, 384M images (section 4.1)" in command.out
+    assert "ImageNet, 94.7M images, 4 x TITAN Black (sections 3.1" in command.out
 
 
-def test_a_published_run_says_which_share_of_the_peak_it_reached(command):
-    assert command("plan", "transformer_base", "--hardware", "p100:8") == 0
-    assert "2.5B tokens, 8 x p100, 12 h, 3.3e+18 FLOPs (sections" in command.out
-    assert "In that time, these FLOPs are 27% of the peak" in " ".join(
-        command.out.replace("│", " ").split()
-    )
+def test_a_published_run_says_which_share_of_the_peak_it_reached():
+    training = models.describe("transformer_base").training
+    assert training is not None
+    words = _published(training, 9.8e17)
+    assert "2.5B tokens, 8 x p100, 12 h, 3.3e+18 FLOPs (sections" in words
+    assert words.endswith("In that time, these FLOPs are 27% of the peak")
+    assert "peak" not in _published(dataclasses.replace(training, devices=None), 9.8e17)
 
 
 def test_wrong_options_of_a_training_run(command):
