@@ -10,8 +10,9 @@
         ...
     )
 
-What a paper does not say is None: nothing here is estimated. Layers, width and heads
-are those of the builder's `VARIANTS`, which `registered` adds.
+What a paper does not say is None: nothing here is estimated, but tokens may be the
+product of published steps, rows and lengths. Layers, width and heads are those of the
+builder's `VARIANTS`, which `registered` adds.
 """
 
 import re
