@@ -22,7 +22,7 @@ from keras_attn.console import INTERRUPTED, Interruption, interruption
 
 # In the order of `keras-attn --help`, with the first line of each command's docstring.
 COMMANDS = {
-    "list": "List the models, with their papers and sizes.",
+    "list": "List the models, with their papers, sizes and scores.",
     "describe": "Show a model's card: paper, inputs, outputs, size, how to build it.",
     "demo": "Train RNNsearch to read dates, plot its attention and export it to three "
     "formats.",
