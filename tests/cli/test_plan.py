@@ -166,7 +166,7 @@ def test_wrong_options_of_a_training_run(command):
         ("--utilization needs --hardware", "--utilization", 0.5),
         ("--utilization", *tokens, "--hardware", "v100", "--utilization", 30),
         ("--utilization must be", *tokens, "--hardware", "v100", "--utilization", 0),
-        ("--tokens is of a whole run", *tokens, "--tpu", "v5e:1x1"),
+        ("--tokens of a whole run", *tokens, "--tpu", "v5e:1x1"),
         ("--tokens must be a number above 0", "--tokens", 0),
         ("--tokens must be a number above 0", "--tokens", "nan"),
     )

@@ -95,7 +95,7 @@ def test_scores_are_joined_by_series_and_setting():
         "from JFT-300M, at 384",
     }
     assert len({str(line.get_color()) for line in ax.lines}) == 6
-    assert len({line.get_marker() for line in ax.lines}) == 5
+    assert len({str(line.get_marker()) for line in ax.lines}) == 5
 
 
 def test_error_messages():
