@@ -168,7 +168,7 @@ def test_wrong_options_of_a_training_run(command):
         ("--utilization must be", *tokens, "--hardware", "v100", "--utilization", 0),
         ("--tokens of a whole run", *tokens, "--tpu", "v5e:1x1"),
         ("--tokens must be a number above 0", "--tokens", 0),
-        ("--tokens must be a number above 0", "--tokens", "nan"),
+        ("value for '--tokens'", "--tokens", "nan"),
     )
     line = command.refuses("plan", "cnn_self_attention", *tokens)
     assert "cnn_self_attention needs --rows" in line
