@@ -74,6 +74,7 @@ from keras_attn.models.parts.zero_shot import (
 )
 from keras_attn.models.plans.layout import layout_map
 from keras_attn.models.plans.planning import Plan, plan
+from keras_attn.models.plans.training_run import TrainingRun, training_run
 from keras_attn.models.resnet import build_resnet
 from keras_attn.models.reward_models import as_reward_model, normalize_scores
 from keras_attn.models.rnnsearch import build_rnnsearch
@@ -150,6 +151,7 @@ __all__ = [
     "GeneratedImages",
     "ModelCard",
     "Plan",
+    "TrainingRun",
     "ZERO_SHOT_TEMPLATES",
     "as_reward_model",
     "build_bert",
@@ -248,6 +250,7 @@ __all__ = [
     "plan",
     "save_checkpoint",
     "save_lora",
+    "training_run",
     "with_preprocessing",
     "zero_shot_classifier",
 ]

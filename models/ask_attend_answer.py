@@ -34,7 +34,8 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.functional import Functional
@@ -55,7 +56,8 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "vqa_ask_attend_answer",
-    {"base": (None, "VQA 1.0 test-standard 58.24")},
+    {"base": None},
+    scores=[scored("VQA 1.0 accuracy", "test-standard", "", {"base": 58.24})],
     title="Ask, attend and answer: attention by words, then by the whole question",
     paper="Xu and Saenko 2016, arXiv:1511.05234",
     **tasks.question_answering("(B, 7, 7, 1024) float, GoogLeNet's last map"),

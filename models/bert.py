@@ -35,7 +35,8 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.bert_encoder import bert_embeddings, first_token, pooler
@@ -67,22 +68,47 @@ _cards = functools.partial(
         "a tanh layer over the first real token", segment_ids="(B, T) int32, 0 or 1"
     ),
 )
+_README = "README of github.com/google-research/bert"
+_TEXTS = "BooksCorpus, English Wikipedia"
+# Steps with 128 tokens, then steps with 512, of 256 rows.
+_training = functools.partial(
+    Training,
+    _TEXTS,
+    "appendix A.2; Yang et al. 2019, section 3.1",
+    gigabytes=13,
+    tokens=256 * (900_000 * 128 + 100_000 * 512),
+    hardware="TPU",
+    hours=4 * 24,
+)
 CARDS = {
     **_cards(
-        {
-            "base": (110_000_000, "GLUE 79.6; SQuAD 1.1 F1 88.5"),
-            "large": (340_000_000, "GLUE 82.1; SQuAD 1.1 F1 90.9"),
-        },
+        {"base": 110_000_000, "large": 340_000_000},
         paper="Devlin et al. 2019, arXiv:1810.04805",
+        training={"base": _training(devices=16), "large": _training(devices=64)},
+        scores=[
+            scored("GLUE", "test", "table 1", {"base": 79.6, "large": 82.1}),
+            scored(
+                "SQuAD 1.1 F1", "development", "table 2", {"base": 88.5, "large": 90.9}
+            ),
+        ],
     ),
     **_cards(
         {
-            "tiny": (4_400_000, "pre-trained, then distilled: GLUE 64.2"),
-            "mini": (11_300_000, "pre-trained, then distilled: GLUE 65.8"),
-            "small": (29_100_000, "pre-trained, then distilled: GLUE 71.2"),
-            "medium": (41_700_000, "pre-trained, then distilled: GLUE 73.5"),
+            "tiny": 4_400_000,
+            "mini": 11_300_000,
+            "small": 29_100_000,
+            "medium": 41_700_000,
         },
         paper="Turc et al. 2019, arXiv:1908.08962",
+        training=Training(_TEXTS, _README),
+        scores=[
+            scored(
+                "GLUE",
+                "test",
+                _README,
+                {"tiny": 64.2, "mini": 65.8, "small": 71.2, "medium": 73.5},
+            )
+        ],
     ),
 }
 

@@ -27,6 +27,7 @@ are `text_token_embedding`, `text_position_embedding`, `text_block_0`, …,
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from keras_attn.checks.argument_types import (
     Activation,
@@ -47,7 +48,8 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_options,
@@ -94,16 +96,48 @@ VARIANTS = {
     "rn50": _sizes(_TEXT, 1024, num_blocks=(3, 4, 6, 3), stem_dim=64, num_heads=32),
     "rn101": _sizes(_TEXT, 512, num_blocks=(3, 4, 23, 3), stem_dim=64, num_heads=32),
 }
+_TRAINING = Training("400 million pairs", "sections 2.2 and 2.5", images=32 * 400e6)
 CARDS = model_cards(
     "clip_{variant}",
     {
-        "vit_base_patch32": (151_277_313, "ImageNet 63.2, zero-shot"),
-        "vit_base_patch16": (149_620_737, "ImageNet 68.6, zero-shot"),
-        "vit_large_patch14": (427_616_513, "ImageNet 75.3, zero-shot"),
-        "vit_large_patch14_336": (427_944_193, "ImageNet 76.2, zero-shot"),
-        "rn50": (102_007_137, "ImageNet 59.6, zero-shot"),
-        "rn101": (119_688_033, "ImageNet 62.2, zero-shot"),
+        "vit_base_patch32": 151_277_313,
+        "vit_base_patch16": 149_620_737,
+        "vit_large_patch14": 427_616_513,
+        "vit_large_patch14_336": 427_944_193,
+        "rn50": 102_007_137,
+        "rn101": 119_688_033,
     },
+    training={
+        "vit_base_patch32": _TRAINING,
+        "vit_base_patch16": _TRAINING,
+        "vit_large_patch14": replace(
+            _TRAINING, hardware="v100", devices=256, hours=12 * 24
+        ),
+        # One more epoch, of larger images.
+        "vit_large_patch14_336": replace(_TRAINING, images=33 * 400e6),
+        "rn50": _TRAINING,
+        "rn101": _TRAINING,
+    },
+    scores=[
+        scored(
+            "ImageNet zero-shot top-1",
+            "at 224",
+            "table 11",
+            {
+                "vit_base_patch32": 63.2,
+                "vit_base_patch16": 68.6,
+                "vit_large_patch14": 75.3,
+                "rn50": 59.6,
+                "rn101": 62.2,
+            },
+        ),
+        scored(
+            "ImageNet zero-shot top-1",
+            "at 336",
+            "table 11",
+            {"vit_large_patch14_336": 76.2},
+        ),
+    ],
     title="CLIP {variant}: images and texts in one space",
     paper="Radford et al. 2021, arXiv:2103.00020",
     **tasks.image_text_similarity(tasks.CLIP_PIXELS, "up to the end token"),

@@ -23,7 +23,14 @@ from keras_attn.layers import FeedForward, LayerScale, PatchEmbedding, Stochasti
 from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import (
+    IMAGENET,
+    IMAGENET_21K,
+    Training,
+    model_cards,
+    scored,
+)
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
@@ -44,15 +51,39 @@ VARIANTS = {
     "large": _sizes(hidden_dims=(192, 384, 768, 1536), num_blocks=(3, 3, 27, 3)),
     "xlarge": _sizes(hidden_dims=(256, 512, 1024, 2048), num_blocks=(3, 3, 27, 3)),
 }
+_TRAINING = Training("ImageNet", "section 3.1", images=300 * IMAGENET)
+_top_1 = functools.partial(scored, "ImageNet top-1")
 CARDS = model_cards(
     "convnext_{variant}",
     {
-        "tiny": (28_589_128, "ImageNet 82.1"),
-        "small": (50_223_688, "ImageNet 83.1"),
-        "base": (88_591_464, "ImageNet 83.8"),
-        "large": (197_767_336, "ImageNet 84.3"),
-        "xlarge": (350_196_968, "from ImageNet-22k: ImageNet 87.0"),
+        "tiny": 28_589_128,
+        "small": 50_223_688,
+        "base": 88_591_464,
+        "large": 197_767_336,
+        "xlarge": 350_196_968,
     },
+    training={
+        **dict.fromkeys(("tiny", "small", "base", "large"), _TRAINING),
+        "xlarge": Training("ImageNet-21k", "section 3.1", images=90 * IMAGENET_21K),
+    },
+    scores=[
+        _top_1(
+            "at 224",
+            "table 1",
+            {"tiny": 82.1, "small": 83.1, "base": 83.8, "large": 84.3},
+        ),
+        _top_1("at 384", "table 1", {"base": 85.1, "large": 85.5}),
+        _top_1(
+            "from ImageNet-21k, at 224",
+            "README of the authors' code",
+            {"tiny": 82.9, "small": 84.6, "base": 85.8, "large": 86.6, "xlarge": 87.0},
+        ),
+        _top_1(
+            "from ImageNet-21k, at 384",
+            "README of the authors' code",
+            {"tiny": 84.1, "small": 85.8, "base": 86.8, "large": 87.5, "xlarge": 87.8},
+        ),
+    ],
     title="ConvNeXt {variant}: a convolutional network with the design of Swin",
     paper="Liu et al. 2022, arXiv:2201.03545",
     **tasks.image_classification(tasks.IMAGENET),

@@ -57,7 +57,8 @@ from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts.bert_encoder import bert_encoder
 from keras_attn.models.parts.decoders import incremental
@@ -87,7 +88,17 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "dalle_{variant}",
-    {"12b": (12_000_000_000, "a caption of 256 tokens and 32 × 32 codes")},
+    {"12b": 12_000_000_000},
+    notes={"12b": "a caption of 256 tokens and 32 × 32 codes"},
+    training={
+        "12b": Training(
+            "250 million pairs",
+            "section 2.3, appendix B.2",
+            images=430_000 * 1024,
+            hardware="v100",
+            devices=1024,
+        )
+    },
     title="DALL·E, a Transformer over a caption and the codes of its image",
     paper="Ramesh et al. 2021, arXiv:2102.12092",
     task="text to image",

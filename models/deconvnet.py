@@ -15,7 +15,8 @@ from typing import Annotated
 from keras_attn.checks.argument_types import AnySize, MayBeEmpty
 from keras_attn.layers.convolution.minimum_image_size import is_smaller
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.unpooling import (
     deconvolution,
@@ -36,7 +37,18 @@ from keras_attn.models.parts.images import (
 VARIANTS = {"vgg16": {**VGG16, "fully_connected_size": 7}}
 CARDS = model_cards(
     "deconvnet_{variant}",
-    {"vgg16": (251_788_949, "VOC 2012: mean IoU 69.6; with FCN and a CRF 72.5")},
+    {"vgg16": 251_788_949},
+    training=Training(
+        "VOC 2012",
+        "section 5.1",
+        hardware="TITAN X",
+        devices=1,
+        hours=6 * 24,
+    ),
+    scores=[
+        scored("VOC 2012 mean IoU", "", "table 1", {"vgg16": 69.6}),
+        scored("VOC 2012 mean IoU", "with FCN and a CRF", "table 1", {"vgg16": 72.5}),
+    ],
     title="DeconvNet on VGG16: unpooling and deconvolution",
     paper="Noh et al. 2015, arXiv:1505.04366",
     **tasks.segmentation(tasks.IMAGENET),

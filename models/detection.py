@@ -42,7 +42,8 @@ from keras_attn.layers import (
     SelectMasks,
 )
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import VGG16_STAGES, vgg
@@ -65,29 +66,30 @@ VARIANTS = {
 CARDS = {
     "faster_rcnn": model_cards(
         "faster_rcnn_{variant}",
-        {
-            "resnet50": (41_755_286, "COCO box mAP 37.0 with torchvision's weights"),
-            "resnet101": (60_695_190, "COCO box mAP 39.4 in Detectron2, schedule 1x"),
-        },
+        {"resnet50": 41_755_286, "resnet101": 60_695_190},
+        scores=[
+            scored("COCO box AP", "", "torchvision's weights", {"resnet50": 37.0}),
+            scored("COCO box AP", "schedule 1x", "Detectron2", {"resnet101": 39.4}),
+        ],
         title="Faster R-CNN on {variant} with a feature pyramid",
         paper="Ren et al. 2015, arXiv:1506.01497; Lin et al. 2017, arXiv:1612.03144",
         **tasks.detection(),
     ),
     "mask_rcnn": model_cards(
         "mask_rcnn_{variant}",
-        {
-            "resnet50": (
-                44_401_393,
-                "COCO box mAP 37.9, mask mAP 34.6 with torchvision's weights",
-            )
-        },
+        {"resnet50": 44_401_393},
+        scores=[
+            scored(name, "", "torchvision's weights", {"resnet50": score})
+            for name, score in (("COCO box AP", 37.9), ("COCO mask AP", 34.6))
+        ],
         title="Mask R-CNN on {variant} with a feature pyramid",
         paper="He et al. 2017, arXiv:1703.06870",
         **tasks.detection(masks="(B, K, 28, 28) float32, probabilities inside the box"),
     ),
     "faster_rcnn_vgg16": model_cards(
         "faster_rcnn_vgg16",
-        {"vgg16": (None, "VOC 2007 mAP 69.9")},
+        {"vgg16": None},
+        scores=[scored("VOC 2007 mAP", "", "table 3", {"vgg16": 69.9})],
         title="Faster R-CNN on {variant}, one map, as first published",
         paper="Ren et al. 2015, arXiv:1506.01497",
         **tasks.detection(),

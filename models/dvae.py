@@ -29,7 +29,8 @@ from keras_attn.checks.indices import known_values
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import CodeProjection, GumbelSoftmax
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import (
     Functional,
@@ -59,7 +60,15 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "dvae_{variant}",
-    {"dalle": (None, "32 × 32 codes of 8,192 for an image of 256 × 256")},
+    {"dalle": None},
+    notes="32 × 32 codes of 8,192 for an image of 256 × 256",
+    training=Training(
+        "250 million images",
+        "appendix A.2",
+        images=3_000_000 * 512,
+        hardware="v100",
+        devices=64,
+    ),
     title="DALL·E's discrete VAE, which turns images into codes",
     paper="Ramesh et al. 2021, arXiv:2102.12092",
     task="image compression",

@@ -33,7 +33,8 @@ from keras_attn.layers import Conv2D, CropLike, ResizeLike, TransposedConv2D
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import BilinearKernel, he_normal_fan_out, normal
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
@@ -60,27 +61,35 @@ VARIANTS = {
 CARDS = {
     "vgg": model_cards(
         "fcn{variant}_vgg16",
-        {
-            "32s": (136_152_917, "VOC 2011 validation: mean IoU 59.4"),
-            "16s": (134_815_994, "VOC 2011 validation: mean IoU 62.4"),
-            "8s": (134_489_759, "VOC 2011 validation: mean IoU 62.7"),
+        {"32s": 136_152_917, "16s": 134_815_994, "8s": 134_489_759},
+        training={
+            "32s": Training(
+                "VOC 2011", "section 4.3", hardware="k40", devices=1, hours=3 * 24
+            )
         },
+        scores=[
+            scored(
+                "VOC 2011 mean IoU",
+                "validation",
+                "table 2",
+                {"32s": 59.4, "16s": 62.4, "8s": 62.7},
+            )
+        ],
         title="FCN-{variant} on VGG16: a class for every pixel",
         paper="Long et al. 2015, arXiv:1411.4038",
         **tasks.segmentation(tasks.IMAGENET),
     ),
     "resnet": model_cards(
         "fcn_resnet{variant}",
-        {
-            "50": (
-                35_322_218,
-                "COCO, classes of VOC: mean IoU 60.5 with torchvision's",
-            ),
-            "101": (
-                54_314_346,
-                "COCO, classes of VOC: mean IoU 63.7 with torchvision's",
-            ),
-        },
+        {"50": 35_322_218, "101": 54_314_346},
+        scores=[
+            scored(
+                "COCO mean IoU",
+                "classes of VOC, torchvision's weights",
+                "torchvision",
+                {"50": 60.5, "101": 63.7},
+            )
+        ],
         title="FCN on a dilated ResNet-{variant}: a class for every pixel",
         paper="Long et al. 2015, arXiv:1411.4038",
         **tasks.segmentation(

@@ -53,7 +53,8 @@ from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_options,
@@ -127,48 +128,113 @@ VARIANTS = {
     "megatron_8p3b": _megatron(num_layers=72, hidden_dim=3072, num_heads=32),
 }
 _cards = functools.partial(model_cards, "{variant}", **tasks.LANGUAGE_MODEL)
+# Parameters, perplexity in WikiText-103 (table 3).
+_GPT2 = {
+    "gpt2_small": (117_000_000, 37.50),
+    "gpt2_medium": (345_000_000, 26.37),
+    "gpt2_large": (762_000_000, 22.05),
+    "gpt2_xl": (1_542_000_000, 17.48),
+}
+# Parameters, the FLOPs of training (table D.1), accuracy in LAMBADA (table H.1).
+_GPT3 = {
+    "gpt3_small": (125_000_000, 2.25e20, 42.7),
+    "gpt3_medium": (350_000_000, 6.41e20, 54.3),
+    "gpt3_large": (760_000_000, 1.37e21, 60.4),
+    "gpt3_xl": (1_300_000_000, 2.38e21, 63.6),
+    "gpt3_2p7b": (2_700_000_000, 4.77e21, 67.1),
+    "gpt3_6p7b": (6_700_000_000, 1.20e22, 70.3),
+    "gpt3_13b": (13_000_000_000, 2.31e22, 72.5),
+    "gpt3_175b": (175_000_000_000, 3.14e23, 76.2),
+}
 CARDS = {
     **_cards(
-        {"gpt_117m": (117_000_000, "SST-2 91.3; RACE 59.0")},
+        {"gpt_117m": 117_000_000},
         title="GPT, a causal decoder with post-norm blocks",
         paper="Radford et al. 2018, Generative Pre-Training",
+        training=Training(
+            "BooksCorpus",
+            "section 4.1; openai.com/index/language-unsupervised",
+            hardware="P600",
+            devices=8,
+            hours=30 * 24,
+            flops=0.96e15 * 86_400,
+        ),
+        scores=[
+            scored("SST-2 accuracy", "", "table 4", {"gpt_117m": 91.3}),
+            scored("RACE accuracy", "", "table 3", {"gpt_117m": 59.0}),
+        ],
     ),
     **_cards(
-        {
-            "gpt2_small": (117_000_000, "WikiText-103 perplexity 37.50, zero-shot"),
-            "gpt2_medium": (345_000_000, "WikiText-103 perplexity 26.37, zero-shot"),
-            "gpt2_large": (762_000_000, "WikiText-103 perplexity 22.05, zero-shot"),
-            "gpt2_xl": (1_542_000_000, "WikiText-103 perplexity 17.48, zero-shot"),
-        },
+        {variant: count for variant, (count, _) in _GPT2.items()},
         title="GPT-2, a causal decoder with pre-norm blocks",
         paper="Radford et al. 2019, Unsupervised Multitask Learners",
+        training=Training("WebText", "section 2.1", gigabytes=40),
+        scores=[
+            scored(
+                "WikiText-103 perplexity",
+                "zero-shot",
+                "table 3",
+                {variant: score for variant, (_, score) in _GPT2.items()},
+            )
+        ],
     ),
     **_cards(
         {
-            "megatron_1p2b": (1_200_000_000, "one model-parallel device"),
-            "megatron_2p5b": (2_500_000_000, "two model-parallel devices"),
-            "megatron_4p2b": (4_200_000_000, "four model-parallel devices"),
-            "megatron_8p3b": (
-                8_300_000_000,
-                "WikiText-103 perplexity 10.81, zero-shot",
-            ),
+            "megatron_1p2b": 1_200_000_000,
+            "megatron_2p5b": 2_500_000_000,
+            "megatron_4p2b": 4_200_000_000,
+            "megatron_8p3b": 8_300_000_000,
         },
         title="Megatron-LM, GPT-2 at scale",
         paper="Shoeybi et al. 2019, arXiv:1909.08053",
+        # 300,000 steps of 512 rows of 1,024 tokens; an epoch is 68,507 of them.
+        notes="four sizes for 1, 2, 4 and 8 devices, of which two were trained",
+        training={
+            variant: Training(
+                "Wikipedia, CC-Stories, RealNews, OpenWebText",
+                "sections 4.1 and 4.2, table 2",
+                gigabytes=174,
+                tokens=300_000 * 512 * 1024,
+                hardware="v100",
+                devices=devices,
+                hours=days_of_epoch * 24 * 300_000 / 68_507,
+            )
+            for variant, devices, days_of_epoch in (
+                ("megatron_2p5b", 128, 2.27),
+                ("megatron_8p3b", 512, 2.10),
+            )
+        },
+        scores=[
+            scored(
+                "WikiText-103 perplexity",
+                "zero-shot",
+                "table 3",
+                {"megatron_2p5b": 12.76, "megatron_8p3b": 10.81},
+            )
+        ],
     ),
     **_cards(
-        {
-            "gpt3_small": (125_000_000, "batches of 0.5 million tokens"),
-            "gpt3_medium": (350_000_000, "batches of 0.5 million tokens"),
-            "gpt3_large": (760_000_000, "batches of 0.5 million tokens"),
-            "gpt3_xl": (1_300_000_000, "batches of 1 million tokens"),
-            "gpt3_2p7b": (2_700_000_000, "batches of 1 million tokens"),
-            "gpt3_6p7b": (6_700_000_000, "batches of 2 million tokens"),
-            "gpt3_13b": (13_000_000_000, "batches of 2 million tokens"),
-            "gpt3_175b": (175_000_000_000, "batches of 3.2 million tokens"),
-        },
+        {variant: count for variant, (count, *_) in _GPT3.items()},
         title="GPT-3, dense and banded sparse blocks in turn",
         paper="Brown et al. 2020, arXiv:2005.14165",
+        training={
+            variant: Training(
+                "Common Crawl, WebText2, books, Wikipedia",
+                "sections 2.2 and 2.3, tables 2.1 and D.1",
+                tokens=300e9,
+                hardware="v100",
+                flops=flops,
+            )
+            for variant, (_, flops, _) in _GPT3.items()
+        },
+        scores=[
+            scored(
+                "LAMBADA accuracy",
+                "zero-shot",
+                "table H.1",
+                {variant: score for variant, (*_, score) in _GPT3.items()},
+            )
+        ],
     ),
 }
 

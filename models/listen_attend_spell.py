@@ -33,7 +33,8 @@ import keras
 from keras_attn.checks.argument_types import Index
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AttentionSpeller, LogMelSpectrogram, PyramidalBLSTM
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import recurrent_pair
 from keras_attn.models.parts.functional import (
@@ -62,13 +63,15 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "listen_attend_spell",
-    {
-        "base": (
-            None,
-            "Google voice search: word error rate 14.1 with sampling (beam of 32), "
-            "10.3 rescored by a language model",
-        ),
-    },
+    {"base": None},
+    training=Training("3 million queries of Google voice search", "section 4"),
+    scores=[
+        scored("word error rate", setting, "table 1", {"base": score})
+        for setting, score in (
+            ("with sampling, beam of 32", 14.1),
+            ("with sampling, beam of 32, rescored by a language model", 10.3),
+        )
+    ],
     title="Speech to characters: a pyramid of bidirectional LSTMs, and a speller",
     paper="Chan et al. 2016, arXiv:1508.01211",
     task="speech recognition",

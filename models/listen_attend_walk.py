@@ -41,7 +41,8 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention, AttentionRNN, Dense, Embedding
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.recurrent.recurrent import Bidirectional
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair
 from keras_attn.models.parts.decoders.recurrent_parts import (
@@ -66,13 +67,12 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "listen_attend_walk",
-    {
-        "sail": (
-            None,
-            "SAIL: 71.05 % of single sentences followed to the goal, 30.34 % of "
-            "paragraphs (beam search, ensemble of 10)",
-        ),
-    },
+    {"sail": None},
+    notes="scores of an ensemble of ten, with beam search",
+    scores=[
+        scored("SAIL success rate", "single sentences", "", {"sail": 71.05}),
+        scored("SAIL success rate", "paragraphs", "", {"sail": 30.34}),
+    ],
     title="Instructions to actions: a bidirectional LSTM, and an LSTM that attends",
     paper="Mei et al. 2016, arXiv:1506.04089",
     task="navigation",

@@ -14,6 +14,7 @@ Layers: as in `build_vit`, with `masking` after `position_embedding`; then
 """
 
 import functools
+from dataclasses import replace
 
 import keras
 
@@ -32,7 +33,8 @@ from keras_attn.layers import (
 from keras_attn.layers.initializers import SinusoidGrid, normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import IMAGENET, Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_sizes
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import image_input
@@ -54,13 +56,24 @@ VARIANTS = {
     "large": _sizes(patch_size=16, num_layers=24, hidden_dim=1024, num_heads=16),
     "huge": _sizes(patch_size=14, num_layers=32, hidden_dim=1280, num_heads=16),
 }
+_TRAINING = Training("ImageNet", "section 4", images=1600 * IMAGENET)
 CARDS = model_cards(
     "mae_vit_{variant}",
-    {
-        "base": (111_900_000, "fine-tuned: ImageNet 83.6"),
-        "large": (329_500_000, "fine-tuned: ImageNet 85.9"),
-        "huge": (657_100_000, "fine-tuned: ImageNet 86.9"),
+    {"base": 111_900_000, "large": 329_500_000, "huge": 657_100_000},
+    training={
+        "base": _TRAINING,
+        # 128 cores, two on a chip.
+        "large": replace(_TRAINING, hardware="tpu_v3", devices=64, hours=31),
+        "huge": _TRAINING,
     },
+    scores=[
+        scored(
+            "ImageNet top-1",
+            "fine-tuned, at 224",
+            "table 3",
+            {"base": 83.6, "large": 85.9, "huge": 86.9},
+        )
+    ],
     title="MAE {variant}: a ViT pre-trained by reconstructing hidden patches",
     paper="He et al. 2022, arXiv:2111.06377",
     task="self-supervised pre-training",

@@ -15,7 +15,8 @@ from keras import ops
 from keras_attn.checks.argument_types import AnySize, Epsilon, Index, MayBeEmpty
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.resnet import resnet
 from keras_attn.models.parts.functional import Functional
@@ -35,12 +36,20 @@ VARIANTS = {
 CARDS = model_cards(
     "resnet{variant}",
     {
-        "18": (11_689_512, "ImageNet 69.8 with torchvision's first weights"),
-        "34": (21_797_672, "ImageNet 73.3 with torchvision's first weights"),
-        "50": (25_557_032, "ImageNet 76.1 with torchvision's first weights"),
-        "101": (44_549_160, "ImageNet 77.4 with torchvision's first weights"),
-        "152": (60_192_808, "ImageNet 78.3 with torchvision's first weights"),
+        "18": 11_689_512,
+        "34": 21_797_672,
+        "50": 25_557_032,
+        "101": 44_549_160,
+        "152": 60_192_808,
     },
+    scores=[
+        scored(
+            "ImageNet top-1",
+            "torchvision's first weights, at 224",
+            "torchvision",
+            {"18": 69.8, "34": 73.3, "50": 76.1, "101": 77.4, "152": 78.3},
+        )
+    ],
     title="ResNet-{variant}: residual bottlenecks of convolutions",
     paper="He et al. 2016, arXiv:1512.03385",
     **tasks.image_classification(tasks.IMAGENET),

@@ -40,7 +40,8 @@ from keras_attn.layers import (
 from keras_attn.layers.attention.dot_product_attention import SCORES, Score
 from keras_attn.layers.recurrent.recurrent import Bidirectional
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders import recurrent_parts
 from keras_attn.models.parts.functional import Functional, by_name
@@ -59,13 +60,22 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "rnnsearch_{variant}",
-    {
-        words: (
-            None,
-            f"WMT'14 En-Fr: BLEU {bleu}, trained on sentences of up to {words} words",
-        )
-        for words, bleu in (("30", "21.50"), ("50", "26.75"))
+    {"30": None, "50": None},
+    notes={
+        words: f"trained on sentences of up to {words} words" for words in ("30", "50")
     },
+    training={
+        words: Training(
+            "WMT'14 En-Fr", "table 2", hardware=hardware, devices=1, hours=hours
+        )
+        for words, hardware, hours in (
+            ("30", "TITAN Black", 113),
+            ("50", "Quadro K6000", 111),
+        )
+    },
+    scores=[
+        scored("BLEU En-Fr", "newstest 2014", "table 1", {"30": 21.5, "50": 26.75})
+    ],
     family="seq2seq",
     title="Bidirectional GRU with additive attention",
     paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",

@@ -17,6 +17,7 @@ Layers: as in `bert.py`; the classifier has a hidden layer, `classifier_hidden`.
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from keras import ops
 
@@ -25,7 +26,8 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Embedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.bert_encoder import (
@@ -49,12 +51,28 @@ VARIANTS = {
     "base": _sizes(num_layers=12, hidden_dim=768, num_heads=12),
     "large": _sizes(num_layers=24, hidden_dim=1024, num_heads=16),
 }
+# 500,000 steps of 8,192 rows of 512 tokens.
+_TRAINING = Training(
+    "BookCorpus, Wikipedia, CC-News, OpenWebText, Stories",
+    "sections 3.2 and 5",
+    gigabytes=160,
+    tokens=500_000 * 8192 * 512,
+)
 CARDS = model_cards(
     "roberta_{variant}",
-    {
-        "base": (125_000_000, "MNLI 87.6; SST-2 94.8"),
-        "large": (355_000_000, "MNLI 90.2; SST-2 96.4; SQuAD 1.1 F1 94.6"),
+    {"base": 125_000_000, "large": 355_000_000},
+    notes={"large": "a fifth of its steps took about a day"},
+    training={
+        "base": _TRAINING,
+        "large": replace(_TRAINING, hardware="v100", devices=1024),
     },
+    scores=[
+        scored("MNLI accuracy", "development", "README of fairseq", {"base": 87.6}),
+        scored("SST-2 accuracy", "development", "README of fairseq", {"base": 94.8}),
+        scored("MNLI accuracy", "development", "table 5", {"large": 90.2}),
+        scored("SST-2 accuracy", "development", "table 5", {"large": 96.4}),
+        scored("SQuAD 1.1 F1", "development", "table 6", {"large": 94.6}),
+    ],
     family="bert",
     title="RoBERTa {variant}, an encoder",
     paper="Liu et al. 2019, arXiv:1907.11692",

@@ -32,7 +32,8 @@ from keras_attn.layers import (
     SpectralNormalization,
 )
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.images import (
@@ -71,7 +72,11 @@ _DISCRIMINATOR_VARIANTS = {
 CARDS = {
     "generator": model_cards(
         "sagan_generator_{variant}",
-        {"128": (None, "ImageNet at 128: Inception score 52.52, FID 18.65")},
+        {"128": None},
+        scores=[
+            scored("ImageNet Inception score", "at 128", "table 2", {"128": 52.52}),
+            scored("ImageNet FID", "at 128", "table 2", {"128": 18.65}),
+        ],
         title="SAGAN's generator: class-conditional images of {variant} pixels",
         paper="Zhang et al. 2019, arXiv:1805.08318",
         task="image generation",
@@ -83,7 +88,8 @@ CARDS = {
     ),
     "discriminator": model_cards(
         "sagan_discriminator_{variant}",
-        {"128": (None, "trained at four times the generator's learning rate")},
+        {"128": None},
+        notes="trained at four times the generator's learning rate",
         title="SAGAN's discriminator: scores how realistic an image of a class is",
         paper="Zhang et al. 2019, arXiv:1805.08318",
         task="adversarial training",
@@ -95,7 +101,8 @@ CARDS = {
     ),
     "cnn": model_cards(
         "cnn_self_attention",
-        {"small": (None, "not from the paper: its attention in a classifier")},
+        {"small": None},
+        notes="not from the paper: its attention in a classifier",
         title="A small convolutional classifier with self-attention",
         paper="Zhang et al. 2019, arXiv:1805.08318",
         **tasks.image_classification(tasks.HALF),

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from keras_attn.checks.argument_types import AnySize
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.unpooling import (
     pooled_stages,
@@ -30,7 +31,10 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "segnet",
-    {"base": (29_441_996, "CamVid, 3.5 K images, 11 classes: mean IoU 60.1")},
+    {"base": 29_441_996},
+    scores=[
+        scored("CamVid mean IoU", "3.5 K images, 11 classes", "table 2", {"base": 60.1})
+    ],
     title="SegNet: max unpooling by the encoder's indices",
     paper="Badrinarayanan et al. 2017, arXiv:1511.00561",
     **tasks.segmentation(tasks.UNIT),

@@ -29,7 +29,8 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import AttentionRNN, Dense, DotProductAttention
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders import recurrent_parts
 from keras_attn.models.parts.functional import Functional, by_name, numbered
@@ -59,25 +60,31 @@ VARIANTS = {
 CARDS = {
     "seq2seq_sutskever": model_cards(
         "seq2seq_sutskever",
-        {
-            "base": (
-                384_000_000,
-                "WMT'14 En-Fr: BLEU 30.59 (beam 12), 34.81 with an ensemble of five",
-            )
-        },
+        {"base": 384_000_000},
+        training=Training(
+            "WMT'14 En-Fr",
+            "sections 3.1, 3.4 and 3.5",
+            tokens=7.5 * 304e6,
+            hardware="GPU",
+            devices=8,
+            hours=10 * 24,
+        ),
+        scores=[
+            scored("BLEU En-Fr", "beam of 12", "table 1", {"base": 30.59}),
+            scored("BLEU En-Fr", "five models, beam of 12", "table 1", {"base": 34.81}),
+        ],
         title="Stacked LSTMs: last states passed to the decoder, source reversed",
         paper="Sutskever, Vinyals, Le 2014, arXiv:1409.3215",
         **tasks.TRANSLATION,
     ),
     "seq2seq_context": model_cards(
         "seq2seq_context",
-        {
-            "base": (
-                None,
-                "used to score phrase pairs: En-Fr BLEU 33.30 to 33.87 with a phrase "
-                "table",
-            )
-        },
+        {"base": None},
+        notes="it scores the phrase pairs of a system with BLEU 33.30 without it",
+        training=Training("WMT'14 En-Fr", "sections 4 and 4.1", hours=3 * 24),
+        scores=[
+            scored("BLEU En-Fr", "with a phrase table", "table 1", {"base": 33.87})
+        ],
         title="GRU encoder-decoder with one fixed context",
         paper="Cho et al. 2014, arXiv:1406.1078",
         **tasks.TRANSLATION,

@@ -32,7 +32,8 @@ from keras_attn.checks.argument_types import Probability
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import Dense, Dropout, Embedding
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.recurrent_parts import (
@@ -58,7 +59,11 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "caption_show_and_tell",
-    {"base": (None, "COCO: BLEU-4 27.7, CIDEr 85.5, beam 20")},
+    {"base": None},
+    scores=[
+        scored("COCO BLEU-4", "beam of 20", "table 1", {"base": 27.7}),
+        scored("COCO CIDEr", "beam of 20", "table 1", {"base": 85.5}),
+    ],
     title="Show and Tell: one vector of the image, then an LSTM",
     paper="Vinyals et al. 2015, arXiv:1411.4555",
     **tasks.captioning(features=tasks.MAP),

@@ -23,7 +23,8 @@ from keras_attn.checks.argument_types import Probability
 from keras_attn.layers import Dense, Embedding, GlimpseAttention
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.recurrent_parts import recurrent_layer
@@ -47,7 +48,11 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "vqa_show_ask_attend_answer",
-    {"base": (None, "VQA 1.0 test-standard 64.6, VQA 2.0 validation 59.7")},
+    {"base": None},
+    scores=[
+        scored("VQA 1.0 accuracy", "test-standard", "", {"base": 64.6}),
+        scored("VQA 2.0 accuracy", "validation", "", {"base": 59.7}),
+    ],
     title="Show, ask, attend and answer: an LSTM and two glimpses",
     paper="Kazemi and Elqursh 2017, arXiv:1704.03162",
     **tasks.question_answering("(B, 14, 14, 2048) float, ResNet-152's last map"),

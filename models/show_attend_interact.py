@@ -37,7 +37,8 @@ from keras.layers import LSTMCell, ZeroPadding2D
 
 from keras_attn.checks.arguments import check_pair
 from keras_attn.layers import AdditiveAttention, Conv2D, FrameAttentionRNN, PerFrame
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional, by_name, numbered
 from keras_attn.models.parts.heads import logits_layer
@@ -62,9 +63,8 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "show_attend_interact",
-    {
-        "base": (None, "learned by a robot in 14 days among people"),
-    },
+    {"base": None},
+    notes="learned by a robot in 14 days among people",
     title="Show, attend and interact: the values of a robot's actions",
     paper="Qureshi et al. 2017, arXiv:1702.08626",
     task="human-robot interaction",

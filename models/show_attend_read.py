@@ -32,7 +32,8 @@ from keras_attn.checks.argument_types import MayBeEmpty
 from keras_attn.decoding import IncrementalPair
 from keras_attn.layers import AdditiveAttention2D, ColumnMask, Embedding
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.decoders.pair_builders import build_pair, inputs_like
 from keras_attn.models.parts.decoders.recurrent_parts import (
@@ -60,7 +61,11 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "show_attend_read",
-    {"base": (None, "read without a lexicon: IIIT5K 95.0, SVT 91.2, ICDAR 2015 78.8")},
+    {"base": None},
+    scores=[
+        scored(f"{words} accuracy", "without a lexicon", "", {"base": score})
+        for words, score in (("IIIT5K", 95.0), ("SVT", 91.2), ("ICDAR 2015", 78.8))
+    ],
     title="Show, attend and read: a word in an image, character by character",
     paper="Li et al. 2019, arXiv:1811.00751",
     task="text recognition",

@@ -49,7 +49,8 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.recurrent.hard_attention_rnn import Inference
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.feature_grid import places_and_text
 from keras_attn.models.parts.decoders.recurrent_parts import (
@@ -78,7 +79,11 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "caption_show_attend_tell",
-    {"base": (None, "COCO: BLEU-4 24.3 with soft attention, 25.0 with hard")},
+    {"base": None},
+    scores=[
+        scored("COCO BLEU-4", "soft attention", "table 1", {"base": 24.3}),
+        scored("COCO BLEU-4", "hard attention", "table 1", {"base": 25.0}),
+    ],
     title="Show, Attend and Tell: an LSTM that attends to the image for every word",
     paper="Xu et al. 2015, arXiv:1502.03044",
     **tasks.captioning(features=tasks.MAP),

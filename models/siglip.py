@@ -22,7 +22,8 @@ from keras_attn.layers import Dense, ProbePooling, SimilarityLogits
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts.dual_encoder import (
     DualEncoder,
@@ -49,7 +50,8 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "siglip_{variant}",
-    {"base_patch16_224": (203_155_970, "texts are padded to 64 tokens")},
+    {"base_patch16_224": 203_155_970},
+    notes="texts are padded to 64 tokens",
     title="SigLIP {variant}: CLIP with one sigmoid per pair",
     paper="Zhai et al. 2023, arXiv:2303.15343",
     **tasks.image_text_similarity(tasks.HALF, "padded to a fixed length"),

@@ -32,7 +32,14 @@ from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import (
+    IMAGENET,
+    IMAGENET_21K,
+    Training,
+    model_cards,
+    scored,
+)
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.heads import INITIALIZER
@@ -51,14 +58,26 @@ VARIANTS = {
         hidden_dim=192, num_blocks=(2, 2, 18, 2), num_heads=(6, 12, 24, 48)
     ),
 }
+_TRAINING = Training("ImageNet", "section 4.1", images=300 * IMAGENET)
+_top_1 = functools.partial(scored, "ImageNet top-1")
 CARDS = model_cards(
     "swin_{variant}",
     {
-        "tiny": (28_288_354, "ImageNet 81.3"),
-        "small": (49_606_258, "ImageNet 83.0"),
-        "base": (87_768_224, "ImageNet 83.5"),
-        "large": (196_532_476, "from ImageNet-22k, at 384: ImageNet 87.3"),
+        "tiny": 28_288_354,
+        "small": 49_606_258,
+        "base": 87_768_224,
+        "large": 196_532_476,
     },
+    training={
+        **dict.fromkeys(("tiny", "small", "base"), _TRAINING),
+        "large": Training("ImageNet-21k", "section 4.1", images=90 * IMAGENET_21K),
+    },
+    scores=[
+        _top_1("at 224", "table 1", {"tiny": 81.3, "small": 83.0, "base": 83.5}),
+        _top_1("at 384", "table 1", {"base": 84.5}),
+        _top_1("from ImageNet-21k, at 224", "table 1", {"base": 85.2}),
+        _top_1("from ImageNet-21k, at 384", "table 1", {"base": 86.4, "large": 87.3}),
+    ],
     title="Swin {variant}: attention within shifted windows",
     paper="Liu et al. 2021, arXiv:2103.14030",
     **tasks.image_classification(tasks.IMAGENET),

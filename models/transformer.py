@@ -26,7 +26,8 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import SinusoidalPositionEmbedding
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts.decoders import cross_decoder
 from keras_attn.models.parts.decoders.incremental import check_cache_length
@@ -46,16 +47,31 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "transformer_{variant}",
-    {
-        "base": (
-            65_000_000,
-            "WMT'14: BLEU En-De 27.3, En-Fr 38.1 (beam of 4, length penalty 0.6)",
-        ),
-        "big": (
-            213_000_000,
-            "WMT'14: BLEU En-De 28.4, En-Fr 41.8 (beam of 4, length penalty 0.6)",
-        ),
+    {"base": 65_000_000, "big": 213_000_000},
+    training={
+        variant: Training(
+            "WMT'14 En-De",
+            "sections 5.1 and 5.2, table 2",
+            tokens=steps * 25_000,
+            hardware="p100",
+            devices=8,
+            hours=hours,
+            flops=flops,
+        )
+        for variant, steps, hours, flops in (
+            ("base", 100_000, 12, 3.3e18),
+            ("big", 300_000, 3.5 * 24, 2.3e19),
+        )
     },
+    scores=[
+        scored(
+            f"BLEU {pair}",
+            "newstest 2014, beam of 4",
+            "table 2",
+            {"base": base, "big": big},
+        )
+        for pair, base, big in (("En-De", 27.3, 28.4), ("En-Fr", 38.1, 41.8))
+    ],
     title="Transformer {variant}, an encoder-decoder of only attention",
     paper="Vaswani et al. 2017, arXiv:1706.03762",
     **tasks.TRANSLATION,

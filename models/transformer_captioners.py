@@ -38,7 +38,8 @@ from keras_attn.layers import (
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_options,
@@ -87,19 +88,16 @@ VARIANTS = {
 CARDS = {
     "cnn": model_cards(
         "caption_cnn_transformer",
-        {"base": (None, "no published sizes; these are from the base Transformer")},
+        {"base": None},
+        notes="no published sizes; these are from the base Transformer",
         title="A Transformer that describes the map of a CNN",
         paper="Vaswani et al. 2017, arXiv:1706.03762",
         **tasks.captioning(features=tasks.MAP),
     ),
     "vit": model_cards(
         "caption_vit_transformer",
-        {
-            "base_patch16_gpt2_small": (
-                None,
-                "as in public vision-encoder-decoder models",
-            )
-        },
+        {"base_patch16_gpt2_small": None},
+        notes="as in public vision-encoder-decoder models",
         title="ViT-B/16 reads an image, GPT-2 small describes it",
         paper="Dosovitskiy et al. 2021, arXiv:2010.11929; Radford et al. 2019",
         **tasks.captioning(images=tasks.RGB + tasks.HALF),

@@ -33,7 +33,8 @@ from keras_attn.layers import (
 )
 from keras_attn.layers.dropout import Dropout
 from keras_attn.models.catalog.arguments import checks_arguments
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, with_sizes
 from keras_attn.models.parts.backbones.skips import find_skips
 from keras_attn.models.parts.functional import Functional
@@ -56,7 +57,18 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "unet",
-    {"base": (31_030_658, "ISBI 2012: warping error 0.000353, Rand error 0.0382")},
+    {"base": 31_030_658},
+    training=Training(
+        "ISBI 2012, 30 images",
+        "sections 4 and 5",
+        hardware="Titan",
+        devices=1,
+        hours=10,
+    ),
+    scores=[
+        scored("ISBI 2012 warping error", "", "table 1", {"base": 0.000353}),
+        scored("ISBI 2012 Rand error", "", "table 1", {"base": 0.0382}),
+    ],
     title="U-Net: skips between maps of one size",
     paper="Ronneberger et al. 2015, arXiv:1505.04597",
     task="semantic segmentation",

@@ -19,7 +19,8 @@ from keras_attn.layers import Dense
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT
 from keras_attn.models.parts.backbones.vgg import VGG16, vgg
 from keras_attn.models.parts.functional import Functional
@@ -31,7 +32,22 @@ from keras_attn.models.parts.images import (
 VARIANTS = {"16": VGG16}
 CARDS = model_cards(
     "vgg{variant}",
-    {"16": (138_357_544, "ImageNet 71.6 with torchvision's weights")},
+    {"16": 138_357_544},
+    training=Training(
+        "ImageNet",
+        "sections 3.1 and 3.3",
+        images=370_000 * 256,
+        hardware="TITAN Black",
+        devices=4,
+    ),
+    scores=[
+        scored(
+            "ImageNet top-1",
+            "torchvision's first weights, at 224",
+            "torchvision",
+            {"16": 71.6},
+        )
+    ],
     title="VGG{variant}: a deep stack of 3 × 3 convolutions",
     paper="Simonyan and Zisserman 2015, arXiv:1409.1556",
     **tasks.image_classification(tasks.IMAGENET),

@@ -56,7 +56,8 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, GlobalRegion
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options
 from keras_attn.models.parts import heads
@@ -83,7 +84,18 @@ VARIANTS = {"base": SIZES}
 CARDS = model_cards(
     "vilbert_{variant}",
     # The authors' 246,726,656 less twelve dense layers that their code never calls.
-    {"base": (235_705_856, "VQA test-dev 70.55; RefCOCO+ val 72.34")},
+    {"base": 235_705_856},
+    training=Training(
+        "Conceptual Captions",
+        "section 3.1",
+        images=10 * 3.1e6,
+        hardware="TITAN X",
+        devices=8,
+    ),
+    scores=[
+        scored("VQA 2.0 accuracy", "test-dev", "table 1", {"base": 70.55}),
+        scored("RefCOCO+ accuracy", "validation", "table 1", {"base": 72.34}),
+    ],
     title="ViLBERT {variant}: words and regions of an image",
     paper="Lu et al. 2019, arXiv:1908.02265",
     task="vision-language encoder",

@@ -51,7 +51,8 @@ from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import IMAGENET, Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts.backbones.resnet import standardized_resnet
 from keras_attn.models.parts.functional import Functional
@@ -106,33 +107,72 @@ _cards = functools.partial(
     title="ViT {variant}: an image as a sequence of patches",
     **tasks.image_classification(tasks.HALF),
 )
+_top_1 = functools.partial(scored, "ImageNet top-1")
+_DEIT3 = "README_revenge.md of github.com/facebookresearch/deit"
+# Parameters (table 1); epochs and FLOPs on JFT-300M (table 6); accuracy in ImageNet at
+# 384 when pre-trained on ImageNet, ImageNet-21k, JFT-300M (table 5).
+_VIT = {
+    "base_patch16": (86_000_000, 7, 224e18, 77.91, 83.97, 84.15),
+    "base_patch32": (88_000_000, 7, 55e18, 73.38, 81.28, 80.73),
+    "large_patch16": (307_000_000, 14, 1567e18, 76.53, 85.15, 87.12),
+    "large_patch32": (306_000_000, 7, 196e18, 71.16, 80.99, 84.37),
+    "huge_patch14": (632_000_000, 14, 4262e18, None, 85.13, 88.04),
+}
 CARDS = {
     "vit": {
         **_cards(
             {
-                "tiny_patch16": (5_700_000, "from ImageNet-21k: ImageNet 75.5"),
-                "small_patch16": (22_000_000, "from ImageNet-21k: ImageNet 81.4"),
-                "small_patch32": (23_000_000, "from ImageNet-21k: ImageNet 76.0"),
+                "tiny_patch16": 5_700_000,
+                "small_patch16": 22_000_000,
+                "small_patch32": 23_000_000,
             },
             paper="Steiner et al. 2022, arXiv:2106.10270",
+            scores=[
+                _top_1(
+                    "from ImageNet-21k, at 224",
+                    "timm, augreg_in21k_ft_in1k",
+                    {
+                        "tiny_patch16": 75.5,
+                        "small_patch16": 81.4,
+                        "small_patch32": 76.0,
+                    },
+                )
+            ],
         ),
         **_cards(
-            {
-                variant: (count, f"from ImageNet-21k, at 384: ImageNet {score}")
-                for variant, count, score in (
-                    ("base_patch16", 86_000_000, "83.97"),
-                    ("base_patch32", 88_000_000, "81.28"),
-                    ("large_patch16", 307_000_000, "85.15"),
-                    ("large_patch32", 306_000_000, "80.99"),
-                    ("huge_patch14", 632_000_000, "85.13"),
-                )
-            },
+            {variant: count for variant, (count, *_) in _VIT.items()},
             paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
+            training={
+                variant: Training(
+                    "JFT-300M",
+                    "section 4.1, table 6",
+                    images=epochs * 303e6,
+                    flops=flops,
+                )
+                for variant, (_, epochs, flops, *_) in _VIT.items()
+            },
+            scores=[
+                _top_1(
+                    f"{data}at 384",
+                    "table 5",
+                    {
+                        variant: row[column]
+                        for variant, row in _VIT.items()
+                        if row[column] is not None
+                    },
+                )
+                for column, data in (
+                    (3, ""),
+                    (4, "from ImageNet-21k, "),
+                    (5, "from JFT-300M, "),
+                )
+            ],
         ),
     },
     "hybrid": model_cards(
         "vit_hybrid_{variant}",
-        {"r50_base_patch16": (None, "published as R50+ViT-B/16")},
+        {"r50_base_patch16": None},
+        notes="published as R50+ViT-B/16",
         title="ViT base on the feature map of a ResNet-50",
         paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
         **tasks.image_classification(tasks.HALF),
@@ -140,12 +180,35 @@ CARDS = {
     "deit3": model_cards(
         "deit3_{variant}",
         {
-            "small": (22_000_000, "ImageNet 81.4 at 224"),
-            "medium": (39_000_000, "ImageNet 83.0 at 224"),
-            "base": (86_600_000, "ImageNet 83.8 at 224"),
-            "large": (304_000_000, "ImageNet 84.9 at 224"),
-            "huge": (632_000_000, "ImageNet 85.2 at 224"),
+            "small": 22_000_000,
+            "medium": 39_000_000,
+            "base": 86_600_000,
+            "large": 304_000_000,
+            "huge": 632_000_000,
         },
+        training=dict.fromkeys(
+            ("small", "base", "large", "huge"),
+            Training("ImageNet", _DEIT3, images=800 * IMAGENET),
+        ),
+        scores=[
+            _top_1(
+                "at 224",
+                _DEIT3,
+                {"small": 81.4, "base": 83.8, "large": 84.9, "huge": 85.2},
+            ),
+            _top_1("at 224", "timm, fb_in1k", {"medium": 83.0}),
+            _top_1("at 384", _DEIT3, {"small": 83.4, "base": 85.0, "large": 85.8}),
+            _top_1(
+                "from ImageNet-21k, at 224",
+                _DEIT3,
+                {"small": 83.1, "base": 85.7, "large": 87.0, "huge": 87.2},
+            ),
+            _top_1(
+                "from ImageNet-21k, at 384",
+                _DEIT3,
+                {"small": 84.8, "base": 86.7, "large": 87.7},
+            ),
+        ],
         title="DeiT III {variant}: ViT with LayerScale",
         paper="Touvron et al. 2022, arXiv:2204.07118",
         **tasks.image_classification(tasks.IMAGENET),

@@ -43,7 +43,8 @@ from keras_attn.checks.argument_types import (
 )
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import Dense, Embedding
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.tasks import PADDING_MASK
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options
 from keras_attn.models.parts import heads
@@ -66,7 +67,12 @@ VARIANTS = {"base": {**SIZES, "max_path_length": 8}}
 CARDS = model_cards(
     "vln_bert_{variant}",
     # 235,720,192 with our terms of a region; the published files do not show theirs.
-    {"base": (None, "Room-to-Room test success 73 %, in an ensemble with walkers")},
+    {"base": None},
+    scores=[
+        scored(
+            "Room-to-Room success rate", "test, ensemble with walkers", "", {"base": 73}
+        )
+    ],
     title="VLN-BERT {variant}: an instruction and a path through a building",
     paper="Majumdar et al. 2020, arXiv:2004.14973",
     task="vision-language encoder",

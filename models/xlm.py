@@ -26,7 +26,8 @@ from keras_attn.layers import Embedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.bert_encoder import (
@@ -50,7 +51,18 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "xlm_{variant}",
-    {"mlm_tlm_xnli15": (None, "XNLI, mean of 15 languages: 75.1 (MLM and TLM)")},
+    {"mlm_tlm_xnli15": None},
+    training=Training(
+        "Wikipedia and parallel texts", "section 5.1", hardware="v100", devices=64
+    ),
+    scores=[
+        scored(
+            "XNLI accuracy",
+            "mean of 15 languages, MLM and TLM",
+            "table 1",
+            {"mlm_tlm_xnli15": 75.1},
+        )
+    ],
     title="XLM, an encoder of 15 languages",
     paper="Lample and Conneau 2019, arXiv:1901.07291",
     **tasks.text_encoding(

@@ -43,7 +43,8 @@ from keras_attn.layers.embeddings.relative_position_encoding import (
 )
 from keras_attn.layers.embeddings.token_pooling import Pooling, TokenPooling
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.registry import model_cards, registered
+from keras_attn.models.catalog.cards import Training, model_cards, scored
+from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.bert_encoder import bert_encoder, token_embedding
@@ -64,10 +65,25 @@ VARIANTS = {
 }
 CARDS = model_cards(
     "xlnet_{variant}",
-    {
-        "base": (117_000_000, "the published code's smaller model"),
-        "large": (340_000_000, "RACE 85.4; SQuAD 2.0 F1 90.7; MNLI 90.8"),
+    {"base": 117_000_000, "large": 340_000_000},
+    notes={"base": "the published code's smaller model"},
+    training={
+        # 500,000 steps of 8,192 rows of 512 tokens.
+        "large": Training(
+            "BooksCorpus, Wikipedia, Giga5, ClueWeb, Common Crawl",
+            "section 3.1",
+            gigabytes=158,
+            tokens=500_000 * 8192 * 512,
+            hardware="tpu_v3",
+            devices=512,
+            hours=5.5 * 24,
+        )
     },
+    scores=[
+        scored("RACE accuracy", "test", "table 2", {"large": 85.4}),
+        scored("SQuAD 2.0 F1", "test", "table 3", {"large": 90.7}),
+        scored("MNLI accuracy", "development", "table 5", {"large": 90.8}),
+    ],
     title="XLNet {variant}, an encoder",
     paper="Yang et al. 2019, arXiv:1906.08237",
     **tasks.text_encoding(

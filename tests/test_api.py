@@ -71,7 +71,8 @@ PUBLIC = {
         "navigation_scores retrieval_hits vqa_accuracy word_objects"
     ),
     "keras_attn.models": (
-        "as_reward_model GeneratedImages ModelCard Plan ZERO_SHOT_TEMPLATES build_bert "
+        "as_reward_model GeneratedImages ModelCard Plan TrainingRun "
+        "ZERO_SHOT_TEMPLATES build_bert "
         "build_bert_classifier build_bert_masked_lm build_bert_next_sentence "
         "build_bert_pretrainer build_bert_sentence_encoder build_bert_span_qa "
         "build_bert_token_classifier build_caption_cnn_transformer "
@@ -96,7 +97,7 @@ PUBLIC = {
         "build_xlnet_token_classifier caption_encoder convolutionize count_parameters "
         "create describe generate_images image_preprocessing layout_map list_models "
         "load_checkpoint load_lora picture_encoder plan save_checkpoint save_lora "
-        "normalize_scores with_preprocessing zero_shot_classifier"
+        "normalize_scores training_run with_preprocessing zero_shot_classifier"
     ),
     "keras_attn.training": (
         "AdamW AdaptiveKL AdversarialTrainer BackupAndResume CompletionSampling "
@@ -115,7 +116,8 @@ PUBLIC = {
         "image_text_similarity plot_alignment plot_attention_heads "
         "plot_caption_attention plot_codes plot_detections plot_generated_images "
         "plot_glimpses plot_image_attention plot_image_masks plot_interaction "
-        "plot_position_similarity plot_reading_attention plot_receptive_field "
+        "plot_model_scores plot_model_sizes plot_position_similarity "
+        "plot_reading_attention plot_receptive_field "
         "plot_reconstruction plot_region_words plot_segmentation plot_similarity "
         "plot_speech_attention plot_walk plot_word_regions reading_attention "
         "receptive_field reconstruct_images save_figure"

@@ -22,7 +22,7 @@ from keras_attn.console import INTERRUPTED, Interruption, interruption
 
 # In the order of `keras-attn --help`, with the first line of each command's docstring.
 COMMANDS = {
-    "list": "List the models, with their papers and sizes.",
+    "list": "List the models, with their papers, sizes and scores.",
     "describe": "Show a model's card: paper, inputs, outputs, size, how to build it.",
     "demo": "Train RNNsearch to read dates, plot its attention and export it to three "
     "formats.",
@@ -31,7 +31,7 @@ COMMANDS = {
     "predict": "Classify, score, segment, detect or continue what is in files.",
     "evaluate": "Score a model on data with answers: a later test set.",
     "generate": "Generate a continuation of a prompt, or its translation.",
-    "plan": "Estimate the cost of a model without building it: FLOPs and memory.",
+    "plan": "Estimate what a model costs, without building it: FLOPs, memory, days.",
     "export": "Export a model, run what was exported, and compare it with Keras.",
     "verify": "Compare an artefact with its model; exit code 1 if they disagree.",
     "attention": "Draw what a model attends to in a text or an image.",

@@ -15,6 +15,7 @@ from keras_attn.cli.opened_model import (
     is_translator,
 )
 from keras_attn.cli.options import Json, ModelOrName, Task
+from keras_attn.cli.published import spell_score, spell_size, spell_training
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, print_json, print_rows, working
 
@@ -85,6 +86,11 @@ def _card(name: str) -> tuple[str, list[tuple[str, str]]]:
         ("outputs", _lines(card.outputs)),
         ("published", published),
         ("counted", f"{counted:,} parameters"),
+        ("layers", spell_size(card.layers, "")),
+        ("width", spell_size(card.width, "")),
+        ("heads", spell_size(card.heads, "")),
+        ("trained on", spell_training(card.training)),
+        ("scores", "\n".join(map(spell_score, card.scores))),
         ("notes", card.notes),
         ("arguments", _arguments(name)),
         (

@@ -1,10 +1,11 @@
-"""`keras-attn list`: the models, with their papers and sizes.
+"""`keras-attn list`: the models, with their papers, sizes and scores.
 
 The cards: `CARDS` of each `models/<family>.py`, kept by `models/catalog/registry.py`.
 """
 
 import dataclasses
 import fnmatch
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_attn.cli.options import Json, Panel
+from keras_attn.cli.published import rounded, size_cells
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, print_json, say
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from keras_attn.models import ModelCard
 
 _OPTIONS = Panel()
+_TEXTS = ("Model", "What it is", "Paper", "Setting", "Source")
+_SIZES = ("Layers", "Width", "Heads", "Parameters", "Texts", "Seen", "Hardware", "Time")
 
 
 def list_models(
@@ -32,9 +36,33 @@ def list_models(
     names: Annotated[
         bool, _OPTIONS.option("Print the names only, one per line.", "--names")
     ] = False,
+    sizes: Annotated[
+        bool,
+        _OPTIONS.option(
+            "Print layers, width, heads, parameters, and what is published about the "
+            "training: size of the texts, tokens or images seen, hardware, time.",
+            "--sizes",
+        ),
+    ] = False,
+    score: Annotated[
+        str | None,
+        _OPTIONS.option(
+            "Print the published scores of this measure, such as 'ImageNet top-1', "
+            "with parameters, setting and source.",
+            metavar="MEASURE",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        _OPTIONS.option(
+            "With --sizes or --score, also draw parameters by year, or scores against "
+            "parameters, into this .png, .pdf or .svg file.",
+            metavar="FILE",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """List the models, with their papers and sizes.
+    """List the models, with their papers, sizes and scores.
 
     In a pipe or a file, a model is a line with tabs between its columns.
 
@@ -42,10 +70,22 @@ def list_models(
 
     Example: keras-attn list 'rnnsearch_*'
 
+    Example: keras-attn list gpt --sizes --output sizes.png
+
+    Example: keras-attn list "image classification" --score "ImageNet top-1"
+
     Example: keras-attn list bert --names
     """
-    if names and json:
-        raise ValueError("--names and --json exclude each other. Received: both")
+    kinds = {"--names": names, "--json": json, "--sizes": sizes, "--score": score}
+    kinds = [name for name, given in kinds.items() if given not in (False, None)]
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{kinds[0]} and {kinds[1]} exclude each other. Received: both"
+        )
+    if output is not None and not (sizes or score is not None):
+        raise ValueError(
+            f"--output draws what --sizes or --score prints. Received: {output} alone"
+        )
     with importing_tensorflow():
         from keras_attn import models
 
@@ -63,20 +103,81 @@ def list_models(
         for card in found:
             say(card.name)
         return
+    hint = "`keras-attn describe MODEL` shows a model's card, and counts."
+    measure = None if score is None else _measure(found, score)
+    if measure is not None:
+        columns = ("Model", "Parameters", measure, "Setting", "Source")
+        rows = _scores(found, measure)
+    elif sizes:
+        columns = ("Model", *_SIZES)
+        found.sort(key=lambda card: (card.year, card.parameters or 0))
+        rows = [[card.name, *size_cells(card)] for card in found]
+        hint = "As published; - is not. `keras-attn describe MODEL` names the sources."
+    else:
+        columns = ("Model", "What it is", "Paper", "Parameters")
+        rows = [
+            [card.name, card.title, card.paper, rounded(card.parameters)]
+            for card in found
+        ]
+    _print_table(columns, rows, hint)
+    if output is not None:
+        _draw(found, measure, output)
+
+
+def _measure(cards: "list[ModelCard]", score: str) -> str:
+    """The measure as the cards spell it."""
+    known = {each.measure for card in cards for each in card.scores}
+    for measure in known:
+        if measure.lower() == score.lower():
+            return measure
+    raise ValueError(
+        f"--score must be a measure of these models: {', '.join(sorted(known))}. "
+        f"Received: {score!r}"
+    )
+
+
+def _scores(cards: "list[ModelCard]", measure: str) -> list[list[str]]:
+    """The rows of the table of scores."""
+    return [
+        [
+            card.name,
+            rounded(card.parameters),
+            f"{score.value:g}",
+            score.setting,
+            score.source or card.paper,
+        ]
+        for card in cards
+        for score in card.scores
+        if score.measure == measure
+    ]
+
+
+def _print_table(columns: tuple[str, ...], rows: list[list[str]], hint: str) -> None:
+    """A table on a terminal, else lines with tabs."""
     if not console.is_terminal:
-        for card in found:
+        for row in rows:
             # `say` turns tabs into spaces.
-            typer.echo("\t".join((card.name, card.title, card.paper, _rounded(card))))
+            typer.echo("\t".join(row))
         return
     table = Table()
-    table.add_column("Model", no_wrap=True)
-    table.add_column("What it is")
-    table.add_column("Paper")
-    table.add_column("Parameters", justify="right")
-    for card in found:
-        table.add_row(card.name, Text(card.title), Text(card.paper), _rounded(card))
+    for column in columns:
+        justify = "left" if column in _TEXTS else "right"
+        table.add_column(column, justify=justify, no_wrap=column == "Model")
+    for row in rows:
+        table.add_row(*map(Text, row))
     console.print(table)
-    say("`keras-attn describe MODEL` shows a model's card, and counts.", "dim")
+    say(hint, "dim")
+
+
+def _draw(cards: "list[ModelCard]", measure: str | None, output: Path) -> None:
+    from keras_attn import viz
+
+    if measure is None:
+        figure = viz.plot_model_sizes(cards)
+    else:
+        figure = viz.plot_model_scores(cards, measure)
+    viz.save_figure(figure, output)
+    say(f"Wrote {output}")
 
 
 def _matches(card: "ModelCard", pattern: str) -> bool:
@@ -85,13 +186,3 @@ def _matches(card: "ModelCard", pattern: str) -> bool:
     return fnmatch.fnmatchcase(card.name, pattern) or any(
         pattern in text.lower() for text in (card.name, card.family, card.task)
     )
-
-
-def _rounded(card: "ModelCard") -> str:
-    """The published count, rounded as papers do: 110M, 1.3B."""
-    if card.parameters is None:
-        return "-"
-    for size, unit in ((1e9, "B"), (1e6, "M")):
-        if card.parameters >= size:
-            return f"{card.parameters / size:.3g}{unit}"
-    return f"{card.parameters:,}"

@@ -1,15 +1,23 @@
 """`keras-attn plan`: FLOPs and memory of a model, counted without allocating it.
 
-Opening a model: `cli/opened_model.py`; counting: `models/plans/planning.py`; TPUs:
-`models/plans/tpu_chips.py`, and `cli/tpu_compile.py`, which compiles.
+Opening a model: `cli/opened_model.py`; counting: `models/plans/planning.py`; a whole
+training run: `cli/training_runs.py`; TPUs: `models/plans/tpu_chips.py`, and
+`cli/tpu_compile.py`, which compiles.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keras_attn.cli.opened_model import build_model, find_model, is_checkpoint
-from keras_attn.cli.options import Json, ModelOrName, Panel, Task
+from keras_attn.cli.options import Json, ModelOrName, Panel, Task, with_options
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import naming_options, print_json, print_rows, say, working
+from keras_attn.cli.training_runs import (
+    RunOptions,
+    flops_of_run,
+    run_figures,
+    run_on,
+    say_run,
+)
 
 if TYPE_CHECKING:
     from keras_attn.cli.tpu_compile import Answer
@@ -21,8 +29,10 @@ _TPU = Panel("TPU")
 _LOWER_BOUND = "of weights, optimizer and inputs, without activations"
 
 
+@with_options
 def plan(
     model: ModelOrName,
+    options: RunOptions,
     task: Task = None,
     batch: Annotated[
         int, _OPTIONS.option("Rows per step, over all devices.", min=1)
@@ -72,7 +82,7 @@ def plan(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Estimate the cost of a model without building it: FLOPs and memory.
+    """Estimate what a model costs, without building it: FLOPs, memory, days.
 
     The costs are counted in its graph; a model of a hundred layers takes a minute. The
     memory of training is counted for TensorFlow without XLA, where each operation
@@ -82,6 +92,8 @@ def plan(
     mixed_bfloat16
 
     Example: keras-attn plan checkpoints/bert --task classifier --batch 32
+
+    Example: keras-attn plan gpt3_175b --tokens 300e9 --hardware v100:1024 --price 2.5
 
     Example: keras-attn plan gpt2_small --tpu v5e:2x2 --batch 32 --dtype mixed_bfloat16
 
@@ -99,6 +111,7 @@ def plan(
         from keras_attn.models.plans.planning import plan_model
         from keras_attn.models.plans.tpu_chips import topology
 
+    options.check(tpu)
     with naming_options(topology="--tpu"):
         chips = None if tpu is None else topology(tpu)
     if chips is not None and batch % chips.devices:
@@ -107,6 +120,8 @@ def plan(
             f"among which its rows are divided. Received: {batch}"
         )
     path = find_model(model, task)
+    published = models.describe(model).training if path is None else None
+    tokens, rows = options.amount(model, published)
     if path is None or is_checkpoint(path):
         dtype = "float32" if dtype is None else dtype
     elif dtype is not None:
@@ -140,8 +155,11 @@ def plan(
             )
         _say_tpu(counted, chips, batch, answer, why, as_json=json)
         return
+    flops = flops_of_run(counted, tokens, rows)
+    run = None if flops is None else run_on(options, flops)
     if json:
-        print_json(_figures(counted))
+        of_run = {} if flops is None else {"training_run": run_figures(flops, run)}
+        print_json({**_figures(counted), **of_run})
         return
     size = f"{counted.batch} x {counted.sequence} tokens"
     if not counted.has_tokens:
@@ -156,6 +174,9 @@ def plan(
         + (" Weights are random, as in a new model." if path is None else ""),
         "dim",
     )
+    if flops is not None:
+        amount = f"{tokens:,.0f} tokens" if tokens is not None else f"{rows:,.0f} rows"
+        say_run(f"{counted.name}, trained on {amount}", flops, run, published)
 
 
 def _figures(counted: "Plan") -> dict[str, Any]:

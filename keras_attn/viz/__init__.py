@@ -24,6 +24,7 @@ from keras_attn.viz.images import (
     plot_position_similarity,
 )
 from keras_attn.viz.interaction import plot_interaction
+from keras_attn.viz.model_sizes import plot_model_scores, plot_model_sizes
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
@@ -56,6 +57,8 @@ __all__ = [
     "plot_image_attention",
     "plot_image_masks",
     "plot_interaction",
+    "plot_model_scores",
+    "plot_model_sizes",
     "plot_position_similarity",
     "plot_reading_attention",
     "plot_receptive_field",

@@ -6,47 +6,17 @@ The model files fill it: each has `CARDS` beside its `VARIANTS`, which
 
 import fnmatch
 import inspect
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import keras
 
 from keras_attn.checks.arguments import did_you_mean
 from keras_attn.docstrings.arguments import descriptions
+from keras_attn.models.catalog.cards import ModelCard, with_published_sizes
 from keras_attn.models.catalog.variants import with_sizes
 from keras_attn.models.parts.keras_state import undone, without_allocating
-
-
-@dataclass(frozen=True)
-class ModelCard:
-    """The published facts about a model.
-
-    Attributes:
-        name: Registry name, as in `create(name)`.
-        family: Name of its file in `models/`, or of a related model's file.
-        title: One-line description.
-        paper: Authors, year and arXiv id.
-        year: Year of publication.
-        task: What the model is for, such as `"translation"`.
-        parameters: Published number of parameters, rounded as in the paper; None if
-            the paper gives none.
-        inputs: Shape and meaning of each input, by name.
-        outputs: Shape and meaning of each output, by name.
-        notes: Other published figures: training, scores.
-    """
-
-    name: str
-    family: str
-    title: str
-    paper: str
-    year: int
-    task: str
-    parameters: int | None
-    inputs: dict[str, str] = field(hash=False)
-    outputs: dict[str, str] = field(hash=False)
-    notes: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,59 +32,6 @@ _REGISTRY: dict[str, Entry] = {}
 _Builder = TypeVar("_Builder", bound=Callable[..., keras.Model])
 
 
-def model_cards(
-    name: str,
-    published: Mapping[str, tuple[int | None, str]],
-    *,
-    title: str,
-    paper: str,
-    task: str,
-    inputs: dict[str, str],
-    outputs: dict[str, str],
-    family: str = "",
-) -> dict[str, ModelCard]:
-    """The cards of several variants, which differ only in published figures.
-
-    They are in a model's file, below the sizes of the same variants; see `registered`.
-
-    Args:
-        name: Name of each model; `{variant}` is replaced by the name of the variant.
-        published: Number of parameters and notes of each variant; see `ModelCard`.
-        title: One-line description; `{variant}` is replaced by the name of the
-            variant, with ", " in place of "_".
-        paper: Authors, year and arXiv id; the year is its first number.
-        task: As in `ModelCard`, like `inputs` and `outputs`. Models of one task share
-            these three: `models/catalog/tasks.py`.
-        inputs: Shape, type and meaning of each input, by name.
-        outputs: Shape and meaning of each output, by name.
-        family: Name of a related model's file; default: the file of the builder.
-
-    Returns:
-        The cards by the names of the variants.
-
-    Raises:
-        ValueError: If `paper` has no year.
-    """
-    year = re.search(r"\d{4}", paper)
-    if year is None:
-        raise ValueError(f"`paper` must contain its year. Received: paper={paper!r}")
-    return {
-        variant: ModelCard(
-            name=name.format(variant=variant),
-            family=family,
-            title=title.format(variant=variant.replace("_", ", ")),
-            paper=paper,
-            year=int(year[0]),
-            task=task,
-            parameters=parameters,
-            inputs=inputs,
-            outputs=outputs,
-            notes=notes,
-        )
-        for variant, (parameters, notes) in published.items()
-    }
-
-
 def registered(
     cards: Mapping[str, ModelCard], sizes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Callable[[_Builder], _Builder]:
@@ -122,9 +39,7 @@ def registered(
 
     ```python
     VARIANTS = {"tiny": {"hidden_dim": 96, ...}, ...}
-    CARDS = model_cards(
-        "swin_{variant}", {"tiny": (28_288_354, "ImageNet 81.3"), ...}, ...
-    )
+    CARDS = model_cards("swin_{variant}", {"tiny": 28_288_354, ...}, ...)
 
 
     @registered(CARDS, VARIANTS)
@@ -156,6 +71,7 @@ def registered(
                     f"Received: name={card.name!r}"
                 )
             card = card if card.family else replace(card, family=family)
+            card = with_published_sizes(card, (sizes or {}).get(variant, {}))
             _REGISTRY[card.name] = Entry(card, build, variant)
         return build
 

@@ -7,9 +7,12 @@ import keras
 import pytest
 from parity.folders import CHECKPOINTS
 
+from keras_attn import models
 from keras_attn.cli import tpu_compile
 from keras_attn.cli.plan import _time, short
+from keras_attn.cli.published import count
 from keras_attn.cli.tpu_compile import Answer, reduced_bytes
+from keras_attn.cli.training_runs import _published
 from keras_attn.models.checkpoints.tensors import TensorFile
 from keras_attn.models.plans import tpu_chips
 
@@ -106,6 +109,69 @@ def test_wrong_options(command):
         ("--devices is for devices that share", *tpu, "v5e:2x2", "--devices", 4),
         ("need --tpu", "bert_tiny", "--compile"),
     )
+
+
+def test_a_training_run(command):
+    run = ["plan", "bert_tiny", "--sequence", 8, "--tokens", "1e12"]
+    assert command(*run) == 0
+    assert "bert_tiny, trained on 1,000,000,000,000 tokens" in command.out
+    assert "device-days" not in command.out
+    assert command(*run, "--json") == 0
+    found = json.loads(command.out)
+    flops = found["training_flops"] / 8 * 1e12
+    assert found["training_run"] == {"flops": pytest.approx(flops)}
+    devices = ["--hardware", "v100:7", "--utilization", 0.25, "--price", 2.5]
+    assert command(*run, *devices) == 0
+    days = flops / (125e12 * 0.25 * 86_400)
+    for text in (
+        f"{flops:.3g}",
+        "7 x v100: 125 TFLOP/s in float16, of which 25% are reached",
+        count(days),
+        f"{count(days * 24 * 0.3)} kWh at 300 W per device",
+        f"${count(days * 24 * 2.5)} at $2.5 per device-hour",
+        "NVIDIA, data sheet of V100 SXM2",
+        "BooksCorpus, English Wikipedia (README of",
+    ):
+        assert text in command.out
+    assert command(*run, *devices, "--json") == 0
+    found = json.loads(command.out)["training_run"]
+    assert found["device_days"] == pytest.approx(days)
+    assert found["hours"] == pytest.approx(days * 24 / 7)
+    assert (found["hardware"], found["devices"]) == ("v100", 7)
+    # Images are counted in rows, and as many as were published; no watts are.
+    assert command("plan", "vgg16", "--hardware", "tpu_v5e:16") == 0
+    assert "vgg16, trained on 94,720,000 rows" in command.out
+    assert "needs --watts" in command.out
+    assert "ImageNet, 94.7M images, 4 x TITAN Black (sections 3.1" in command.out
+
+
+def test_a_published_run_says_which_share_of_the_peak_it_reached():
+    training = models.describe("transformer_base").training
+    assert training is not None
+    words = _published(training, 9.8e17)
+    assert "2.5B tokens, 8 x p100, 12 h, 3.3e+18 FLOPs (sections" in words
+    assert words.endswith("In that time, these FLOPs are 27% of the peak")
+    assert "peak" not in _published(dataclasses.replace(training, devices=None), 9.8e17)
+
+
+def test_wrong_options_of_a_training_run(command):
+    tokens = ("--tokens", "1e9")
+    command.refuses_each(
+        ["plan", "bert_tiny"],
+        ("--hardware must be one of k40, m40", *tokens, "--hardware", "x100:8"),
+        ("--hardware must have a positive number", *tokens, "--hardware", "v100:"),
+        ("--hardware needs --tokens, or --rows", "--hardware", "v100:8"),
+        ("--tokens and --rows exclude each other", *tokens, "--rows", 3),
+        ("--price needs --hardware", *tokens, "--price", 2),
+        ("--utilization needs --hardware", "--utilization", 0.5),
+        ("--utilization", *tokens, "--hardware", "v100", "--utilization", 30),
+        ("--utilization must be", *tokens, "--hardware", "v100", "--utilization", 0),
+        ("--tokens of a whole run", *tokens, "--tpu", "v5e:1x1"),
+        ("--tokens must be a number above 0", "--tokens", 0),
+        ("value for '--tokens'", "--tokens", "nan"),
+    )
+    line = command.refuses("plan", "cnn_self_attention", *tokens)
+    assert "cnn_self_attention needs --rows" in line
 
 
 TPU = ["plan", "bert_tiny", "--tpu", "v5e:2x2", "--batch", 8, "--sequence", 16]

@@ -154,6 +154,43 @@ def test_a_list_for_programs(command):
     assert "exclude each other" in command.refuses("list", "--names", "--json")
 
 
+def test_sizes_and_scores(command, monkeypatch, tmp_path):
+    assert command("list", "gpt3_175b", "--sizes") == 0
+    sizes = "gpt3_175b 96 12288 96 175B - 300B_tokens v100 -"
+    assert command.out == sizes.replace(" ", "\t").replace("_t", " t") + "\n"
+    picture = tmp_path / "sizes.png"
+    assert command("list", "gpt", "--sizes", "--output", picture) == 0
+    lines = command.out.splitlines()
+    assert len(lines) == 18 and {len(line.split("\t")) for line in lines[:-1]} == {9}
+    assert "megatron_8p3b\t72\t3072\t32\t8.3B\t174 GB" in command.out
+    assert "512 x v100\t9.2 days" in command.out and "8 x P600\t30 days" in command.out
+    assert lines[-1] == f"Wrote {picture}" and picture.stat().st_size > 10_000
+    image, picture = ["list", "swin", "--score"], tmp_path / "scores.svg"
+    assert command(*image, "imagenet TOP-1", "--output", picture) == 0
+    assert "swin_base\t87.8M\t86.4\tfrom ImageNet-21k, at 384\ttable 1" in command.out
+    assert picture.read_text().startswith("<?xml")
+    command.refuses_each(
+        image[:2],
+        ("--sizes and --score exclude", "--sizes", "--score", "ImageNet top-1"),
+        ("--output draws what --sizes or --score prints", "--output", picture),
+        ("of these models: ImageNet top-1. Received: 'BLEU'", "--score", "BLEU"),
+    )
+    monkeypatch.setenv("COLUMNS", "150")
+    assert command("describe", "transformer_base") == 0
+    for text in (
+        "WMT'14 En-De, 2.5B tokens, 8 x p100, 12 h, 3.3e+18 FLOPs (sections 5.1",
+        "BLEU En-De 27.3 newstest 2014, beam of 4 (table 2)",
+    ):
+        assert text in command.out
+    assert command("describe", "swin_tiny") == 0
+    assert "2+2+6+2" in command.out and "3+6+12+24" in command.out
+    assert command("list", "swin_tiny", "--json") == 0
+    (card,) = json.loads(command.out)
+    assert card["layers"] == [2, 2, 6, 2]
+    assert card["scores"][0]["value"] == 81.3
+    assert card["training"]["images"] == 300 * 1_281_167
+
+
 def test_a_description_has_the_arguments(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")
     assert command("describe", "vit_tiny_patch16") == 0

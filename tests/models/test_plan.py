@@ -96,11 +96,31 @@ def test_tensorflow_profiler_agrees():
 def test_gpt3_costs_as_published():
     """Brown et al. 2020, appendix D: 3.14e23 FLOPs for 300 billion tokens."""
     cost = extrapolated("gpt3_175b", 96, "training_flops_per_token")
+    training = models.describe("gpt3_175b").training
+    assert training is not None and training.tokens == 300e9
+    assert training.flops == 3.14e23
     # The paper counts 6 N per token; attention scores add 2.8 %.
-    assert cost * 300e9 == pytest.approx(3.14e23, rel=0.035)
+    assert cost * 300e9 == pytest.approx(3.14e23, rel=0.03)
     n = models.count_parameters("gpt3_175b", num_layers=2)
     n += 94 * (models.count_parameters("gpt3_175b", num_layers=3) - n)
     assert n == 174_604_259_328
+
+
+def test_a_vision_transformer_costs_as_published():
+    """Dosovitskiy et al. 2021, table 6: 224 exaFLOPs for 7 epochs of JFT-300M."""
+    training = models.describe("vit_base_patch16").training
+    assert training is not None and training.images is not None
+    cost = extrapolated("vit_base_patch16", 12, "training_flops")
+    assert cost * training.images == pytest.approx(224e18, rel=0.01)
+    assert training.flops == 224e18
+
+
+def test_the_transformer_counts_less_than_its_hardware_could_do():
+    """The published 3.3e18 are of the hardware (test_training_run.py), not counted."""
+    training = models.describe("transformer_base").training
+    assert training is not None and training.tokens is not None
+    cost = extrapolated("transformer_base", 6, "training_flops_per_token")
+    assert cost * training.tokens / 3.3e18 == pytest.approx(0.297, abs=0.003)
 
 
 def test_the_published_dalle_is_planned():

@@ -20,7 +20,7 @@ from model_contract import each_of
 from model_family import SOURCE_V, A, E, M, U, V, dense
 
 from keras_attn import models
-from keras_attn.models.catalog import registry
+from keras_attn.models.catalog import cards, registry
 
 
 def test_every_model_has_a_tiny_size_and_a_count():
@@ -48,8 +48,9 @@ def test_list_models_takes_a_pattern():
 def test_cards_are_complete_and_match_the_model(name):
     card = models.describe(name)
     assert card.name == name
-    for field in ("title", "paper", "task", "notes"):
+    for field in ("title", "paper", "task"):
         assert getattr(card, field).strip(), field
+    assert card.notes or card.scores or card.training, "nothing but the paper"
     # OpenAI published these two on its own site.
     assert "arXiv:" in card.paper or name.startswith(("gpt_", "gpt2_"))
     assert str(card.year) in card.paper
@@ -81,19 +82,67 @@ def test_misspelt_names_suggest_similar_ones():
 
 
 def test_a_name_is_registered_once():
-    cards = {"50": models.describe("rnnsearch_50")}
+    again = {"50": models.describe("rnnsearch_50")}
     with pytest.raises(
         ValueError, match="`cards` must have names that are.*name='rnns"
     ):
-        registry.registered(cards)(models.build_rnnsearch)
+        registry.registered(again)(models.build_rnnsearch)
 
 
 def test_a_paper_has_a_year():
     texts = {"family": "", "title": "", "task": "", "paper": "in press"}
     with pytest.raises(ValueError, match="`paper` must contain its year. Received: p"):
-        registry.model_cards(
-            "{variant}", {"base": (None, "")}, inputs={}, outputs={}, **texts
+        cards.model_cards("{variant}", {"base": None}, inputs={}, outputs={}, **texts)
+
+
+def test_published_figures_are_of_a_variant():
+    texts = {"family": "", "title": "", "task": "", "paper": "2017"}
+    column = cards.scored("BLEU", "test", "table 2", {"big": 28.4})
+    with pytest.raises(ValueError, match="`scores` must be of .*, base. Received: big"):
+        cards.model_cards(
+            "{variant}", {"base": 1}, inputs={}, outputs={}, scores=[column], **texts
         )
+
+
+def test_published_figures_are_numbers_with_their_source():
+    scored = trained = 0
+    for name in models.list_models():
+        card = models.describe(name)
+        for score in card.scores:
+            assert 0 < score.value < 1000 and score.measure
+            assert (score.measure, score.setting) not in {
+                (other.measure, other.setting)
+                for other in card.scores
+                if other is not score
+            }
+        scored += bool(card.scores)
+        if card.training is None:
+            continue
+        trained += 1
+        figures = dataclasses.asdict(card.training)
+        assert figures.pop("data") and figures.pop("source")
+        hardware = figures.pop("hardware")
+        assert hardware or figures["devices"] is None
+        for field, value in figures.items():
+            assert value is None or value > 0, (name, field)
+        # From the first months on one device to the largest run.
+        assert figures["tokens"] is None or 1e8 < figures["tokens"] < 1e13
+        assert figures["images"] is None or 1e7 < figures["images"] < 1e11
+        assert figures["hours"] is None or 1 <= figures["hours"] <= 2000
+    assert scored > 70 and trained > 50
+
+
+def test_layers_width_and_heads_are_those_of_the_variant():
+    def sizes(name):
+        card = models.describe(name)
+        return card.layers, card.width, card.heads
+
+    assert sizes("gpt3_175b") == (96, 12_288, 96)
+    assert sizes("transformer_big") == (6, 1024, 16)
+    assert sizes("swin_tiny") == ((2, 2, 6, 2), 96, (3, 6, 12, 24))
+    assert sizes("convnext_tiny") == ((3, 3, 9, 3), (96, 192, 384, 768), None)
+    assert sizes("rnnsearch_50") == (None, 1000, None)
+    assert sizes("vgg16") == (None, (64, 128, 256, 512, 512), None)
 
 
 def test_every_variant_has_a_card():
