@@ -7,7 +7,8 @@
 
 `rnnsearch.py` replaces the single context vector by attention to all states of the
 encoder. The context model is the special case of a memory with one position: the
-softmax over it is 1, so every step gets the same context.
+softmax over it is 1, so every step gets the same context. `rnnencdec_30` and
+`rnnencdec_50` are this model as Bahdanau et al. compare it with RNNsearch.
 
 The loop of the context model's decoder: `layers/recurrent/attention_rnn.py`;
 embeddings, other recurrent layers and readout:
@@ -54,6 +55,17 @@ VARIANTS = {
             "hidden_dim": 1000,
             "maxout_dim": 500,
         },
+        # Bahdanau et al. 2015, A.2; trained on sentences of up to 30 or 50 words.
+        **{
+            f"rnnencdec_{max_words}": {
+                "source_vocabulary_size": 30_000,
+                "target_vocabulary_size": 30_000,
+                "embedding_dim": 620,
+                "hidden_dim": 1000,
+                "maxout_dim": 500,
+            }
+            for max_words in ("30", "50")
+        },
     },
 }
 CARDS = {
@@ -69,19 +81,35 @@ CARDS = {
         paper="Sutskever, Vinyals, Le 2014, arXiv:1409.3215",
         **tasks.TRANSLATION,
     ),
-    "seq2seq_context": model_cards(
-        "seq2seq_context",
-        {
-            "base": (
-                None,
-                "used to score phrase pairs: En-Fr BLEU 33.30 to 33.87 with a phrase "
-                "table",
-            )
-        },
-        title="GRU encoder-decoder with one fixed context",
-        paper="Cho et al. 2014, arXiv:1406.1078",
-        **tasks.TRANSLATION,
-    ),
+    "seq2seq_context": {
+        **model_cards(
+            "seq2seq_context",
+            {
+                "base": (
+                    None,
+                    "used to score phrase pairs: En-Fr BLEU 33.30 to 33.87 with a "
+                    "phrase table",
+                )
+            },
+            title="GRU encoder-decoder with one fixed context",
+            paper="Cho et al. 2014, arXiv:1406.1078",
+            **tasks.TRANSLATION,
+        ),
+        **model_cards(
+            "{variant}",
+            {
+                f"rnnencdec_{words}": (
+                    None,
+                    f"WMT'14 En-Fr: BLEU {bleu}, trained on sentences of up to {words} "
+                    "words",
+                )
+                for words, bleu in (("30", "13.93"), ("50", "17.82"))
+            },
+            title="GRU encoder-decoder with one fixed context, at RNNsearch's sizes",
+            paper="Bahdanau, Cho, Bengio 2015, arXiv:1409.0473",
+            **tasks.TRANSLATION,
+        ),
+    },
 }
 
 
@@ -218,7 +246,8 @@ def build_seq2seq_context(
 
     Reference:
         Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder
-        for Statistical Machine Translation" (arXiv:1406.1078).
+        for Statistical Machine Translation" (arXiv:1406.1078). RNNencdec: Bahdanau,
+        Cho, Bengio 2015, section 4.2 and A.2 (arXiv:1409.0473).
     """
     embedding_layers = recurrent_parts.embedding_layers(
         source_vocabulary_size, target_vocabulary_size, embedding_dim, dropout
