@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import check_positive, check_several
 from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
 from keras_attn.ops import sinusoids
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure
@@ -114,18 +114,16 @@ def plot_positions(
 def _vectors(positions, length, width) -> np.ndarray:
     """The vectors to draw, float32 (T, P)."""
     if length is not None:
-        check_positive("length", length)
-    own_width = not isinstance(positions, SinusoidalPositionEmbedding)
-    if not own_width:
-        own_width = positions.position_dim is not None
+        check_several("length", length)
+    is_sinusoidal = isinstance(positions, SinusoidalPositionEmbedding)
     if width is not None:
         check_positive("width", width)
-        if own_width:
+        if not is_sinusoidal or positions.position_dim is not None:
             raise ValueError(
                 "`width` is for sinusoids whose layer has no `position_dim`; other "
                 f"vectors have a width of their own. Received: width={width}"
             )
-    if isinstance(positions, SinusoidalPositionEmbedding):
+    if is_sinusoidal:
         rows = np.arange(length or _LENGTH)
         columns = width or positions.position_dim or _WIDTH
         table = sinusoids(rows, columns, positions.max_wavelength)
@@ -157,9 +155,9 @@ def _vectors(positions, length, width) -> np.ndarray:
             "`positions` must be finite. Received: positions with "
             f"{np.count_nonzero(~np.isfinite(vectors))} of {vectors.size} not finite"
         )
-    if length is not None and not 2 <= length <= len(vectors):
+    if length is not None and length > len(vectors):
         raise ValueError(
-            f"`length` must be from 2 to {len(vectors)}, the number of positions. "
+            f"`length` must be at most {len(vectors)}, the number of positions. "
             f"Received: length={length}"
         )
     return vectors[:length]
