@@ -480,13 +480,14 @@ def findings(results):
 
     def told(column):
         each = (f"{name} {mean[column]:.0f}" for name, mean in means.items())
-        return f"At {lengths[column]:g}: {', '.join(each)}."
+        return f"At length {lengths[column]:g}: {', '.join(each)}."
 
     text = [told(known)]
     if last > known:
         text.append(told(last))
-        # Less than half of what it gets right of trained lengths.
-        failed = [name for name, x in means.items() if x[last] < x[known] / 2]
+        # Less than half of what the best one gets right at the trained length.
+        best = max(mean[known] for mean in means.values())
+        failed = [name for name, mean in means.items() if mean[last] < best / 2]
         if len(failed) == len(means):
             text.append("Beyond the trained length all of them fail.")
         elif failed:

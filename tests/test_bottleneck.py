@@ -39,14 +39,16 @@ def test_the_text_under_the_picture_follows_from_the_figures(example_module):
     findings = example_module("bottleneck").findings
     good, bad = [[100, 90, 80], [100, 98, 84]], [[90, 60, 20]]
     assert findings(stored(8, good, bad)) == (
-        "At 8: model 0 94, model 1 60. At 16: model 0 82, model 1 20. Beyond the "
-        "trained length fails: model 1."
+        "At length 8: model 0 94, model 1 60. At length 16: model 0 82, model 1 20. "
+        "Beyond the trained length fails: model 1."
     )
     assert findings(stored(8, bad, bad)).endswith(
         "the trained length all of them fail."
     )
-    assert findings(stored(8, good, good)).endswith("At 16: model 0 82, model 1 82.")
-    assert findings(stored(16, bad)) == "At 16: model 0 20."
+    assert findings(stored(8, good, good)).endswith(
+        "At length 16: model 0 82, model 1 82."
+    )
+    assert findings(stored(16, bad)) == "At length 16: model 0 20."
 
 
 @pytest.mark.runs
