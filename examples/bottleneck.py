@@ -138,8 +138,10 @@ def parse_arguments():
         if getattr(arguments, name) is None:
             setattr(arguments, name, DEFAULTS[arguments.task][name])
     lengths = sorted(set(arguments.lengths))
-    if arguments.longest < 1 or len(lengths) < 2 or lengths[0] < 1:
-        raise SystemExit("--lengths needs two or more lengths, --longest one, from 1")
+    if len(lengths) < 2 or not 1 <= lengths[0] <= arguments.longest:
+        raise SystemExit(
+            "--lengths needs two or more lengths, the first from 1 to --longest"
+        )
     arguments.lengths = lengths
     return arguments
 
@@ -225,7 +227,7 @@ class Copying:
             options: Arguments of the model's builder.
             rate: Peak learning rate.
             seed: Seed of the weights and the digits.
-            folder: Not used: a run takes about a minute.
+            folder: Not used: a run is too short to be resumed.
         """
         del folder
         arguments = self.arguments
@@ -473,7 +475,7 @@ def print_table(results):
 def findings(results):
     """The text under the picture: the figures at the trained length and beyond."""
     lengths, limit = np.array(results["lengths"]), results["trained_length"]
-    known, last = int(np.flatnonzero(lengths <= limit)[-1]), len(lengths) - 1
+    known, last = max(0, int(np.sum(lengths <= limit)) - 1), len(lengths) - 1
     means = {
         name: np.mean(model["scores"], 0) for name, model in results["models"].items()
     }
