@@ -21,7 +21,12 @@ Example:
 """
 
 import argparse
+import datetime
 import os
+import platform
+import re
+import shlex
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -154,6 +159,25 @@ def check_folders(data_dir: Path, *names: str) -> list[Path]:
                 f"{data_dir.name}."
             )
     return folders
+
+
+def provenance() -> dict[str, str]:
+    """Where figures come from, to be stored with them.
+
+    Returns:
+        `command`, the line in the shell; `cpu`, the number of cores and the name of the
+        processor; `date`, the day in UTC, such as `"2026-11-28"`.
+    """
+    name = platform.processor() or platform.machine()
+    about = Path("/proc/cpuinfo")  # Of Linux, where Python knows only the architecture.
+    if about.is_file():
+        found = re.search(r"^model name\s*: (.+)$", about.read_text("utf-8"), re.M)
+        name = found[1] if found else name
+    return {
+        "command": shlex.join(["python", *sys.argv]),
+        "cpu": f"{os.cpu_count()} × {name}",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
 
 
 def minilm_folder(option: str) -> Path:

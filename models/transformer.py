@@ -3,19 +3,32 @@
     source -> embedding + position -> N encoder blocks ─┐ keys and values
     target -> embedding + position -> N decoder blocks ─┴─> logits
 
+    x = √D E[token]                      (B, T, D)    `token_embedding`
+    p = sinusoids(t), or P[t]            (T, D)       `position_embedding`
+    h = x + p                            (B, T, D)    combine="add", the paper's
+    h = [x; p] W                         (B, T, D)    combine="concatenate", and
+                                                      `position_projection`, W (2D, D)
+
+Lectures show the sum and the concatenation side by side; papers that concatenate
+(Jaegle et al. 2021, arXiv:2103.03206) let the next layer mix the two. Here x and p are
+D wide each and W projects them back to D: the embedding matrix stays the output matrix,
+and blocks, caches and residuals keep their width. `[x; p] W = x W_x + p W_p`, so adding
+is the case W = [I; I], in which tokens and positions share the dimensions.
+
 The encoder is here; the blocks and the decoder are in
 `models/parts/decoders/cross_decoder.py`.
 
 Legend: B batch, S source length, T target length, L length of a cache, D width, V
 vocabulary.
 Layers: `token_embedding` (of both sides, and the output matrix), `position_embedding`,
-`encoder_dropout`, `decoder_dropout`, `encoder_block_0`, …, `decoder_block_0`, …, and
-`encoder_norm`, `decoder_norm` if the blocks are pre-norm. `incremental()` finds
-them by these names.
+`position_projection` if it is concatenated, `encoder_dropout`, `decoder_dropout`,
+`encoder_block_0`, …, `decoder_block_0`, …, and `encoder_norm`, `decoder_norm` if the
+blocks are pre-norm. `incremental()` finds them by these names.
 """
 
 import functools
 import math
+from typing import Literal
 
 import keras
 from keras import ops
@@ -23,8 +36,14 @@ from keras import ops
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.decoding import IncrementalPair
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.layers import SinusoidalPositionEmbedding
+from keras_attn.layers import (
+    Dense,
+    LearnedPositionEmbedding,
+    SinusoidalPositionEmbedding,
+)
 from keras_attn.layers.dropout import Dropout
+from keras_attn.layers.embeddings.position_embedding import Merge
+from keras_attn.layers.initializers import normal
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.cards import Training, model_cards, scored
 from keras_attn.models.catalog.registry import registered
@@ -89,6 +108,9 @@ def build_transformer(
     num_heads: int = FROM_VARIANT,
     mlp_dim: int = FROM_VARIANT,
     norm_first: bool = False,
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal",
+    combine: Merge = "add",
+    max_sequence_length: int | None = None,
     activation: Activation = "relu",
     layer_norm_epsilon: Epsilon = 1e-6,
     dropout: Probability = FROM_VARIANT,
@@ -99,14 +121,20 @@ def build_transformer(
     """Encoder and decoder blocks; one embedding matrix for both sides and the output.
 
     Embeddings are multiplied by √D (section 3.4), positions are sinusoids, norms
-    follow the residuals. The length of a sentence is not limited. Source positions are
-    counted from the first real token, so padding on the left does not change the
-    outputs.
+    follow the residuals. The length of a sentence is not limited, except by learned
+    positions. Source positions are counted from the first real token, so padding on the
+    left does not change the outputs.
 
     Args:
         variant: A row of `VARIANTS`, which supplies every argument not given.
         vocabulary_size: V, shared by source and target.
         hidden_dim: D.
+        positions: `"sinusoidal"`, or `"learned"`, a table of vectors that source and
+            target share (table 3, row E).
+        combine: `"add"`, or `"concatenate"` token and position, D wide each, and
+            project them to D, without a bias.
+        max_sequence_length: Number of learned positions, the maximum number of tokens
+            of a source, and of a target. Default: 256.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         name: Name of the model.
 
@@ -114,12 +142,16 @@ def build_transformer(
         A model from `token_ids` (B, S), `padding_mask` (B, S) and
         `decoder_token_ids` (B, T) to logits (B, T, V).
 
+    Raises:
+        ValueError: If `max_sequence_length` is given and positions are sinusoids, which
+            have no number.
+
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762).
     """
     layers = [
         cross_decoder.scaled_embedding(vocabulary_size, hidden_dim),
-        SinusoidalPositionEmbedding(name="position_embedding"),
+        *_position_layers(hidden_dim, positions, combine, max_sequence_length),
     ]
     for side in ("encoder", "decoder"):
         layers.append(Dropout(dropout, name=f"{side}_dropout"))
@@ -145,11 +177,35 @@ def build_transformer(
     return Transformer(inputs=inputs, outputs=logits, name=name)
 
 
+def _position_layers(hidden_dim, positions, combine, max_sequence_length):
+    """The layer that adds or appends positions, and the projection of the latter."""
+    if positions == "learned":
+        table = LearnedPositionEmbedding(
+            max_sequence_length or Transformer.default_max_length,
+            combine,
+            embeddings_initializer=normal(1 / math.sqrt(hidden_dim)),
+            name="position_embedding",
+        )
+    elif max_sequence_length is None:
+        table = SinusoidalPositionEmbedding(combine, name="position_embedding")
+    else:
+        raise ValueError(
+            "`max_sequence_length` is the number of learned positions; sinusoids set "
+            "no limit to the length: leave it out, or pass positions='learned'. "
+            f"Received: max_sequence_length={max_sequence_length}"
+        )
+    if combine == "add":
+        return [table]
+    return [table, Dense(hidden_dim, use_bias=False, name="position_projection")]
+
+
 def _embed(layers, side, token_ids, positions=None):
-    """Scaled token embeddings and positions, (B, T, D)."""
+    """Scaled token embeddings with positions, (B, T, D)."""
     embedding = layers["token_embedding"]
     hidden = ops.multiply(embedding(token_ids), math.sqrt(embedding.output_dim))
     hidden = layers["position_embedding"](hidden, positions)
+    if "position_projection" in layers:
+        hidden = layers["position_projection"](hidden)
     return layers[f"{side}_dropout"](hidden)
 
 
@@ -176,17 +232,31 @@ class Transformer(Functional):
     # Sinusoids set no limit to the length; without `max_length` caches are this long.
     default_max_length = 256
 
+    @property
+    def max_length(self) -> int | None:
+        """The maximum number of tokens of a target; None if positions are sinusoids."""
+        positions = self.get_layer("position_embedding")
+        return getattr(positions, "max_sequence_length", None)
+
     def incremental(self, max_length=None) -> IncrementalPair:
         """The models for decoding token by token; see `cross_decoder.incremental_pair`.
 
         Args:
             max_length: L, the maximum number of tokens in the prompt and its
-                continuation. Default: 256.
+                continuation. Default: the number of positions if they are learned,
+                else 256.
+
+        Raises:
+            ValueError: If `max_length` exceeds the number of learned positions.
         """
+        limit = self.max_length
+        length = check_cache_length(
+            max_length, limit or self.default_max_length, is_limit=limit is not None
+        )
         return cross_decoder.incremental_pair(
             self,
             _encode,
             _embed_target,
-            check_cache_length(max_length, self.default_max_length),
+            length,
             source_vocabulary_size=self.get_layer("token_embedding").input_dim,
         )

@@ -116,9 +116,9 @@ PUBLIC = {
         "image_text_similarity plot_alignment plot_attention_heads "
         "plot_caption_attention plot_codes plot_detections plot_generated_images "
         "plot_glimpses plot_image_attention plot_image_masks plot_interaction "
-        "plot_model_scores plot_model_sizes plot_position_similarity "
-        "plot_reading_attention plot_receptive_field "
-        "plot_reconstruction plot_region_words plot_segmentation plot_similarity "
+        "plot_model_scores plot_model_sizes plot_position_similarity plot_positions "
+        "plot_reading_attention plot_receptive_field plot_reconstruction "
+        "plot_region_words plot_scores_by_length plot_segmentation plot_similarity "
         "plot_speech_attention plot_walk plot_word_regions reading_attention "
         "receptive_field reconstruct_images save_figure"
     ),

@@ -1,5 +1,6 @@
 """The command lines of training scripts."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -49,6 +50,14 @@ def test_the_help_has_the_first_line_and_all_defaults(monkeypatch, capsys):
     assert "Trains. " in shown and "More." not in shown
     for text in ("runs/mine", "/data/mine", "in $KERAS_ATTN_DATA", "default: 0.001"):
         assert text in shown
+
+
+def test_provenance(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["examples/some.py", "--run-dir", "my runs"])
+    found = script_arguments.provenance()
+    assert found["command"] == "python examples/some.py --run-dir 'my runs'"
+    assert re.fullmatch(r"\d+ × .*\w.*", found["cpu"])
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", found["date"])
 
 
 def test_missing_folders_are_named(tmp_path):

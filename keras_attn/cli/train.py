@@ -64,8 +64,8 @@ class Settings:
     model: Annotated[
         str,
         _MODEL.option(
-            "Architecture: seq2seq_sutskever, seq2seq_context, rnnsearch_30 or "
-            "rnnsearch_50."
+            "Architecture: seq2seq_sutskever, seq2seq_context, rnnencdec_30, "
+            "rnnencdec_50, rnnsearch_30 or rnnsearch_50."
         ),
     ] = "rnnsearch_50"
     tokenizer: Annotated[

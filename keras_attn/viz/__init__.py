@@ -26,11 +26,13 @@ from keras_attn.viz.images import (
 from keras_attn.viz.interaction import plot_interaction
 from keras_attn.viz.model_sizes import plot_model_scores, plot_model_sizes
 from keras_attn.viz.page import attention_page
+from keras_attn.viz.positions import plot_positions
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
 from keras_attn.viz.receptive_field import plot_receptive_field, receptive_field
 from keras_attn.viz.reconstruction import plot_reconstruction, reconstruct_images
 from keras_attn.viz.relevance import image_relevance
+from keras_attn.viz.scores import plot_scores_by_length
 from keras_attn.viz.segmentation import plot_segmentation
 from keras_attn.viz.similarity import image_text_similarity, plot_similarity
 from keras_attn.viz.speech import plot_speech_attention
@@ -60,10 +62,12 @@ __all__ = [
     "plot_model_scores",
     "plot_model_sizes",
     "plot_position_similarity",
+    "plot_positions",
     "plot_reading_attention",
     "plot_receptive_field",
     "plot_reconstruction",
     "plot_region_words",
+    "plot_scores_by_length",
     "plot_segmentation",
     "plot_similarity",
     "plot_speech_attention",

@@ -35,6 +35,12 @@ GRAPHS = [
     Graph(
         "seq2seq_context",
         {**SEQ2SEQ, "maxout_dim": M},
-        {"seq2seq_context": context(15_000, 15_000, 100, 1000, 500)},
+        {
+            "seq2seq_context": context(15_000, 15_000, 100, 1000, 500),
+            **dict.fromkeys(
+                ("rnnencdec_30", "rnnencdec_50"),
+                context(30_000, 30_000, 620, 1000, 500),
+            ),
+        },
     ),
 ]

@@ -1,6 +1,6 @@
 """The Transformer."""
 
-from model_family import BLOCKS, Graph, dense
+from model_family import BLOCKS, POSITIONS, Graph, dense
 
 
 def transformer(vocabulary, width, mlp, layers):
@@ -20,6 +20,15 @@ GRAPHS = [
             "transformer_base": transformer(37_000, 512, 2048, 6),
             "transformer_big": transformer(37_000, 1024, 4096, 6),
         },
-        options={"pre_norm": {"norm_first": True}},
+        options={
+            "pre_norm": {"norm_first": True},
+            "positions": {
+                "positions": "learned",
+                "combine": "concatenate",
+                "max_sequence_length": POSITIONS,
+            },
+        },
+        exported=("transformer_base-positions",),
+        pairs=("transformer_base", "transformer_base-positions"),
     )
 ]

@@ -11,7 +11,11 @@ from keras_attn.decoding import next_state
 
 BATCH, LENGTH = 3, 7
 CASES = ("gpt_117m", "gpt2_small", "gpt3_small")
-TRANSFORMERS = ("transformer_base", "transformer_base-pre_norm")
+TRANSFORMERS = (
+    "transformer_base",
+    "transformer_base-pre_norm",
+    "transformer_base-positions",
+)
 
 
 def test_every_second_block_of_gpt3_has_a_band():
@@ -130,3 +134,7 @@ def test_caches_have_the_length_given():
         tiny("gpt2_small").incremental(32)
     # Sinusoids set no limit.
     assert tiny("transformer_base").incremental(1000).max_length == 1000
+    learned = tiny("transformer_base-positions")
+    assert learned.incremental().max_length == learned.max_length == 31
+    with pytest.raises(ValueError, match="`max_length` must be at most 31.*=32"):
+        learned.incremental(32)

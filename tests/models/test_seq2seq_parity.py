@@ -15,8 +15,10 @@ import pytest
 from attention_reference import sigmoid, softmax
 from families.rnnsearch import SCORES
 from lstm_reference import numpy_step
-from model_cases import create, logits_of, make_inputs, numpy
-from model_family import B, S, U
+from model_cases import create, logits_of, make_inputs, numpy, randomize
+from model_family import SOURCE_V, B, S, U, V
+
+from keras_attn import models
 
 TOLERANCE = 1e-5
 
@@ -56,7 +58,7 @@ def close(actual, expected):
 
 def encode_gru(weights, embedded, length):
     """The states of one row, (length, U)."""
-    s, states = np.zeros(U), []
+    s, states = np.zeros(len(weights[1])), []
     for j in range(length):
         s = gru_step(weights, embedded[j], s)
         states.append(s)
@@ -180,8 +182,15 @@ def test_rnnsearch_follows_bahdanau_et_al(score, inputs):
     close(outputs["logits"], np.stack([row[-1] for row in expected]))
 
 
-def test_the_context_model_follows_cho_et_al(inputs):
-    model = create("seq2seq_context")
+@pytest.mark.parametrize("name", ["seq2seq_context", "rnnencdec_50"])
+def test_the_context_model_follows_cho_et_al(name, inputs):
+    if name == "seq2seq_context":
+        model = create(name)
+    else:  # The widths of the paper.
+        model = models.create(
+            name, source_vocabulary_size=SOURCE_V, target_vocabulary_size=V
+        )
+        randomize(model)
     weights = weights_of(model)
     source = weights("source_embedding")[0][inputs["token_ids"]]
     target = weights("target_embedding")[0][inputs["decoder_token_ids"]]
