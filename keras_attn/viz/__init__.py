@@ -24,6 +24,7 @@ from keras_attn.viz.images import (
     plot_position_similarity,
 )
 from keras_attn.viz.interaction import plot_interaction
+from keras_attn.viz.layer_steps import AttentionSteps, attention_steps
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
@@ -36,9 +37,11 @@ from keras_attn.viz.speech import plot_speech_attention
 from keras_attn.viz.walks import plot_walk
 
 __all__ = [
+    "AttentionSteps",
     "CoAttention",
     "attention_page",
     "attention_rollout",
+    "attention_steps",
     "callbacks",
     "capture_attention",
     "capture_co_attention",
