@@ -2,6 +2,7 @@
 
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
+from keras_attn.viz.attention_layer import plot_attention_layer
 from keras_attn.viz.co_attention import (
     CoAttention,
     capture_co_attention,
@@ -24,6 +25,7 @@ from keras_attn.viz.images import (
     plot_position_similarity,
 )
 from keras_attn.viz.interaction import plot_interaction
+from keras_attn.viz.layer_page import attention_layer_page
 from keras_attn.viz.layer_steps import AttentionSteps, attention_steps
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
@@ -39,6 +41,7 @@ from keras_attn.viz.walks import plot_walk
 __all__ = [
     "AttentionSteps",
     "CoAttention",
+    "attention_layer_page",
     "attention_page",
     "attention_rollout",
     "attention_steps",
@@ -51,6 +54,7 @@ __all__ = [
     "image_text_similarity",
     "plot_alignment",
     "plot_attention_heads",
+    "plot_attention_layer",
     "plot_caption_attention",
     "plot_codes",
     "plot_detections",

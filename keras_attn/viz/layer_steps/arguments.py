@@ -25,9 +25,9 @@ def kind_of(layer: keras.layers.Layer) -> Kind:
     Raises:
         ValueError: If it is none whose steps can be shown.
     """
-    for parent in type(layer).__mro__:
-        if parent in KINDS:
-            return KINDS[parent]
+    parent = known_class(layer)
+    if parent is not None:
+        return KINDS[parent]
     hint = ""
     if isinstance(layer, keras.layers.MultiHeadAttention):
         hint = " `layers.MultiHeadAttention.from_keras` makes one of Keras' layer."
@@ -40,6 +40,11 @@ def kind_of(layer: keras.layers.Layer) -> Kind:
         f"Received: layer={getattr(layer, 'name', layer)!r} of type "
         f"{type(layer).__name__}"
     )
+
+
+def known_class(layer) -> type | None:
+    """The class in `KINDS` that a layer is of, or None."""
+    return next((each for each in type(layer).__mro__ if each in KINDS), None)
 
 
 def attention_inside(layer) -> list[keras.layers.Layer]:

@@ -269,8 +269,11 @@ def with_defaults(layer, arguments: Mapping[str, Any]) -> dict[str, Any]:
         layer: The layer.
         arguments: Those that are given, by name.
     """
-    parameters = inspect.signature(type(layer).call).parameters
-    defaults = {x: y.default for x, y in parameters.items() if x != "self"}
+    defaults = {}
+    for parent in reversed(type(layer).__mro__):  # A subclass may take `*arguments`.
+        if "call" in vars(parent):
+            parameters = inspect.signature(parent.call).parameters
+            defaults |= {x: y.default for x, y in parameters.items() if x != "self"}
     return {**defaults, **arguments}
 
 
