@@ -33,8 +33,8 @@ _SIGNED, _SHARES = "RdBu_r", "Blues"
 _HIDDEN = "#c9ced6"
 # Everything is placed by hand, in inches.
 _CELL, _PANEL = 0.33, 2.3
-_GAP, _MARGIN, _LETTER, _HEAD_WIDTH = 0.24, 0.15, 0.068, 0.9
-_TITLE, _ORDER, _BAR = 0.5, 0.35, 0.62
+_GAP, _MARGIN, _LETTER = 0.24, 0.15, 0.068
+_TITLE, _ORDER, _BAR = 0.5, 0.35, 0.6
 _BAR_WIDTH = 0.9
 _SMALLEST_LABELLED = 0.1
 _LONGEST = 12
@@ -130,14 +130,14 @@ def plot_steps(
     if heads is not None:
         steps = [each.of_heads(heads) for each in steps]
     names = steps[0].heads
-    columns = _columns([each.panels() for each in steps], orders)
+    columns = _columns([each.panels() for each in steps], orders, names)
     row = max(column.height for column in columns)
     top = _TITLE + max(column.top_labels for column in columns)
     block = _ORDER * (len(steps) > 1) + top + len(names) * row
     block += (len(names) - 1) * _GAP
     last = columns[-1]
     width = last.left + last.width + _MARGIN + 0.2
-    title_height = 0.35 if title else 0.0
+    title_height = 0.45 if title else 0.0
     height = title_height + len(steps) * (block + _GAP) + _BAR
     page = _Page(new_figure(width, height, layout=None), width, height)
     y = title_height
@@ -178,11 +178,12 @@ class _Page(NamedTuple):
         self.figure.text(x / self.width, 1 - y / self.height, text, **style)
 
 
-def _columns(orders: list[list[Panel]], labels) -> list[_Column]:
+def _columns(orders: list[list[Panel]], labels, heads: list[str]) -> list[_Column]:
     """The steps, each with its panel in each order, from left to right."""
     columns = []
-    has_heads = any(x.array.ndim == 3 and len(x.array) > 1 for x in orders[0])
-    x = _MARGIN + has_heads * _HEAD_WIDTH
+    x = _MARGIN
+    if len(heads) > 1:
+        x += max(map(len, heads)) * _LETTER * 1.3 + _GAP
     for panels in zip(*orders, strict=True):
         first = panels[0]
         rows, units = first.array.shape[-2:]

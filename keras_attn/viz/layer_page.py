@@ -267,7 +267,9 @@ function short(value) {
   return Number(text) === 0 ? "0.00" : text;
 }
 function long(value) {
-  return Number(value.toPrecision(6)).toString();
+  // Not the digits by which float32 misses a decimal.
+  return Number(Math.abs(value) < 1e-4 ? value.toPrecision(3) : value.toFixed(6))
+    .toString();
 }
 function paint(panel, value, largest, strength) {
   if (panel.name === "A") return `rgba(31,111,235,${strength * value})`;
@@ -424,9 +426,9 @@ function showDetails() {
     block.append(make("b", term.name), ` = ${long(term.total)}`);
     if (term.function !== "number") {
       const table = make("table");
-      const inside = {product: "left × right", tanh: "tanh(left + right)",
-        relu: "max(left + right, 0)"}[term.function];
-      table.append(rowOf(["unit", "left", "right", "factor", `factor × ${inside}`],
+      const inside = {product: "query × key", tanh: "tanh(query + key)",
+        relu: "max(query + key, 0)"}[term.function];
+      table.append(rowOf(["unit", "of query", "of key", "factor", `factor × ${inside}`],
         "th"));
       term.parts.forEach((each, unit) => table.append(rowOf([String(unit),
         ...[each.left, each.right, each.factor, each.part].map(long)])));
