@@ -182,7 +182,8 @@ _PAGE = """<!doctype html>
   select { font: inherit; }
   .soft, figcaption small { color: var(--soft); }
   .flow { display: flex; flex-wrap: wrap; gap: 1em 1.4em; align-items: flex-start; }
-  figure { margin: 0; max-width: 100%; }
+  figure { margin: 0; min-width: 0; max-width: 100%; }
+  h1, h2, p { overflow-wrap: anywhere; }
   figcaption { line-height: 1.3; margin-bottom: .3em; }
   figcaption small { display: block; }
   .scroll { overflow-x: auto; max-width: 100%; }
@@ -205,6 +206,7 @@ _PAGE = """<!doctype html>
     border-top: 2px solid var(--line); }
   #details td, #details th { padding: 1px 8px; text-align: right; }
   #details .parts { display: flex; flex-wrap: wrap; gap: .3em 2em; }
+  #details .parts > div { max-width: 100%; }
 </style>
 </head>
 <body>

@@ -308,6 +308,7 @@ def window(layer: layers.WindowAttention, given: Arguments) -> Derived:
         finish,
         mask=mask,
         meanings={
+            "position bias": "by row and column apart",
             "Q": "window of X, W_Q + b",
             "K": "window of X, W_K + b",
             "V": "window of X, W_V + b",
@@ -419,6 +420,11 @@ def relative(layer: layers.RelativeMultiHeadAttention, given: Arguments) -> Deri
         mask=mask[:, tokens],
         meanings={
             "Q": "X W_Q",
+            "u · k / √H": "the same for all queries",
+            "q · r / √H": "by distance t - s",
+            "v · r / √H": "by distance, for all queries",
+            "q · s / √H": "same segment, or not",
+            "w · s / √H": "segment, for all queries",
             "K": f"{source} W_K",
             "V": f"{source} W_V",
             "Y": "heads side by side, W_O",

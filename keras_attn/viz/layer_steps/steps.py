@@ -62,7 +62,8 @@ class Derived(NamedTuple):
         terms: The terms of the scores.
         finish: From A V to the output.
         mask: Broadcastable to (N, T, S), True = attend. None = everywhere.
-        meanings: Where Q, K, V and Y come from, as the formulas beside them.
+        meanings: Where Q, K, V and Y come from, as the formulas beside them; what a
+            term is, by its name.
         heads: Names of the heads, such as `head 0`.
         more: Further arrays between A V and Y, such as the gate.
         is_self_attention: Whether Z is X.
@@ -102,6 +103,9 @@ class AttentionSteps:
             D) of one that pools.
         heads: Names of the heads; each window has its own.
         is_self_attention: Whether Z is X.
+        meanings: Where the arrays come from, by letter, as the formulas beside them.
+        sums: The terms, with the rows that they are made of.
+        more: Further arrays between A V and Y, such as a gate.
     """
 
     layer: str
@@ -192,7 +196,7 @@ class AttentionSteps:
         panels.append(Panel("K", meanings["K"], self.keys, "key"))
         if len(self.terms) > 1:
             panels += [
-                Panel(name, "a term of E", values, columns="key")
+                Panel(name, meanings.get(name, "a term of E"), values, columns="key")
                 for name, values in self.terms.items()
             ]
         meaning = next(iter(self.terms)) if len(self.terms) == 1 else "sum of the terms"
