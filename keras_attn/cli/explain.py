@@ -3,6 +3,7 @@
 Steps: `viz/layer_steps`; made-up layers: `cli/made_up_layers.py`.
 """
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,46 +111,72 @@ def explain(
     """
     made_up = {"--tokens": tokens, "--memory": memory, "--mask": mask, "--heads": heads}
     own = {"--layer": layer, "--tokenizer": tokenizer, "--task": task, "TEXT": text}
-    _refuse(*((made_up, "a made-up layer") if model else (own, "a layer of --model")))
+    if model is None:
+        _refuse(own, "a layer of --model")
+    else:
+        _refuse(made_up, "a made-up layer")
     order = None if permutation is None else _numbers("--permutation", permutation)
     if model is None:
-        made = _check_made_up(kind, tokens, memory, heads, width)
-    elif text is None:
-        if kind in KINDS:
-            raise ValueError(
-                f"--model needs a TEXT to read. Received: {kind!r}, a kind of layer"
-            )
-        kind, text = "attention", kind
-    elif kind != "attention":
-        raise ValueError(
-            "KIND is for made-up layers; with --model the layer is what it is. "
-            f"Received: {kind!r}"
-        )
-    masks = tuple(_mask(each) for each in mask or ())
+        words = _check_made_up(kind, tokens, memory, heads, width)
+        masks = tuple(_mask(each) for each in mask or ())
+        choose = functools.partial(_made_up, kind, *words, seed, masks)
+    else:
+        read = _text_of(kind, text)
+        choose = functools.partial(_of_model, model, task, read, tokenizer, layer or 0)
     with importing_tensorflow():
         from keras_attn.viz import layer_steps
 
     names = {"permutation": "--permutation", "mask": "--mask", "heads": "--head"}
     with naming_options(**names):
-        if model is None:
-            found = make_layer(kind, *made, seed)
-            shown, labels = found.layer, (found.labels, found.value_labels)
-            arguments = layer_steps.call_arguments(
-                shown, **found.inputs, mask=masks or None
-            )
-            title = f"{kind}: {KINDS[kind].meaning}, made-up weights"
-        else:
-            opened = open_for_attention(model, task, text, tokenizer)
-            example, title = _example(opened, str(text), tokenizer), str(text)
-            shown, arguments = _layer_of(opened, example, layer or 0)
-            labels = _labels_of(shown, arguments, example)
-            title = f"{shown.path}: {text}"
+        shown, arguments, labels, title = choose()
         explained = layer_steps.explain_orders(shown, arguments, order)
         orders = layer_steps.labels_of_orders(explained, shown, *labels, order)
         _write(explained, orders, head or None, title, output)
     if explained.effect:
         say(explained.effect)
     say(f"{title}: {output}", "dim")
+
+
+def _made_up(
+    kind: str, words: list[str], others: list[str], sizes: Sizes, seed: int, masks: Any
+) -> tuple[Any, Any, Any, str]:
+    """A made-up layer, the arguments of a call, labels and a title."""
+    from keras_attn.viz import layer_steps
+
+    made = make_layer(kind, words, others, sizes, seed)
+    arguments = layer_steps.call_arguments(
+        made.layer, **made.inputs, mask=masks or None
+    )
+    labels = made.labels, made.value_labels
+    title = f"{kind}: {KINDS[kind].meaning}; made-up weights"
+    return made.layer, arguments, labels, title
+
+
+def _of_model(
+    path: Path, task: str | None, text: str, tokenizer: Path | None, number: int
+) -> tuple[Any, Any, Any, str]:
+    """A layer of a model, the arguments of its call, labels and a title."""
+    opened = open_for_attention(path, task, text, tokenizer)
+    example = _example(opened, text, tokenizer)
+    layer, arguments = _layer_of(opened, example, number)
+    labels = _labels_of(layer, arguments, example)
+    return layer, arguments, labels, f"{layer.path}: {text}"
+
+
+def _text_of(kind: str, text: str | None) -> str:
+    """The text that a model reads: the only argument, or the second one."""
+    if text is None:
+        if kind in KINDS:
+            raise ValueError(
+                f"--model needs a TEXT to read. Received: {kind!r}, a kind of layer"
+            )
+        return kind
+    if kind != "attention":
+        raise ValueError(
+            "KIND is for made-up layers; with --model the layer is what it is. "
+            f"Received: {kind!r}"
+        )
+    return text
 
 
 def _refuse(given: dict[str, Any], what: str) -> None:

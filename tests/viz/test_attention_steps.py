@@ -135,6 +135,7 @@ def test_what_an_order_does(attention):
     call, order = {"query": X[None]}, [2, 0, 4, 1, 3]
     found = explain_orders(attention, call, order)
     assert found.effect.startswith("Y is permuted alike: largest difference ")
+    assert found.permuted is not None
     np.testing.assert_allclose(
         found.permuted.weights, found.steps.weights[:, order][..., order], atol=1e-6
     )

@@ -44,7 +44,8 @@ def _watching(watched: list, calls: list[LayerCall]) -> Iterator[None]:
     inside = []
 
     def watch(layer):
-        own, signature = layer.call, inspect.signature(known_class(layer).call)
+        parent: Any = known_class(layer)  # A subclass may take `*arguments`.
+        own, signature = layer.call, inspect.signature(parent.call)
 
         def call(*args, **kwargs):
             if not inside:

@@ -231,7 +231,7 @@ def steps_of_call(
     weights = to_numpy(next(iter(recorded.values())))[0]
     output = to_numpy(keras.tree.flatten(outputs)[0])[0]
     steps = derive(layer, with_defaults(layer, arguments))
-    scores = sum(term.values for term in steps.terms)
+    scores = np.sum([term.values for term in steps.terms], axis=0)
     mask = True if steps.mask is None else steps.mask
     mask = np.broadcast_to(mask, scores.shape)
     own_weights = _softmax(scores, mask)
