@@ -204,7 +204,8 @@ class AttentionSteps:
         panels.append(Panel("E", meaning, self.scores, **pairs))
         panels.append(Panel("A", "softmax(E)", self.weights, **pairs))
         panels.append(Panel("V", meanings["V"], self.values, "key"))
-        panels.append(Panel("A V", "weighted sums", self.mixed))
+        if meanings["Y"] != "A V":
+            panels.append(Panel("A V", "weighted sums", self.mixed))
         panels += self.more
         rows = "query" if len(self.output) == len(self.query) else "position"
         panels.append(Panel("Y", meanings["Y"], self.output, rows))
