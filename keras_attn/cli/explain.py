@@ -203,7 +203,7 @@ def _check_made_up(
         )
     found = KINDS[kind]
     unused = {
-        "--tokens": tokens is not None and found.inputs == "map",
+        "--tokens": tokens is not None and found.inputs == "a map",
         "--memory": memory is not None and found.inputs not in _WITH_MEMORY,
         "--heads": heads is not None and not found.has_heads,
     }
@@ -227,7 +227,7 @@ def _check_made_up(
     return words, others, Sizes(heads, width)
 
 
-_WITH_MEMORY = ("two", "query and words")
+_WITH_MEMORY = ("two sequences", "a query and a sequence")
 
 
 def _check_count(name: str, count: int) -> None:

@@ -40,8 +40,7 @@ class Kind(NamedTuple):
 
     Attributes:
         make: From the module of layers and the sizes.
-        inputs: `words`, `two` sequences of words, a `map`, `words and map`, or a `query
-            and words`.
+        inputs: What its inputs are, in words.
         has_heads: Whether it has several heads.
         meaning: What it is, for the help.
     """
@@ -73,56 +72,59 @@ def _window(shifted: bool):
 
 
 KINDS = {
-    "attention": Kind(_multi_head(), "words", True, "multi-head self-attention"),
-    "cross": Kind(_multi_head(), "two", True, "multi-head cross-attention"),
-    "grouped": Kind(_grouped, "words", True, "heads that share keys and values"),
+    "attention": Kind(_multi_head(), "one sequence", True, "multi-head self-attention"),
+    "cross": Kind(_multi_head(), "two sequences", True, "multi-head cross-attention"),
+    "grouped": Kind(_grouped, "one sequence", True, "heads that share keys and values"),
     "sliding": Kind(
-        _multi_head(sliding_window=2), "words", True, "each word and its neighbors"
+        _multi_head(sliding_window=2),
+        "one sequence",
+        True,
+        "each word and its neighbors",
     ),
-    "gated": Kind(_multi_head(use_gate=True), "words", True, "with a gate"),
+    "gated": Kind(_multi_head(use_gate=True), "one sequence", True, "with a gate"),
     "additive": Kind(
         lambda layers, sizes: layers.AdditiveAttention(sizes.width),
-        *("two", False, "Bahdanau's"),
+        *("two sequences", False, "Bahdanau's"),
     ),
-    "dot": Kind(_dot("dot"), "two", False, "plain products"),
-    "scaled-dot": Kind(_dot("scaled_dot"), "two", False, "products / √D"),
-    "general": Kind(_dot("general"), "two", False, "Luong's, with a matrix"),
-    "linear": Kind(_dot("linear"), "two", False, "of [q; k]"),
+    "dot": Kind(_dot("dot"), "two sequences", False, "plain products"),
+    "scaled-dot": Kind(_dot("scaled_dot"), "two sequences", False, "products / √D"),
+    "general": Kind(_dot("general"), "two sequences", False, "Luong's, with a matrix"),
+    "linear": Kind(_dot("linear"), "two sequences", False, "of [q; k]"),
     "mlp-dot": Kind(
         lambda layers, sizes: layers.MLPDotAttention(sizes.width),
-        *("two", False, "of listen, attend and spell"),
+        *("two sequences", False, "of listen, attend and spell"),
     ),
     "relative": Kind(
         lambda layers, sizes: layers.RelativeMultiHeadAttention(
             sizes.heads, sizes.head
         ),
-        *("words", True, "Transformer-XL's relative positions"),
+        *("one sequence", True, "Transformer-XL's relative positions"),
     ),
-    "window": Kind(_window(False), "map", True, "Swin's windows"),
-    "shifted-window": Kind(_window(True), "map", True, "Swin's, shifted"),
+    "window": Kind(_window(False), "a map", True, "Swin's windows"),
+    "shifted-window": Kind(_window(True), "a map", True, "Swin's, shifted"),
     "map": Kind(
         lambda layers, sizes: layers.SelfAttention2D(sizes.head),
-        *("map", False, "SAGAN's, over a map"),
+        *("a map", False, "SAGAN's, over a map"),
     ),
     "additive-map": Kind(
         lambda layers, sizes: layers.AdditiveAttention2D(sizes.width),
-        *("words and map", False, "of show, attend and read"),
+        *("a sequence and a map", False, "of show, attend and read"),
     ),
     "glimpses": Kind(
         lambda layers, sizes: layers.GlimpseAttention(sizes.width, sizes.heads),
-        *("query and words", True, "of show, ask, attend and answer"),
+        *("a query and a sequence", True, "of show, ask, attend and answer"),
     ),
     "word-guided": Kind(
         lambda layers, sizes: layers.WordGuidedAttention(),
-        *("two", False, "of ask, attend and answer"),
+        *("two sequences", False, "of ask, attend and answer"),
     ),
     "pooling": Kind(
         lambda layers, sizes: layers.AttentionPooling(sizes.heads),
-        *("map", True, "CLIP's pooling of a map"),
+        *("a map", True, "CLIP's pooling of a map"),
     ),
     "probe": Kind(
         lambda layers, sizes: layers.ProbePooling(sizes.heads, 2 * sizes.width),
-        *("words", True, "pooling by a learned query"),
+        *("one sequence", True, "pooling by a learned query"),
     ),
 }
 
@@ -173,19 +175,19 @@ def make_layer(
     layer = found.make(layers, sizes)
     labels, value_labels = words, others
     inputs = {"query": vectors(words)}
-    if form == "words":
+    if form == "one sequence":
         value_labels = words if kind == "probe" else None
         labels = ["query"] if kind == "probe" else words
-    elif form == "two":
+    elif form == "two sequences":
         inputs["value"] = vectors(others)
         if kind == "word-guided":
             inputs["key"] = inputs["value"]
-    elif form == "query and words":
+    elif form == "a query and a sequence":
         inputs = {"query": vectors([" ".join(words)])[0], "value": vectors(others)}
         labels = ["query"]
     else:
         maps = vectors(places).reshape(_SIDE, _SIDE, sizes.width)
-        if form == "words and map":
+        if form == "a sequence and a map":
             inputs["value"], value_labels = maps, places
         elif kind == "pooling":
             inputs = {"query": maps}

@@ -49,7 +49,8 @@ def attention_layer_page(
     move between cells. It has a dark and a light style, and loads nothing.
 
     The data is JSON, in the element `steps`: the heads, and for each order the labels,
-    the arrays by name and the terms of the scores. Numbers have 7 digits.
+    the arrays by name and the terms of the scores. Numbers have 9 digits, as many as
+    float32 has.
 
     Args:
         title: Title of the page, any text.
@@ -157,7 +158,7 @@ def _term(steps: AttentionSteps, term) -> dict[str, Any]:
 
 
 def _numbers(values: np.ndarray) -> list:
-    rounded = [float(f"{value:.7g}") for value in values.ravel().tolist()]
+    rounded = [float(f"{value:.9g}") for value in values.ravel().tolist()]
     return np.array(rounded).reshape(values.shape).tolist()
 
 

@@ -217,7 +217,8 @@ def _both(first, second):
 
 def _wrong_mask(layer, kind: Kind, places: Sequence[int], mask) -> str:
     sizes = " × ".join(map(str, places))
-    what = f"{sizes} values, one for each position of `{kind.padding}`"
+    each = "word of `query`" if kind.padding == "query" else "key"
+    what = f"{sizes} values, one for each {each}"
     if kind.masks:
         what = f'"causal", {what}, or a value for each query and key'
     return (
