@@ -121,7 +121,7 @@ def test_wrong_options(command, tmp_path):
         ("--width must be a multiple of --heads", "--heads", 3),
         ("--memory is for other kinds", "--memory", "a"),
         ("--layer is for a layer of --model", "--layer", 1),
-        ("must end in one of", "--output", tmp_path / "layer.gif"),
+        ("must end in one of", "--output", tmp_path / "layer.doc"),
     )
     command.refuses_each(
         ["explain"],
