@@ -57,7 +57,7 @@ def test_words_masks_and_another_order(command, tmp_path):
     words = values_of(first)["X"]
     assert words.shape == (4, 6) and data["heads"] == ["head 0"]
     np.testing.assert_array_equal(words[0], words[2])
-    np.testing.assert_array_equal(words, words.round(1))
+    np.testing.assert_allclose(words, words.round(1), atol=1e-7)
     np.testing.assert_array_equal(values_of(second)["X"], words[::-1])
     padding = np.array([1, 1, 1, 0])
     np.testing.assert_array_equal(first["mask"][0], np.tri(4) * padding)

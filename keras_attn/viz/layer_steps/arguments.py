@@ -10,7 +10,8 @@ import keras
 import numpy as np
 
 from keras_attn.layers import MultiHeadAttention, RelativeMultiHeadAttention
-from keras_attn.viz.layer_steps.kinds import KINDS, Kind, array
+from keras_attn.viz.layer_steps.arrays import array
+from keras_attn.viz.layer_steps.kinds import KINDS, Kind
 
 # Of the axes without the batch.
 _AXES = {1: "(width,)", 2: "(length, width)", 3: "(rows, columns, width)"}

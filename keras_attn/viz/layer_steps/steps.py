@@ -1,7 +1,7 @@
 """What an attention layer computes, step by step, from its weights.
 
     X (T, Dq), Z (S, Dv)   the inputs; Z is X in self-attention
-    Q, K, V                `kinds.py`, a function for each class of layers
+    Q, K, V                `of_sequences.py`, `of_maps.py`: a function for each class
     E = Σ terms            (N, T, S), each term by its name: `terms.py`
     A = softmax(E + mask)  (N, T, S), 0 where masked
     A V, Y                 (N, T, V) and the output
