@@ -1,8 +1,8 @@
 """An attention layer step by step, as one HTML page that loads nothing.
 
 The script of the page computes the parts of a score from the rows that its terms are
-made of, as `layer_steps/terms.py` does. The page and what fills it are one file: neither
-can be read without the other.
+made of, as `layer_steps/terms.py` does. The page and what fills it are one file:
+neither can be read without the other.
 
 Legend: N heads, T queries, S keys.
 """

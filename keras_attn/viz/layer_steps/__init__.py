@@ -1,7 +1,8 @@
 """The steps of every attention layer, computed from its weights outside of its call.
 
 `terms.py` has the terms of a score, `of_sequences.py` and `of_maps.py` a function for
-each class of layers, `kinds.py` the classes, `steps.py` the comparison with what the layer returns, `arguments.py` inputs and masks.
+each class of layers, `kinds.py` the classes, `steps.py` the comparison with what the
+layer returns, `arguments.py` inputs and masks.
 """
 
 from collections.abc import Sequence
