@@ -103,8 +103,8 @@ def test_masks_are_combined(attention):
 
 def test_another_result_of_the_layer_is_an_error():
     class Doubled(layers.MultiHeadAttention):
-        def call(self, query, value=None, **options):
-            return 2 * super().call(query, value, **options)
+        def call(self, query, value=None, key=None, **options):
+            return 2 * super().call(query, value, key, **options)
 
     class Hot(layers.DotProductAttention):
         def attend(self, query, value, projected_key, mask=None):
