@@ -111,9 +111,11 @@ PUBLIC = {
         "truncate_completions whiten"
     ),
     "keras_attn.viz": (
-        "CoAttention attention_page attention_rollout callbacks capture_attention "
+        "AttentionSteps CoAttention attention_layer_page attention_page "
+        "attention_rollout attention_steps callbacks capture_attention "
         "capture_co_attention image_attention image_relevance image_rollout "
         "image_text_similarity plot_alignment plot_attention_heads "
+        "plot_attention_layer "
         "plot_caption_attention plot_codes plot_detections plot_generated_images "
         "plot_glimpses plot_image_attention plot_image_masks plot_interaction "
         "plot_model_scores plot_model_sizes plot_position_similarity plot_positions "

@@ -35,6 +35,7 @@ COMMANDS = {
     "export": "Export a model, run what was exported, and compare it with Keras.",
     "verify": "Compare an artefact with its model; exit code 1 if they disagree.",
     "attention": "Draw what a model attends to in a text or an image.",
+    "explain": "Show an attention layer step by step, as a page to explore.",
     "search": "Search a folder of pictures by words.",
     "classify": "Classify images by classes that are given in words.",
 }
@@ -52,6 +53,7 @@ _FUNCTIONS = {
     "export": "keras_attn.cli.export:export",
     "verify": "keras_attn.cli.verify:verify",
     "attention": "keras_attn.cli.attention:attention",
+    "explain": "keras_attn.cli.explain:explain",
     "search": "keras_attn.cli.search:search",
     "classify": "keras_attn.cli.classify:classify",
 }

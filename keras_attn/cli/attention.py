@@ -122,7 +122,7 @@ def attention(
             "MODEL has no tokenizer: pass the folder of one as --tokenizer, or token "
             f"ids as --ids. Received: {str(model)!r}"
         )
-    opened = _open(model, task, text, tokenizer)
+    opened = open_for_attention(model, task, text, tokenizer)
     if image is not None:
         figure, drawn = _plot_image(opened, image, rollout, layer, head)
         viz.save_figure(figure, output)
@@ -138,7 +138,7 @@ def attention(
         text = text or ""
         if translation is None:
             (translation,) = opened.translator.translate([text])
-        if rollout or layer or head or _is_page(output):
+        if rollout or layer or head or is_page(output):
             example = Example(*opened.translator.example(text, translation))
             drawn = _draw_heads(opened, example, text, rollout, layer, head, output)
         else:
@@ -153,7 +153,7 @@ def attention(
                 f"--ids. Received: {str(model)!r}"
             )
         text = text or ""
-        example = _encode_text(opened, text, text_pair, tokenizer)
+        example = encode_text(opened, text, text_pair, tokenizer)
         drawn = _draw_heads(opened, example, text, rollout, layer, head, output)
     say(f"{drawn}: {output}", "dim")
 
@@ -176,18 +176,19 @@ def _check_options(
         raise typer.BadParameter(
             "--rollout combines all layers and heads; leave out --layer and --head."
         )
-    if given == ["--image"] and _is_page(output):
+    if given == ["--image"] and is_page(output):
         raise typer.BadParameter(
             "--output must end in .png, .pdf or .svg for an image; .html is for texts "
             "only."
         )
 
 
-def _is_page(output: Path) -> bool:
+def is_page(output: Path) -> bool:
+    """Whether a page is asked for, not a figure."""
     return output.suffix.lower() == ".html"
 
 
-def _open(
+def open_for_attention(
     path: Path, task: str | None, text: str | None, tokenizer: Path | None
 ) -> OpenedModel:
     """Opens the model; a checkpoint opens by default as an encoder, without a head."""
@@ -206,7 +207,7 @@ def _open(
     return open_model(path)
 
 
-def _encode_text(
+def encode_text(
     opened: OpenedModel, text: str, text_pair: str | None, folder: Path | None
 ) -> Example:
     """Encodes a text or a pair, by the tokenizer in `folder` or beside the model."""
@@ -372,7 +373,7 @@ def _draw_heads(
     _check_numbers("--head", heads, min(scores[path].shape[1] for path in paths))
     options = {"layers": layers or None, "heads": heads or None, "title": title}
     tokens = example.source_tokens, example.target_tokens
-    if _is_page(output):
+    if is_page(output):
         page = viz.attention_page(scores, *tokens, **options)
         write_atomically(output, page.encode())
     else:

@@ -2,6 +2,7 @@
 
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
+from keras_attn.viz.attention_layer import plot_attention_layer
 from keras_attn.viz.co_attention import (
     CoAttention,
     capture_co_attention,
@@ -25,6 +26,8 @@ from keras_attn.viz.images import (
 )
 from keras_attn.viz.interaction import plot_interaction
 from keras_attn.viz.model_sizes import plot_model_scores, plot_model_sizes
+from keras_attn.viz.layer_page import attention_layer_page
+from keras_attn.viz.layer_steps import AttentionSteps, attention_steps
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.positions import plot_positions
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
@@ -39,9 +42,12 @@ from keras_attn.viz.speech import plot_speech_attention
 from keras_attn.viz.walks import plot_walk
 
 __all__ = [
+    "AttentionSteps",
     "CoAttention",
+    "attention_layer_page",
     "attention_page",
     "attention_rollout",
+    "attention_steps",
     "callbacks",
     "capture_attention",
     "capture_co_attention",
@@ -51,6 +57,7 @@ __all__ = [
     "image_text_similarity",
     "plot_alignment",
     "plot_attention_heads",
+    "plot_attention_layer",
     "plot_caption_attention",
     "plot_codes",
     "plot_detections",

@@ -168,7 +168,7 @@ def select_layers(
             panels = panels[0]
         panels = check_scores(panels)
         numbers = _check_numbers("heads", heads, len(panels))
-        sources, targets = _choose_tokens(path, source_tokens, target_tokens)
+        sources, targets = choose_tokens(path, source_tokens, target_tokens)
         columns = check_tokens("source_tokens", sources, panels.shape[2], "S")
         rows = check_tokens("target_tokens", targets, panels.shape[1], "T")
         chosen.append(
@@ -185,8 +185,14 @@ def select_layers(
     return chosen
 
 
-def _choose_tokens(path: str, source_tokens, target_tokens) -> tuple:
-    """The labels of the columns and the rows of a layer, determined by its path."""
+def choose_tokens(path: str, source_tokens, target_tokens) -> tuple:
+    """The labels of the columns and the rows of a layer, determined by its path.
+
+    Args:
+        path: Path of the layer.
+        source_tokens: As in `plot_attention_heads`, like the next one.
+        target_tokens: Labels of the target tokens, or None.
+    """
     if target_tokens is None or path.startswith("encoder"):
         return source_tokens, source_tokens
     if "self_attention" in path:

@@ -1,13 +1,11 @@
 """Attention as one HTML page to explore with the mouse, without a network."""
 
-import html
-import json
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from keras_attn.docstrings.descriptions import described_as
+from keras_attn.viz.drawing.html import fill_page
 from keras_attn.viz.drawing.labels import visible
 from keras_attn.viz.heads import plot_attention_heads, select_layers
 
@@ -68,11 +66,7 @@ def attention_page(
             )
         ],
     }
-    # "<" would let a token end the element; JSON has an escape for it.
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    text = text.replace("<", "\\u003c")
-    fields = {"title": html.escape(title), "data": text}
-    return re.sub(r"\{\{(\w+)\}\}", lambda field: fields[field[1]], _PAGE)
+    return fill_page(_PAGE, title, data)
 
 
 def _rounded(scores: np.ndarray) -> list:
