@@ -46,8 +46,8 @@ PUBLIC = {
     ),
     "keras_attn.decoding": (
         "Beam Candidate Completion DraftModel Generated Greedy IncrementalPair "
-        "PromptLookup Sample Speculated Walked generate generate_all next_state walk "
-        "walk_candidates"
+        "PromptLookup Sample ScoredText Speculated Walked generate generate_all "
+        "language_model_scorer log_likelihood next_state rescore walk walk_candidates"
     ),
     "keras_attn.export": (
         "ExportError ExportReport Runner SignatureInfo TensorInfo decoder export "
