@@ -110,9 +110,9 @@ PUBLIC = {
         "truncate_completions whiten"
     ),
     "keras_attn.viz": (
-        "CoAttention attention_page attention_rollout callbacks capture_attention "
-        "capture_co_attention image_attention image_relevance image_rollout "
-        "image_text_similarity plot_alignment plot_attention_heads "
+        "CoAttention attention_page attention_rollout callbacks caption_page "
+        "capture_attention capture_co_attention image_attention image_relevance "
+        "image_rollout image_text_similarity plot_alignment plot_attention_heads "
         "plot_caption_attention plot_codes plot_detections plot_generated_images "
         "plot_glimpses plot_image_attention plot_image_masks plot_interaction "
         "plot_position_similarity plot_reading_attention plot_receptive_field "

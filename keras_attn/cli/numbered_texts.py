@@ -53,13 +53,20 @@ def print_numbered(
         scorer: Gives the log-probabilities instead of the model.
 
     Raises:
-        ValueError: If a stop text has been found by a runner, which cannot score what
-            is before it.
+        ValueError: If samples of a runner have stop texts: it cannot score what is
+            before them.
     """
     import numpy as np
 
     from keras_attn.decoding import Sample, generate, log_likelihood
 
+    is_sample = isinstance(strategy, Sample)
+    is_exported = not hasattr(model, "incremental")
+    if is_exported and is_sample and stops and scorer is None:
+        raise ValueError(
+            "--num-samples with --stop needs a model of Keras, which scores what is "
+            f"before the stop text. Received: --stop {' --stop '.join(stops)}"
+        )
     with console.status("Generating"):
         found = generate(
             model,
@@ -72,15 +79,9 @@ def print_numbered(
     texts = [_read(tokenizer, prompt_ids, row, stops) for row in found.token_ids[0]]
     scores = np.asarray(found.scores[0], "float64")
     counts = np.array([len(each.ids) for each in texts])
-    is_sample = isinstance(strategy, Sample)
     if scorer is not None:
         scores, counts = scorer(prompt, [each.text for each in texts])
     elif is_sample and any(each.is_cut for each in texts):
-        if not hasattr(model, "incremental"):
-            raise ValueError(
-                "--num-samples with --stop needs a model of Keras, which scores what "
-                f"is before the stop text. Received: --stop {' --stop '.join(stops)}"
-            )
         rows = [[*prompt_ids, *each.ids] for each in texts]
         scores = log_likelihood(model, rows, num_given=len(prompt_ids))
     if not is_total and (is_sample or scorer is not None):

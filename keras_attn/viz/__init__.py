@@ -2,6 +2,7 @@
 
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
+from keras_attn.viz.caption_page import caption_page
 from keras_attn.viz.co_attention import (
     CoAttention,
     capture_co_attention,
@@ -40,6 +41,7 @@ __all__ = [
     "attention_page",
     "attention_rollout",
     "callbacks",
+    "caption_page",
     "capture_attention",
     "capture_co_attention",
     "image_attention",

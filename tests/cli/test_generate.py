@@ -203,14 +203,14 @@ def test_ten_tries_are_numbered_the_best_first(command, run_folder):
     assert command(*options, *tries, "--stop", stop) == 0
     found, written = read_numbered(command.out)
     assert sorted(written) == sorted(text.partition(stop)[0] for text in texts)
-    cut = {}
-    for row, text in zip(ids.tolist(), texts, strict=True):
-        kept = text.partition(stop)[0]
-        size = len(kept) + 1 if stop in text else int(len(kept) + (end in row))
-        tokens = [*inputs["token_ids"][0], *row[:size]]
-        cut[kept] = log_likelihood(model, [tokens], num_given=len(prompt))[0] / size
-    np.testing.assert_allclose(found, [cut[text] for text in written], atol=0.0051)
-    assert found == sorted(found, reverse=True)
+    assert written != [text.partition(stop)[0] for text in texts]
+    rows = []
+    for row, length in zip(ids.tolist(), lengths, strict=True):
+        ends = (n for n in range(length) if stop in tokenizer.decode(row[:n]))
+        rows.append([*inputs["token_ids"][0], *row[: next(ends, length)]])
+    scores = log_likelihood(model, rows, num_given=len(prompt))
+    scores /= [len(row) - len(prompt) for row in rows]
+    np.testing.assert_allclose(found, np.sort(scores)[::-1], atol=0.0051)
 
     ids, scores, _ = expected(Beam(4), 3)
     assert command(*options, "--num-samples", 3, "--beam", 4) == 0
