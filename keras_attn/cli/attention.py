@@ -70,11 +70,11 @@ def attention(
         ),
     ] = None,
     pixels: Annotated[
-        Literal["unit", "signed", "imagenet", "bytes"] | None,
+        Literal["unit", "signed", "imagenet"] | None,
         _IMAGE.option(
             "Value range in which the model takes images, if it does not say: [0, 1]; "
-            "[-1, 1]; [0, 1] normalized by ImageNet's mean and deviation; 0 to 255. "
-            "The image is then squeezed to the model's size."
+            "[-1, 1]; [0, 1] normalized by ImageNet's mean and deviation. The image is "
+            "then squeezed to the model's size."
         ),
     ] = None,
     rollout: Annotated[
