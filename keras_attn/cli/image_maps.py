@@ -219,11 +219,6 @@ def draw_caption(
             f"Received: {str(opened.path)!r}"
         )
     shares, image = _read_image(file, opened.inputs["images"].shape[1:], opened, pixels)
-    if pixels is None and getattr(opened.model, "preprocessing", None) is None:
-        note(
-            "MODEL does not say in which range it takes images: they are normalized to "
-            "[-1, 1]. For another range pass --pixels."
-        )
     ids = _write_caption(opened, image, tokenizer)
     row = np.array([[tokenizer.start_token_id, *ids]], "int32")
     scores = viz.capture_attention(
@@ -247,6 +242,11 @@ def draw_caption(
     else:
         figure = viz.plot_caption_attention(shares, words, maps, title=caption)
         viz.save_figure(figure, output)
+    if pixels is None and getattr(opened.model, "preprocessing", None) is None:
+        note(
+            "MODEL does not say in which range it takes images: they are normalized to "
+            "[-1, 1]. For another range pass --pixels."
+        )
     what = chosen[0] if len(chosen) == 1 else f"{len(chosen)} layers"
     return caption, f"Attention of {what} at each word"
 

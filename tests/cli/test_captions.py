@@ -7,8 +7,10 @@ import keras
 import numpy as np
 import pytest
 from model_cases import randomize, tiny
+from PIL import Image
 
 from keras_attn import models
+from keras_attn.cli import image_maps
 from keras_attn.cli.image_maps import _as_maps, _join_pieces
 from keras_attn.data import CharacterTokenizer
 from keras_attn.decoding import generate
@@ -54,13 +56,14 @@ def data_of(page):
     return json.loads(found[0])
 
 
-def test_the_words_of_a_captioner(command, folder, tmp_path):
+def test_the_words_of_a_captioner(command, folder, tmp_path, monkeypatch):
+    """Of a given caption: what random weights write has no words."""
+    caption = "ab c bca"
+    ids = TOKENIZER.encode(caption)
+    monkeypatch.setattr(image_maps, "_write_caption", lambda *given: ids)
     model = keras.saving.load_model(folder / "cap.keras")
     pixels = np.asarray(keras.utils.load_img(folder / "photo.png"), "float32")
     images = pixels[None] / 255
-    found = generate(model, {"images": images}, 64, start_token_id=1, end_token_id=2)
-    ids = found.token_ids[0].tolist()
-    ids = ids[: ids.index(2)] if 2 in ids else ids
     inputs = {"images": images, "decoder_token_ids": np.array([[1, *ids[:-1]]])}
     (scores,) = capture_attention(model, inputs).values()
     words, maps = _join_pieces(TOKENIZER, ids, scores[0, 0].reshape(-1, 3, 4))
@@ -68,11 +71,10 @@ def test_the_words_of_a_captioner(command, folder, tmp_path):
     page, plot = tmp_path / "cap.html", tmp_path / "cap.svg"
     attention = ["attention", folder / "cap.keras", "--image", folder / "photo.png"]
     assert command(*attention, "--output", page) == 0
-    caption = TOKENIZER.decode(ids)
-    assert command.out.startswith(caption) and command.err == ""
+    assert command.out.startswith(f"{caption}\n") and command.err == ""
     text = page.read_text("utf-8")
     data = data_of(text)
-    assert data["title"] == caption and data["words"] == words
+    assert data["title"] == caption and data["words"] == words == caption.split()
     np.testing.assert_allclose(data["maps"], maps, atol=5.1e-5)
     assert np.std(data["maps"]) > 1e-3
     assert command(*attention, "--head", 0, "--output", plot) == 0
@@ -108,12 +110,20 @@ def test_the_grid_has_the_proportions_of_the_image():
 def test_a_transformer_is_drawn_by_its_cross_attention(command, folder, tmp_path):
     model = tiny("caption_vit_transformer")
     characters = "".join(map(chr, range(97, 93 + model.output.shape[-1])))
-    CharacterTokenizer(characters).save(tmp_path / "tokenizer.json")
+    tokenizer = CharacterTokenizer(characters)
+    tokenizer.save(tmp_path / "tokenizer.json")
     model.save(tmp_path / "model.keras")
     page = tmp_path / "cap.html"
     options = ["--image", folder / "photo.png", "--pixels", "unit", "--output", page]
     assert command("attention", tmp_path, *options) == 0
     assert command.err == "" and "Attention of 2 layers at each word" in command.out
+    size = model.input["images"].shape[1:3]
+    picture = Image.open(folder / "photo.png").resize(size[::-1], Image.BICUBIC)
+    images = np.asarray(picture, "float32")[None] / 255
+    length, special = model.max_length - 1, {"start_token_id": 1, "end_token_id": 2}
+    ids = generate(model, {"images": images}, length, **special).token_ids[0]
+    caption = tokenizer.decode(ids)
+    assert caption and command.out.startswith(f"{caption}\n")
     maps = np.array(data_of(page.read_text("utf-8"))["maps"])
     assert maps.ndim == 3 and maps.std() > 0
     one = [*options, "--layer", 1, "--head", 2]
