@@ -205,9 +205,9 @@ def test_ten_tries_are_numbered_the_best_first(command, run_folder):
     assert sorted(written) == sorted(text.partition(stop)[0] for text in texts)
     assert written != [text.partition(stop)[0] for text in texts]
     rows = []
-    for row, length in zip(ids.tolist(), lengths, strict=True):
-        ends = (n for n in range(length) if stop in tokenizer.decode(row[:n]))
-        rows.append([*inputs["token_ids"][0], *row[: next(ends, length)]])
+    for row, size in zip(ids.tolist(), lengths, strict=True):
+        ends = (n for n in range(size) if stop in tokenizer.decode(row[:n]))
+        rows.append([*inputs["token_ids"][0], *row[: next(ends, size)]])
     scores = log_likelihood(model, rows, num_given=len(prompt))
     scores /= [len(row) - len(prompt) for row in rows]
     np.testing.assert_allclose(found, np.sort(scores)[::-1], atol=0.0051)
