@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 
 from keras_attn import models
 from keras_attn.cli import image_maps
-from keras_attn.cli.image_maps import _as_maps, _join_pieces
+from keras_attn.cli.image_maps import _as_maps, _join_pieces, _write_caption
 from keras_attn.data import CharacterTokenizer
 from keras_attn.decoding import generate
 from keras_attn.viz import capture_attention
@@ -98,13 +99,26 @@ def test_pieces_of_words_are_joined():
 
 def test_the_grid_has_the_proportions_of_the_image():
     weights = np.arange(2 * 25.0).reshape(2, 25)
-    opened = tiny  # Only its path is named, in an error.
+    opened = SimpleNamespace(path="cap.keras")
     np.testing.assert_array_equal(
         _as_maps(weights[:, :24], (20, 30), opened), weights[:, :24].reshape(2, 4, 6)
     )
     # After the location of a class token.
     maps = _as_maps(weights, (20, 30), opened)
     np.testing.assert_array_equal(maps, weights[:, 1:].reshape(2, 4, 6))
+    with pytest.raises(ValueError, match="MODEL must attend to a grid .* 23 locations"):
+        _as_maps(weights[:, :23], (20, 30), opened)
+
+
+def test_a_caption_without_words(monkeypatch):
+    nothing = SimpleNamespace(token_ids=np.array([[2, 0, 0]]))
+    monkeypatch.setattr(
+        "keras_attn.decoding.generate", lambda *args, **options: nothing
+    )
+    logits = SimpleNamespace(shape=(None, None, TOKENIZER.vocabulary_size))
+    opened = SimpleNamespace(path="a", model=SimpleNamespace(output={"logits": logits}))
+    with pytest.raises(ValueError, match="must write a word to draw.*Received: 'a'"):
+        _write_caption(opened, np.zeros((2, 2, 3)), TOKENIZER)
 
 
 def test_a_transformer_is_drawn_by_its_cross_attention(command, folder, tmp_path):

@@ -154,7 +154,7 @@ def read_numbered(out):
     return [float(row[2]) for row in rows], [row[3] for row in rows]
 
 
-def test_ten_tries_are_numbered_the_best_first(command, run_folder):
+def test_ten_tries_are_numbered_the_best_first(command, run_folder, tmp_path):
     prompt, count, length = "the fox ", 10, 9
     model = keras.saving.load_model(run_folder / "model.keras")
     tokenizer = load_tokenizer(run_folder / "tokenizer.json")
@@ -226,6 +226,10 @@ def test_ten_tries_are_numbered_the_best_first(command, run_folder):
         ("'--num-samples'", "--num-samples", 0),
         ("must have", *tries, "--scorer", run_folder.parent),
     )
+    shutil.copy(run_folder / "model.keras", tmp_path)
+    shutil.copytree(TOKENIZER, tmp_path, dirs_exist_ok=True)
+    line = command.refuses(*options, *tries, "--scorer", tmp_path)
+    assert "--scorer cannot score the texts: " in line and "must be in [0, " in line
 
 
 def test_a_keras_file_and_a_published_tokenizer(command, model, tokenizer, tmp_path):
