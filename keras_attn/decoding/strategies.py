@@ -378,7 +378,7 @@ class Beam(Strategy):
         live = search["live_scores"]
         counts = ops.logical_and(
             ops.greater(live, MASKED / 2),
-            ops.logical_not(ops.expand_dims(search["done"], 1)),
+            ops.expand_dims(ops.logical_not(search["done"]), 1),
         )
         live = ops.where(counts, live / self._penalty(length, num_ends=0), MASKED)
         return _best(
