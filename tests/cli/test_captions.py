@@ -79,7 +79,7 @@ def test_the_words_of_a_captioner(command, folder, tmp_path, monkeypatch):
     np.testing.assert_allclose(data["maps"], maps, atol=5.1e-5)
     assert np.std(data["maps"]) > 1e-3
     assert command(*attention, "--head", 0, "--output", plot) == 0
-    assert f"Attention of decoder/attention at each word: {plot}" in command.out
+    assert f"Attention of decoder at each word: {plot}" in command.out
     drawn = plot.read_text("utf-8")
     assert all(f"<!-- {word} -->" in drawn for word in ["image", *words])
 
