@@ -20,6 +20,9 @@ units each, and the MLP has one such layer below the logits. s_0 and c_0 are zer
 Weights have Keras' default initializers, not U(-0.1, 0.1). The model has 14,284,587
 parameters; the paper does not report a count.
 
+Section 3.4 ranks the texts of a beam by log P(y|x) / |y|_c + λ log P_LM(y): the first
+term is `decoding.Beam(32, 1.0, normalization="length")`, both are `decoding.rescore`.
+
 Legend: B batch, T frames, F filters, S = ⌈T / 8⌉ positions of the memory, U characters
 (in the speller's file T, and U units), V vocabulary.
 Layers: `listener_0`, `listener_1`, …, `speller`, and `front_end` in a model that reads

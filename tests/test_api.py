@@ -46,8 +46,8 @@ PUBLIC = {
     ),
     "keras_attn.decoding": (
         "Beam Candidate Completion DraftModel Generated Greedy IncrementalPair "
-        "PromptLookup Sample Speculated Walked generate generate_all next_state walk "
-        "walk_candidates"
+        "PromptLookup Sample ScoredText Speculated Walked generate generate_all "
+        "language_model_scorer log_likelihood next_state rescore walk walk_candidates"
     ),
     "keras_attn.export": (
         "ExportError ExportReport Runner SignatureInfo TensorInfo decoder export "
@@ -112,17 +112,17 @@ PUBLIC = {
     ),
     "keras_attn.viz": (
         "AttentionSteps CoAttention attention_layer_page attention_page "
-        "attention_rollout attention_steps callbacks capture_attention "
+        "attention_rollout attention_steps callbacks caption_page capture_attention "
         "capture_co_attention image_attention image_relevance image_rollout "
         "image_text_similarity plot_alignment plot_attention_heads "
-        "plot_attention_layer "
-        "plot_caption_attention plot_codes plot_detections plot_generated_images "
-        "plot_glimpses plot_image_attention plot_image_masks plot_interaction "
-        "plot_model_scores plot_model_sizes plot_position_similarity plot_positions "
-        "plot_reading_attention plot_receptive_field plot_reconstruction "
-        "plot_region_words plot_scores_by_length plot_segmentation plot_similarity "
-        "plot_speech_attention plot_walk plot_word_regions reading_attention "
-        "receptive_field reconstruct_images save_figure"
+        "plot_attention_layer plot_caption_attention plot_codes plot_detections "
+        "plot_generated_images plot_glimpses plot_image_attention plot_image_masks "
+        "plot_interaction plot_model_scores plot_model_sizes plot_position_similarity "
+        "plot_positions plot_reading_attention plot_receptive_field "
+        "plot_reconstruction plot_region_words plot_scores_by_length "
+        "plot_segmentation plot_similarity plot_speech_attention plot_walk "
+        "plot_word_regions reading_attention receptive_field reconstruct_images "
+        "save_figure"
     ),
 }
 

@@ -153,6 +153,8 @@ def test_faster_generation(run_recipes, tmp_path):
     plain = names["plain"].token_ids
     np.testing.assert_array_equal(names["shipped"].token_ids, plain)
     np.testing.assert_array_equal(names["quoted"].token_ids, plain)
+    assert names["tries"].token_ids.shape == (1, 10, 16)
+    assert names["best"].scores.shape == (1, 4)
     assert names["drafted"].num_passes > 0
     assert len(list((tmp_path / "shipped").glob("*.onnx"))) == 1
 
@@ -195,6 +197,7 @@ def test_speech(run_recipes, tmp_path):
     assert names["texts"] == ["no", "yes"]
     assert names["frames"]["frame_lengths"].tolist() == [52, 25]
     assert names["shipped"].token_ids.shape == (2, 20)
+    assert [len(row) for row in names["ranked"]] == [32, 32]
     assert_drawn(tmp_path, "attention")
 
 

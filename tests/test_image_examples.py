@@ -88,6 +88,7 @@ def test_caption_shapes(example, backbone, tmp_path):
     assert rows[0][1] == "–"
     for name in names:
         assert (tmp_path / f"{name}_0" / "model.keras").is_file()
+        assert (tmp_path / f"{name}_0" / "tokenizer.json").is_file()
 
 
 def test_held_out_combinations_are_in_no_training_caption(example_module):

@@ -42,7 +42,11 @@ def test_spell_digits(example, tmp_path):
     printed = example("spell_digits", *options)
     counts = "2 recordings for training, 2 of known speakers, 4 of new speaker"
     assert f"without ann: {counts}" in printed
-    for label in ("known speakers, greedy", "new speaker, beam"):
+    for label in (
+        "known speakers, greedy",
+        "new speaker, beam",
+        "new speaker, rescored",
+    ):
         line = rf"^{label} +character error rate [\d.]+ % \([\d.]+ to [\d.]+\), seq"
         assert len(re.findall(line, printed, re.M)) == 2
     folder = run / "without_ann"

@@ -1,13 +1,20 @@
 """`keras-attn attention`: what a model attends to, as a plot or an HTML page.
 
-Opening a model: `cli/opened_model.py`; scores: `layers/capture.py`.
+Opening a model: `cli/opened_model.py`; images and captions: `cli/image_maps.py`;
+scores: `layers/capture.py`.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from keras_attn.cli.image_maps import (
+    check_numbers,
+    draw_caption,
+    is_captioner,
+    plot_image,
+)
 from keras_attn.cli.opened_model import (
     OpenedModel,
     is_checkpoint,
@@ -57,8 +64,17 @@ def attention(
     image: Annotated[
         Path | None,
         _IMAGE.file(
-            "The image, for an image model. It is resized to the model's input and "
-            "normalized by the checkpoint's preprocessor_config.json, or to [-1, 1]."
+            "The image, for an image model or a captioner. It is prepared as the "
+            "checkpoint's preprocessor_config.json or the model's `preprocessing` "
+            "says, or else resized to the model's input and normalized to [-1, 1]."
+        ),
+    ] = None,
+    pixels: Annotated[
+        Literal["unit", "signed", "imagenet"] | None,
+        _IMAGE.option(
+            "Value range in which the model takes images, if it does not say: [0, 1]; "
+            "[-1, 1]; [0, 1] normalized by ImageNet's mean and deviation. The image is "
+            "then squeezed to the model's size."
         ),
     ] = None,
     rollout: Annotated[
@@ -88,8 +104,8 @@ def attention(
     output: Annotated[
         Path,
         _OPTIONS.option(
-            "A plot (.png, .pdf or .svg) or, for a text, a page to explore in a "
-            "browser (.html).",
+            "A plot (.png, .pdf or .svg) or, for a text or a caption, a page to "
+            "explore in a browser (.html).",
             dir_okay=False,
         ),
     ] = Path("alignment.png"),
@@ -98,7 +114,9 @@ def attention(
 
     A text is drawn as a grid of layers and heads with its tokens, an image with a map
     of attention over it. A translator is drawn as the alignment of the text and its
-    translation, unless layers, heads or a page are requested.
+    translation, unless layers, heads or a page are requested. A captioner describes
+    the image, and where it looked is drawn for each word, as the mean of all layers and
+    heads; its tokenizer is in the folder of the model, or in --tokenizer.
 
     Example: keras-attn attention checkpoints/bert "A dog runs." --output dog.html
 
@@ -106,14 +124,17 @@ def attention(
 
     Example: keras-attn attention checkpoints/vit --image dog.jpg --output dog.png
 
+    Example: keras-attn attention captioner/model.keras --image dog.jpg --output a.html
+
     Example: keras-attn attention model.keras --ids "4 8 15" --layer 0 --head 2
     """
     _check_options(
         {"TEXT": text, "--ids": ids, "--image": image},
         {"--text-pair": text_pair, "--translation": translation},
         rollout and bool(layer or head),
-        output,
     )
+    if pixels is not None and image is None:
+        raise typer.BadParameter("--pixels is for --image.")
     with importing_tensorflow():
         from keras_attn import viz
 
@@ -124,8 +145,9 @@ def attention(
         )
     opened = open_for_attention(model, task, text, tokenizer)
     if image is not None:
-        figure, drawn = _plot_image(opened, image, rollout, layer, head)
-        viz.save_figure(figure, output)
+        drawn = _draw_image(
+            opened, image, rollout, layer, head, pixels, tokenizer, output
+        )
     elif ids is not None:
         example = _encode_ids(opened, ids, translation, tokenizer)
         drawn = _draw_heads(opened, example, ids, rollout, layer, head, output)
@@ -159,7 +181,7 @@ def attention(
 
 
 def _check_options(
-    inputs: dict[str, Any], targets: dict[str, Any], is_filtered: bool, output: Path
+    inputs: dict[str, Any], targets: dict[str, Any], is_filtered: bool
 ) -> None:
     """Checks that the options fit together: one input, and what belongs to it."""
     given = [name for name, value in inputs.items() if value is not None]
@@ -175,11 +197,6 @@ def _check_options(
     if is_filtered:
         raise typer.BadParameter(
             "--rollout combines all layers and heads; leave out --layer and --head."
-        )
-    if given == ["--image"] and is_page(output):
-        raise typer.BadParameter(
-            "--output must end in .png, .pdf or .svg for an image; .html is for texts "
-            "only."
         )
 
 
@@ -300,50 +317,50 @@ def _example_of_ids(
     )
 
 
-def _read_image(
-    file: Path, shape: tuple[int | None, ...], opened: OpenedModel
-) -> "tuple[np.ndarray, np.ndarray]":
-    """The image as the model sees it, from 0 to 1, and the input, both (H, W, C).
+def _draw_image(
+    opened: OpenedModel,
+    file: Path,
+    rollout: bool,
+    layers: list[int] | None,
+    heads: list[int] | None,
+    pixels: str | None,
+    tokenizer: Path | None,
+    output: Path,
+) -> str:
+    """Writes the plot or the page of an image; returns what is on it."""
+    from keras_attn import viz
 
-    By the preprocessing of the model; without one, images are resized to its input and
-    normalized to [-1, 1].
-    """
-    import numpy as np
-    from PIL import Image
-
-    from keras_attn.data.images import image_files
-    from keras_attn.models import image_preprocessing
-
-    height, width, channels = shape
-    if channels not in (1, 3):
-        raise ValueError(
-            "MODEL must take images of 1 or 3 channels for --image. "
-            f"Received: {channels} channels"
-        )
-    try:
-        image = image_files.read_image(file, channels)
-    except (ValueError, OSError) as error:
-        raise ValueError(
-            f"--image must be an image file, such as .png or .jpg: {error}"
-        ) from error
-    fields = getattr(opened.model, "preprocessing", None)
-    if fields is not None:
-        layer = image_preprocessing(fields)
-        prepared = np.asarray(layer(image[None]))[0]
-        sides = zip((height, width), prepared.shape, strict=False)
-        if any(side not in (None, found) for side, found in sides):
+    if is_captioner(opened):
+        if rollout:
             raise ValueError(
-                "MODEL must have a preprocessing that gives images of its input's size "
-                f"for --image. Received: {prepared.shape[:2]}, for {(height, width)}"
+                "--rollout needs a model whose layers all attend over the whole image, "
+                f"which a captioner is not. Received: {str(opened.path)!r}"
             )
-        shares = prepared * np.asarray(layer.std) + np.asarray(layer.mean)
-        return np.clip(shares / (layer.scale * 255), 0, 1), prepared
-    if height and width:
-        picture = Image.fromarray(image.squeeze(-1) if channels == 1 else image)
-        image = np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC))
-        image = image.reshape(height, width, channels)
-    shares = (image / 255).astype("float32")
-    return shares, (shares - 0.5) / 0.5
+        words = _load_words(opened.path, tokenizer)
+        options = (file, words, layers, heads, pixels, output)
+        caption, drawn = draw_caption(opened, *options)
+        say(caption)
+        return drawn
+    if is_page(output):
+        raise ValueError(
+            "--output must end in .png, .pdf or .svg for an image; .html is for texts "
+            f"and captions. Received: --output {str(output)!r}"
+        )
+    figure, drawn = plot_image(opened, file, rollout, layers, heads, pixels)
+    viz.save_figure(figure, output)
+    return drawn
+
+
+def _load_words(path: Path, tokenizer: Path | None) -> Any:
+    """The tokenizer of a captioner: of --tokenizer, or in the folder of the model."""
+    folder = tokenizer or (path if path.is_dir() else path.resolve().parent)
+    try:
+        return load_folder_tokenizer(folder)
+    except ValueError as error:
+        raise ValueError(
+            "--tokenizer must be the folder of a captioner's tokenizer, if there is "
+            f"none beside the model; `tokenizer.save` writes it: {error}"
+        ) from error
 
 
 def _draw_heads(
@@ -367,10 +384,10 @@ def _draw_heads(
                 f"encoder-decoder. Received: {str(opened.path)!r}"
             )
         scores = {"rollout": viz.attention_rollout(scores)[:, None]}
-    _check_numbers("--layer", layers, len(scores))
+    check_numbers("--layer", layers, len(scores))
     paths = [path for index, path in enumerate(scores) if not layers or index in layers]
     # Layers may differ in their number of heads.
-    _check_numbers("--head", heads, min(scores[path].shape[1] for path in paths))
+    check_numbers("--head", heads, min(scores[path].shape[1] for path in paths))
     options = {"layers": layers or None, "heads": heads or None, "title": title}
     tokens = example.source_tokens, example.target_tokens
     if is_page(output):
@@ -383,76 +400,3 @@ def _draw_heads(
     if len(paths) == 1:
         return f"Attention of {paths[0]}"
     return f"Attention of {len(paths)} layers, {paths[0]} to {paths[-1]}"
-
-
-def _check_numbers(option: str, numbers: list[int] | None, count: int) -> None:
-    for number in numbers or ():
-        if not 0 <= number < count:
-            raise ValueError(
-                f"{option} must be from 0 to {count - 1} for this model. "
-                f"Received: {option} {number}"
-            )
-
-
-def _plot_image(
-    opened: OpenedModel,
-    file: Path,
-    rollout: bool,
-    layers: list[int] | None,
-    heads: list[int] | None,
-) -> tuple[Any, str]:
-    """The figure of the maps over the image, and what is on it."""
-    import numpy as np
-
-    from keras_attn import viz
-
-    shape = getattr(opened.inputs, "shape", ())
-    if len(shape) != 4:
-        raise ValueError(
-            "MODEL must be an image model for --image; pass TEXT to a text model. "
-            f"Received: {str(opened.path)!r}"
-        )
-    pixels, normalised = _read_image(file, shape[1:], opened)
-    if rollout:
-        try:
-            maps = viz.image_rollout(opened.model, normalised[None])
-        except ValueError as error:
-            if "for a rollout" not in str(error):
-                raise
-            raise ValueError(
-                "--rollout needs a model whose layers all attend over the whole "
-                "image, such as a ViT; leave it out for windowed models such as Swin. "
-                f"Received: {str(opened.path)!r}"
-            ) from error
-        figure = viz.plot_image_attention(pixels, maps[0], labels=["rollout"])
-        return figure, "Attention rollout"
-    maps = viz.image_attention(opened.model, normalised[None])
-    paths = list(maps)
-    _check_numbers("--layer", layers, len(paths))
-    chosen = [paths[index] for index in sorted(set(layers or [len(paths) - 1]))]
-    panels, labels = [], []
-    for path in chosen:
-        count = maps[path].shape[1]
-        _check_numbers("--head", heads, count)
-        for head in sorted(set(heads or range(count))):
-            panels.append(_resize_map(maps[path][0, head], maps[chosen[0]].shape[2:]))
-            prefix = f"layer {paths.index(path)}, " * (len(chosen) > 1)
-            labels.append(f"{prefix}head {head}")
-    figure = viz.plot_image_attention(
-        pixels,
-        np.stack(panels),
-        labels=labels,
-        title=chosen[0] if len(chosen) == 1 else None,
-    )
-    return figure, f"Attention of {', '.join(chosen)}"
-
-
-def _resize_map(heat: "np.ndarray", shape: tuple[int, ...]) -> "np.ndarray":
-    """Repeats the values of a coarser map from a later stage, up to a given shape."""
-    import numpy as np
-
-    rows, columns = (
-        np.arange(size) * old // size
-        for size, old in zip(shape, heat.shape, strict=True)
-    )
-    return heat[np.ix_(rows, columns)]

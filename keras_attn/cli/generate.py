@@ -1,22 +1,26 @@
 """`keras-attn generate`: the continuation of a prompt, printed as it is generated.
 
-Opening a model: `cli/opened_model.py`; decoding: `decoding/generate.py`.
+Opening a model: `cli/opened_model.py`; decoding: `decoding/generate.py`; several
+continuations: `cli/numbered_texts.py`.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from keras_attn.cli.generation_settings import note_settings
+from keras_attn.cli.numbered_texts import Scorer, print_numbered
 from keras_attn.cli.opened_model import (
     given_tokenizer,
     is_checkpoint,
     is_translator,
+    load_folder_tokenizer,
     open_model,
 )
 from keras_attn.cli.options import Panel, TokenizerFolder, model_with_weights
+from keras_attn.cli.printed_text import StoppableText, StoppedError, TokenStream
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 _MAX_NEW_TOKENS = 64
 _TEXT, _STRATEGY = Panel("Text"), Panel("How the next token is chosen")
+_SEVERAL = Panel("Several texts")
 
 
 def generate(
@@ -84,6 +89,29 @@ def generate(
         int | None,
         _STRATEGY.count("Beam search with N beams; the text is printed at the end."),
     ] = None,
+    num_samples: Annotated[
+        int | None,
+        _SEVERAL.count(
+            "Print N continuations, numbered, the best first, each after its score: N "
+            "samples, or with --beam the N best of the beams."
+        ),
+    ] = None,
+    rank: Annotated[
+        Literal["per_token", "total"] | None,
+        _SEVERAL.option(
+            "The score of a sample. per_token (the default): the mean log-probability "
+            "of its tokens, from the model itself, before --temperature, --top-k and "
+            "--top-p. total: their sum, which favours short texts. A beam is ranked by "
+            "its search."
+        ),
+    ] = None,
+    scorer: Annotated[
+        Path | None,
+        _SEVERAL.folder(
+            "Folder of another language model with its tokenizer, whose "
+            "log-probabilities of the texts are the scores, also of beams."
+        ),
+    ] = None,
     tokenizer: TokenizerFolder = None,
     task: Annotated[
         str | None,
@@ -97,10 +125,14 @@ def generate(
     """Generate a continuation of a prompt, or its translation.
 
     Prints each token of a continuation as it is generated. The next token is the most
-    probable one, unless one of the options below selects sampling or beam search.
+    probable one, unless one of the options below selects sampling or beam search. With
+    --num-samples, several continuations are printed at the end, the best first.
 
     Example: keras-attn generate --model checkpoints/gpt2 --prompt "Once upon a time"
     --top-p .9
+
+    Example: keras-attn generate --model checkpoints/gpt2 --prompt "Once upon a time"
+    --num-samples 10 --top-k 40
     """
     sampling = {
         "temperature": temperature,
@@ -114,14 +146,22 @@ def generate(
         raise typer.BadParameter(
             f"--beam does not sample; leave out --beam or {names}."
         )
+    for option, value in {"--rank": rank, "--scorer": scorer}.items():
+        if value is not None and num_samples is None:
+            raise typer.BadParameter(f"{option} needs --num-samples.")
     if "" in (stop or []):
         raise ValueError("--stop must not be empty. Received: --stop ''")
     with importing_tensorflow():
         from keras_attn.decoding import Beam, Greedy, Sample
 
     strategy = Greedy() if beam is None else Beam(beam)
-    if sampling:
+    if sampling or (num_samples is not None and beam is None):
         strategy = Sample(**sampling)
+    if beam is not None and num_samples is not None and num_samples > beam:
+        raise typer.BadParameter(
+            f"--num-samples must be at most the {beam} beams of --beam. "
+            f"Received: --num-samples {num_samples}."
+        )
     runner = _load_exported(model)
     # What was exported is used with the files of the folder that it is in.
     folder = model if runner is None else model.resolve().parent
@@ -130,6 +170,7 @@ def generate(
         unused = {
             "--max-new-tokens": max_new_tokens,
             "--stop": stop,
+            "--num-samples": num_samples,
             "--tokenizer": tokenizer,
             "--task": task,
         }
@@ -145,6 +186,20 @@ def generate(
     note_settings(folder, text_tokenizer.end_token_id)
     prompt_ids = _encode(text_tokenizer, prompt)
     length = _count_new_tokens(network, len(prompt_ids), max_new_tokens)
+    if num_samples is not None:
+        print_numbered(
+            network,
+            text_tokenizer,
+            prompt,
+            prompt_ids,
+            length,
+            strategy,
+            stop or [],
+            num_samples,
+            is_total=rank == "total",
+            scorer=None if scorer is None else _load_scorer(scorer),
+        )
+        return
     _print_continuation(
         network, text_tokenizer, prompt_ids, length, strategy, stop or []
     )
@@ -182,8 +237,8 @@ def _print_continuation(
     from keras_attn.decoding import Beam, generate
 
     end = tokenizer.end_token_id
-    tokens = _TokenStream(tokenizer, prompt_ids)
-    text = _StoppableText(stops)
+    tokens = TokenStream(tokenizer, prompt_ids)
+    text = StoppableText(stops)
     status = console.status("Reading the prompt")
 
     def on_token(row):
@@ -210,85 +265,11 @@ def _print_continuation(
                 text.feed(tokens.feed(token))
         text.feed(tokens.finish())
         text.finish()
-    except _StoppedError:
+    except StoppedError:
         pass
     finally:
         status.stop()
     print(flush=True)
-
-
-class _StoppedError(Exception):
-    """One of the stop texts has been generated."""
-
-
-class _StoppableText:
-    """Prints text as it is generated, up to the first of the stop texts."""
-
-    def __init__(self, stops: Sequence[str]):
-        self._stops = stops
-        self._held = ""
-
-    def feed(self, text: str) -> None:
-        """Prints text that cannot begin a stop text; raises at a stop text."""
-        self._held += text
-        found = [self._held.find(stop) for stop in self._stops if stop in self._held]
-        if found:
-            self._print(min(found))
-            raise _StoppedError
-        self._print(len(self._held) - self._possible_stop())
-
-    def finish(self) -> None:
-        """Prints the remaining text."""
-        self._print(len(self._held))
-
-    def _possible_stop(self) -> int:
-        """Number of characters at the end that may begin a stop text."""
-        return max(
-            (
-                size
-                for stop in self._stops
-                for size in range(1, len(stop))
-                if self._held.endswith(stop[:size])
-            ),
-            default=0,
-        )
-
-    def _print(self, size: int) -> None:
-        print(self._held[:size], end="", flush=True)
-        self._held = self._held[size:]
-
-
-class _TokenStream:
-    """Decodes tokens one by one, with any tokenizer."""
-
-    def __init__(self, tokenizer: Any, prompt_ids: list[int]):
-        from keras_attn.data import ByteLevelBPETokenizer, StreamDecoder
-
-        self._tokenizer = tokenizer
-        self._stream = None
-        if isinstance(tokenizer, ByteLevelBPETokenizer):
-            self._stream = StreamDecoder(tokenizer)
-        # Other tokenizers may join a token to the one before: decode the prompt too.
-        self._ids = list(prompt_ids)
-        self._done = len(tokenizer.decode(self._ids))
-
-    def feed(self, token: int) -> str:
-        """The text that this token adds."""
-        if self._stream is not None:
-            return self._stream.feed(token)
-        self._ids.append(token)
-        # A character of several tokens is held back until it is complete.
-        return self._new(self._tokenizer.decode(self._ids).rstrip("\ufffd"))
-
-    def finish(self) -> str:
-        """The remaining text."""
-        if self._stream is not None:
-            return self._stream.finish()
-        return self._new(self._tokenizer.decode(self._ids))
-
-    def _new(self, text: str) -> str:
-        new, self._done = text[self._done :], max(self._done, len(text))
-        return new
 
 
 def _load_exported(path: Path) -> "Runner | None":
@@ -328,7 +309,7 @@ def _check_continues(path: Path, task: str | None, inputs: set[str]) -> None:
         )
 
 
-def _load_decoder(path: Path, task: str | None) -> Any:
+def _load_decoder(path: Path, task: str | None, option: str = "--model") -> Any:
     chosen = "causal_lm" if task is None and is_checkpoint(path) else task
     model: Any = None
     try:
@@ -344,10 +325,39 @@ def _load_decoder(path: Path, task: str | None) -> Any:
                 f"Received: --task {task!r}"
             )
         raise ValueError(
-            "--model must be a model that continues a text, such as GPT-2. "
+            f"{option} must be a model that continues a text, such as GPT-2. "
             f"Received: {str(path)!r}"
         )
     return model
+
+
+def _load_scorer(path: Path) -> Scorer:
+    """The log-probabilities of texts after a prompt by the model of a folder."""
+    from keras_attn.decoding import log_likelihood
+
+    tokenizer = load_folder_tokenizer(path)
+    model = _load_decoder(path, None, "--scorer")
+
+    def score(prompt: str, texts: list[str]) -> tuple[Sequence[float], list[int]]:
+        known = _encode(tokenizer, prompt)
+        rows = [_encode(tokenizer, prompt + text) for text in texts]
+        # A token may join the end of the prompt with what follows.
+        given = [max(1, _count_common(known, row)) for row in rows]
+        try:
+            found = log_likelihood(model, rows, num_given=given)
+        except ValueError as error:
+            raise ValueError(f"--scorer cannot score the texts: {error}") from error
+        counts = zip(rows, given, strict=True)
+        return found.tolist(), [len(row) - count for row, count in counts]
+
+    return score
+
+
+def _count_common(first: list[int], second: list[int]) -> int:
+    """The number of tokens at the beginning that are the same."""
+    pairs = enumerate(zip(first, second, strict=False))
+    most = min(len(first), len(second))
+    return next((index for index, (one, other) in pairs if one != other), most)
 
 
 def _encode(tokenizer: Any, prompt: str) -> list[int]:

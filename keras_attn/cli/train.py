@@ -1,140 +1,30 @@
 """`keras-attn train`: from two text files to a translator in a folder.
 
-`console.main` starts `cli/app.py`, which calls `train` here. The training loop is
-`translator/training.py`, the run folder `cli/runs.py`.
+`console.main` starts `cli/app.py`, which calls `train` here. The options are in
+`cli/train_settings.py`, the training loop is `translator/training.py`, the run folder
+`cli/runs.py`.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
-from keras_attn.cli.options import Panel, with_options
+from keras_attn.cli.options import with_options
 from keras_attn.cli.processes import ProcessOptions, train_in_processes
 from keras_attn.cli.runs import claim, is_interrupted, is_trained
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import fit_verbosity, in_parts, say
+from keras_attn.cli.train_settings import Settings, builder_arguments
 
 if TYPE_CHECKING:
     from keras_attn.translator import Translator
 
 Pairs = tuple[list[str], list[str]]
 
-_TEXTS, _MODEL, _TRAINING = Panel("Texts"), Panel("Model"), Panel("Training")
-_MAX_LENGTHS = {"subword": 50, "character": 200}
 _NUM_EXAMPLES = 3
-# Options that do not define a run: of its texts a hash is compared, and the score does
-# not change training.
-_NOT_OF_A_RUN = {"source", "target", "validation_source", "validation_target"}
-_NOT_OF_A_RUN |= {"validation_fraction", "score", "run_dir"}
-# The arguments that `train` passes to every builder.
-_SIZES = {"source_vocabulary_size", "target_vocabulary_size"}
-_SIZES |= {"embedding_dim", "hidden_dim", "dropout"}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The options of `keras-attn train`, each with its help and its default."""
-
-    source: Annotated[
-        Path,
-        _TEXTS.file(
-            "Text to translate: UTF-8, one sentence per line; gzip if it ends in .gz."
-        ),
-    ]
-    target: Annotated[
-        Path, _TEXTS.file("Its translation: line n translates line n of --source.")
-    ]
-    validation_source: Annotated[
-        Path | None, _TEXTS.file("Validation text. Default: see --validation-fraction.")
-    ] = None
-    validation_target: Annotated[Path | None, _TEXTS.file("Its translation.")] = None
-    validation_fraction: Annotated[
-        float,
-        _TEXTS.number(
-            "Fraction of the pairs to hold out if no validation files are given.",
-            min=0.0001,
-            max=0.5,
-        ),
-    ] = 0.1
-    model: Annotated[
-        str,
-        _MODEL.option(
-            "Architecture: seq2seq_sutskever, seq2seq_context, rnnencdec_30, "
-            "rnnencdec_50, rnnsearch_30 or rnnsearch_50."
-        ),
-    ] = "rnnsearch_50"
-    tokenizer: Annotated[
-        Literal["subword", "character"],
-        _MODEL.option("Unit of a token: a byte-pair subword or a character."),
-    ] = "subword"
-    vocabulary_size: Annotated[
-        int, _MODEL.count("Maximum number of subwords on each side.", min=5)
-    ] = 8000
-    max_length: Annotated[
-        int | None,
-        _MODEL.count(
-            "Tokens after which a text is truncated. Default: 50 subwords, "
-            "200 characters.",
-            min=2,
-        ),
-    ] = None
-    hidden_dim: Annotated[
-        int, _MODEL.count("Units of each recurrent layer; papers: 1000.", min=2)
-    ] = 256
-    embedding_dim: Annotated[
-        int, _MODEL.count("Width of a token's embedding; papers: 100-1000.")
-    ] = 256
-    dropout: Annotated[
-        float, _MODEL.number("Probability, in [0, 0.9]; papers: 0.", min=0.0, max=0.9)
-    ] = 0.2
-    epochs: Annotated[int, _TRAINING.count("Passes over the pairs.")] = 10
-    batch_size: Annotated[int, _TRAINING.count("Pairs per step.")] = 64
-    learning_rate: Annotated[
-        float,
-        _TRAINING.number(
-            "Initial learning rate of Adam, with cosine decay to zero.", min=1e-8
-        ),
-    ] = 1e-3
-    score: Annotated[
-        Literal["bleu", "exact_match"],
-        _TRAINING.option(
-            "Score of the held-out translations: BLEU (0 to 100), or the "
-            "fraction that equal their reference exactly."
-        ),
-    ] = "bleu"
-    run_dir: Annotated[
-        Path,
-        _TRAINING.option(
-            "Folder for the translator, its history and TensorBoard logs. Run "
-            "the same command again to resume an interrupted run.",
-            file_okay=False,
-        ),
-    ] = Path("runs/translator")
-    seed: Annotated[
-        int,
-        _TRAINING.count(
-            "Seed of the weights, the data order and the held-out pairs.", min=0
-        ),
-    ] = 0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens after which a text is truncated."""
-        return self.max_length or _MAX_LENGTHS[self.tokenizer]
-
-    def identity(self) -> dict[str, Any]:
-        """The settings, without texts, that must be equal when the run is resumed."""
-        found = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if each.name not in _NOT_OF_A_RUN
-        }
-        return {**found, "max_length": self.tokens}
 
 
 @with_options
@@ -176,13 +66,15 @@ def _train(settings: Settings) -> None:
         raise ValueError(
             f"--model must be one of {names}. Received: {settings.model!r}"
         )
+    identity = settings.identity()
     score = _score_function(settings.score)
     score(["a"], ["a"])  # Fails now if a package is missing, not after an epoch.
     training, validation = _read_texts(settings)
+    warmup_steps = settings.warmup(len(training[0]))
     run_dir = settings.run_dir
     # Writes these settings, or refuses a folder whose run has different ones.
     texts = _digest(training, validation)
-    claim(run_dir, {"command": "train", "texts": texts, **settings.identity()})
+    claim(run_dir, {"command": "train", "texts": texts, **identity})
     keras.utils.set_random_seed(settings.seed)
     if (run_dir / "translator.json").is_file():
         translator = Translator.load(run_dir)
@@ -205,6 +97,8 @@ def _train(settings: Settings) -> None:
             epochs=settings.epochs,
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
+            warmup_steps=warmup_steps,
+            label_smoothing=settings.label_smoothing or 0.0,
             score=score,
             score_name=settings.score,
             seed=settings.seed,
@@ -272,20 +166,28 @@ def _new_translator(settings: Settings, training: Pairs) -> "Translator":
     from keras_attn import models
     from keras_attn.translator import Translator
 
+    sides = list(training)
+    is_shared = "vocabulary_size" in builder_arguments(settings.model)
+    if is_shared:
+        sides = [[text for side in training for text in side]]
     tokenizers = [
         _train_tokenizer(settings.tokenizer, side, settings.vocabulary_size)
-        for side in training
+        for side in sides
     ]
+    names = ["source_vocabulary_size", "target_vocabulary_size"]
+    vocabularies = zip(
+        ["vocabulary_size"] if is_shared else names, tokenizers, strict=True
+    )
     network = models.create(
         settings.model,
-        source_vocabulary_size=tokenizers[0].vocabulary_size,
-        target_vocabulary_size=tokenizers[1].vocabulary_size,
+        **{name: tokenizer.vocabulary_size for name, tokenizer in vocabularies},
         dropout=settings.dropout,
         hidden_dim=settings.hidden_dim,
-        embedding_dim=settings.embedding_dim,
+        **settings.own_sizes,
         **_proportional_sizes(settings.model, settings.hidden_dim),
     )
-    return Translator(network, *tokenizers, max_length=settings.tokens)
+    source, target = tokenizers[0], tokenizers[-1]
+    return Translator(network, source, target, max_length=settings.tokens)
 
 
 def _train_tokenizer(kind: str, texts: list[str], vocabulary_size: int):
@@ -297,20 +199,16 @@ def _train_tokenizer(kind: str, texts: list[str], vocabulary_size: int):
 
 
 def _is_trainable(model: str) -> bool:
-    """Whether the model's builder takes the sizes that `train` sets."""
-    return _SIZES <= set(_builder_arguments(model))
+    """Whether the model translates."""
+    from keras_attn.models.catalog.registry import entry
+
+    return entry(model).card.task == "translation"
 
 
 def _proportional_sizes(model: str, hidden_dim: int) -> dict[str, int]:
     """Sizes that follow from `hidden_dim`, in the proportions of the papers."""
     sizes = {"maxout_dim": hidden_dim // 2, "attention_dim": hidden_dim}
-    return {name: sizes[name] for name in _builder_arguments(model) if name in sizes}
-
-
-def _builder_arguments(model: str) -> tuple[str, ...]:
-    from keras_attn.models.catalog.registry import entry
-
-    return tuple(inspect.signature(entry(model).builder).parameters)
+    return {name: sizes[name] for name in builder_arguments(model) if name in sizes}
 
 
 def _summary(
@@ -364,7 +262,7 @@ def _suggest_commands(model: str, text: str, run_dir: Path) -> None:
     artefact = shlex.quote(f"{run_dir.resolve().name}.tflite")
     say(f"\nIn {run_dir}: the translator, history.csv, logs/. Next steps:")
     say(f"  tensorboard --logdir {logs}")
-    if "return_attention_scores" in _builder_arguments(model):
+    if {"return_attention_scores", "num_heads"} & set(builder_arguments(model)):
         say(f"  keras-attn attention {folder} {shlex.quote(text)}")
     say(f"  keras-attn generate --model {folder} --prompt {shlex.quote(text)}")
     say(f"  keras-attn export {folder} {artefact}")

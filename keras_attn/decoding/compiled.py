@@ -128,6 +128,7 @@ class Compilations:
             _buffer_length(functions, settings),
             len(padded_ends(settings)),
             jit_compile,
+            settings.num_results,
             speculation,
             # A loop keeps them, so no others can have this id.
             id(draft),
@@ -184,6 +185,7 @@ class CompiledStrategy:
     def __init__(self, strategy):
         self.num_beams = strategy.num_beams
         self.start, self.finish = strategy.start, strategy.finish
+        self.finish_several = strategy.finish_several
         if keras.backend.backend() != "tensorflow":
             self.advance = strategy.advance
             return
@@ -242,7 +244,7 @@ class CompiledLoop(keras.Model):
         # Not the global policy's precision: random numbers must not be rounded to it.
         super().__init__(name="generate", dtype="float32")
         self.decoding_functions = functions
-        self.strategy = settings.strategy
+        self.strategy, self.num_results = settings.strategy, settings.num_results
         self.buffer_length = _buffer_length(functions, settings)
         # As attributes, so that Keras passes their weights to the compiled function.
         self.prefill = functions.prefill
@@ -261,8 +263,9 @@ class CompiledLoop(keras.Model):
             settings: Settings whose numbers are plain Python numbers.
 
         Returns:
-            Arrays: `token_ids`, (B, max_new_tokens), and `scores`, (B,); with a
-            speculation the fields of `Speculated`.
+            Arrays: `token_ids`, (B, max_new_tokens), and `scores`, (B,); with
+            `num_results` (B, n, max_new_tokens) and (B, n); with a speculation the
+            fields of `Speculated`.
         """
         # Devices that share the rows need as many of each.
         inputs, rows = padded_rows(inputs, in_one_batch=True)
@@ -270,7 +273,7 @@ class CompiledLoop(keras.Model):
             uniform, _ = padded_rows(uniform, in_one_batch=True)
         own = self.own_inputs(inputs, uniform, settings)
         outputs = self.predict_on_batch({**inputs, **own})
-        token_ids = outputs["token_ids"][:rows, : settings.max_new_tokens]
+        token_ids = outputs["token_ids"][:rows, ..., : settings.max_new_tokens]
         return {**outputs, "token_ids": token_ids, "scores": outputs["scores"][:rows]}
 
     def own_inputs(
@@ -300,7 +303,7 @@ class CompiledLoop(keras.Model):
         return {_OWN + name: np.asarray(x) for name, x in own.items()}
 
     def call(self, inputs):
-        """The new tokens, (B, M), and their scores, (B,); `inputs` from `run`."""
+        """The new tokens and their scores, as `decode` gives them; see `run`."""
         inputs, own = dict(inputs), {}
         for name in list(inputs):
             if name.startswith(_OWN):
@@ -312,7 +315,8 @@ class CompiledLoop(keras.Model):
         limits = ("max_new_tokens", "end_token_ids", "pad_token_id")
         limits = {name: own.pop(name) for name in limits}
         text = own.pop("text", None)
-        settings = Settings(with_traced_settings(self.strategy, own), **limits)
+        strategy = with_traced_settings(self.strategy, own)
+        settings = Settings(strategy, **limits, num_results=self.num_results)
         speculation, draft = self._speculation
         functions, length = self.decoding_functions, self.buffer_length
         if speculation is not None:

@@ -23,6 +23,7 @@ from keras_attn.decoding.inputs import (
     check_beams,
     check_end_tokens,
     check_length,
+    check_num_results,
     check_speculative_length,
     check_strategy,
     check_token,
@@ -45,9 +46,11 @@ class Generated(NamedTuple):
 
     Attributes:
         token_ids: int32 (B, max_new_tokens), the new tokens with their end token, then
-            padding.
+            padding; with `num_results` (B, n, max_new_tokens).
         scores: float32 (B,), the log-probability of those tokens; for beam search
-            divided by the length penalty.
+            divided by the length penalty. With `num_results` (B, n), and `ops.MASKED`
+            (-1e9) for a continuation that a beam search did not find, because there are
+            fewer.
     """
 
     token_ids: np.ndarray
@@ -60,6 +63,7 @@ def generate(
     max_new_tokens,
     *,
     strategy=None,
+    num_results: int | None = None,
     start_token_id=None,
     end_token_id=None,
     pad_token_id=0,
@@ -78,10 +82,11 @@ def generate(
     continuation, rounded up to a multiple of 64 (above 512, in coarser steps of 1/8 to
     1/4 of the length), but no longer than the maximum length of the model. The loop is
     compiled once for each such length, type of strategy, number of beams, and number of
-    end tokens, rounded up to a multiple of 4. `max_new_tokens`, the tokens themselves,
-    temperature, `top_k`, `top_p`, seed and length penalty are its inputs. The loop is
-    compiled once more when the batch size, prompt length or source length first
-    changes; under XLA, whose shapes are fixed, it is compiled for every new one.
+    end tokens, rounded up to a multiple of 4, and `num_results`. `max_new_tokens`, the
+    tokens themselves, temperature, `top_k`, `top_p`, seed and length penalty are its
+    inputs. The loop is compiled once more when the batch size, prompt length or source
+    length first changes; under XLA, whose shapes are fixed, it is compiled for every
+    new one.
 
     Args:
         model: A generative model (one with `incremental()`), its `IncrementalPair`, or
@@ -97,15 +102,19 @@ def generate(
             model reads none.
         max_new_tokens: Maximum number of tokens to add.
         strategy: `Greedy()` (default), `Sample(...)` or `Beam(...)`.
+        num_results: n, how many continuations of each prompt to return. The prompt is
+            read once. `Beam(K)` gives the n best of its K, the best first;
+            `Sample(...)` n independent samples, in no order: with a seed, one prompt's
+            first is the sample without `num_results`. None = one, and no axis for them.
         start_token_id: The prompt of an encoder-decoder if `inputs` has none.
         end_token_id: The token that ends a row, or several such tokens. None = rows
             never end early.
         pad_token_id: Written to a row after it has ended.
         on_token: A function that is called on the host after each step with the new
-            tokens, an int32 array (B,); a row that has ended gets `pad_token_id`. Its
-            return value is ignored. `prefill` and `step` are then compiled separately
-            rather than as one loop. Not allowed with beam search, which may still
-            revise earlier tokens.
+            tokens, an int32 array (B,), with `num_results` (B·n,); a row that has ended
+            gets `pad_token_id`. Its return value is ignored. `prefill` and `step` are
+            then compiled separately rather than as one loop. Not allowed with beam
+            search, which may still revise earlier tokens.
         jit_compile: Whether XLA compiles the loop. "auto" = on JAX or an accelerator.
         speculation: `PromptLookup(...)` or `DraftModel(...)`: several tokens are
             guessed, and checked by one pass of the model, a decoder without an encoder
@@ -114,7 +123,8 @@ def generate(
             advances by the fewest guesses that any of its rows keeps.
 
     Returns:
-        `Generated(token_ids, scores)`; with a `speculation`
+        `Generated(token_ids, scores)`, with an axis for `num_results` after the batch;
+        with a `speculation`
         `Speculated(token_ids, scores, num_passes, num_guessed, num_kept)`.
 
     Raises:
@@ -123,10 +133,11 @@ def generate(
         ValueError: If an input is missing, unknown or empty; a token is not in the
             vocabulary; a mask has the wrong shape, or a row of only padding; prompt and
             new tokens together are longer than the maximum length of the model; an
-            artefact was exported for a different number of beams; `on_token` is given
-            with beam search; or `speculation` is given for a model that cannot read
-            several tokens at once, with beam search or `on_token`, or with a draft
-            model of another vocabulary.
+            artefact was exported for a different number of beams; `num_results` is more
+            than the beams of a beam search, more than 1 for `Greedy()`, or combined
+            with `speculation`; `on_token` is given with beam search; or `speculation`
+            is given for a model that cannot read several tokens at once, with beam
+            search or `on_token`, or with a draft model of another vocabulary.
 
     Example:
         ```python
@@ -139,6 +150,7 @@ def generate(
     strategy = Greedy() if strategy is None else strategy
     check_positive("max_new_tokens", max_new_tokens)
     check_strategy(strategy, on_token)
+    check_num_results(num_results, strategy, speculation)
     if speculation is not None:
         check_speculation(speculation, strategy, on_token)
     inputs = as_arrays(inputs)
@@ -160,7 +172,7 @@ def generate(
             "`model` must read a token at each step; use `decoding.walk` for one that "
             f"reads its surroundings. Received: model={type(model).__name__}"
         )
-    check_beams(functions, strategy)
+    check_beams(functions, strategy, num_results)
 
     # Checked. A missing mask marks every token as real; a missing prompt becomes one
     # start token per row.
@@ -170,10 +182,15 @@ def generate(
     vocabulary = functions.new_vocabulary
     pad_token_id = check_token("pad_token_id", pad_token_id, vocabulary)
     end_token_ids = check_end_tokens(end_token_id, vocabulary)
-    settings = Settings(strategy, max_new_tokens, end_token_ids, pad_token_id)
+    settings = Settings(
+        strategy, max_new_tokens, end_token_ids, pad_token_id, num_results
+    )
     if speculation is not None:
         return _speculate(model, functions, inputs, settings, speculation, jit_compile)
-    uniform = strategy.uniform(batch, max_new_tokens)
+    uniform = strategy.uniform(batch * (num_results or 1), max_new_tokens)
+    if uniform is not None and num_results is not None:
+        # (B, M, n): one row for each prompt, as of its other inputs.
+        uniform = uniform.reshape(batch, num_results, -1).transpose(0, 2, 1)
 
     # `decode` in one compiled graph, unless the host needs each token or the model is
     # an artefact.
@@ -187,13 +204,14 @@ def generate(
     # As in a compiled loop, few lengths of the buffer are compiled.
     buffer_length = rounded_length(max_new_tokens, None)
     if uniform is not None:
-        uniform = np.pad(uniform, [(0, 0), (0, buffer_length - max_new_tokens)])
+        unused = [(0, 0), (0, buffer_length - max_new_tokens), (0, 0)]
+        uniform = np.pad(uniform, unused[: uniform.ndim])
     settings = replace(settings, strategy=CompiledStrategy(strategy))
     results = decode(
         functions, inputs, uniform, buffer_length, settings, host_while, on_token
     )
     token_ids, scores = map(ops.convert_to_numpy, results)
-    return Generated(token_ids[:, :max_new_tokens], scores)
+    return Generated(token_ids[..., :max_new_tokens], scores)
 
 
 def _speculate(

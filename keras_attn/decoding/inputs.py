@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_attn.checks import inputs as input_checks
+from keras_attn.checks.arguments import check_positive
 from keras_attn.decoding.pair import (
     MASKS,
     SPEECH_MASKS,
@@ -134,19 +135,46 @@ def check_speculative_length(model, length: int, speculation) -> None:
         )
 
 
-def check_beams(functions: DecodingFunctions, strategy) -> None:
-    """Raises unless an artefact was exported for the number of beams.
+def check_beams(
+    functions: DecodingFunctions, strategy, num_results: int | None = None
+) -> None:
+    """Raises unless an artefact was exported for the number of beams, or of samples.
 
     Raises:
         ValueError: If it was exported for a different number.
     """
-    if functions.num_beams in (None, strategy.num_beams):
+    rows = max(strategy.num_beams, num_results or 1)
+    if functions.num_beams in (None, rows):
         return
     raise ValueError(
-        f"`strategy` must have {functions.num_beams} beams per row: the artefact was "
-        "exported with that `num_beams`, or with a fixed batch. Received: "
-        f"strategy={strategy!r}, num_beams={strategy.num_beams}"
+        f"`strategy` must have {functions.num_beams} beams per row, or `num_results` "
+        "be as many: the artefact was exported with that `num_beams`, or with a fixed "
+        f"batch. Received: strategy={strategy!r}, num_beams={strategy.num_beams}, "
+        f"num_results={num_results}"
     )
+
+
+def check_num_results(num_results: int | None, strategy, speculation) -> None:
+    """Raises unless a strategy finds so many continuations of a prompt.
+
+    Raises:
+        ValueError: If it does not, or the call speculates.
+    """
+    if num_results is None:
+        return
+    check_positive("num_results", num_results)
+    if speculation is not None:
+        raise ValueError(
+            "`num_results` cannot be combined with `speculation`. "
+            f"Received: num_results={num_results}, speculation={speculation!r}"
+        )
+    # A strategy without random numbers would find the same one again.
+    if num_results > strategy.num_beams and strategy.uniform(1, 1) is None:
+        raise ValueError(
+            f"`num_results` must be at most {strategy.num_beams} with this strategy; "
+            "`Beam(K)` finds up to K continuations, `Sample(...)` any number. "
+            f"Received: num_results={num_results}, strategy={strategy!r}"
+        )
 
 
 def prepare(

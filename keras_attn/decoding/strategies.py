@@ -14,11 +14,12 @@ Legend: B batch, K beams, V vocabulary, M length of the buffer of new tokens.
 
 import copy
 from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Literal
 
 import numpy as np
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import check_choice, check_positive
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.ops import MASKED
 
@@ -113,6 +114,22 @@ class Strategy:
             length: Number of tokens of the rows that have not ended.
         """
         return search["token_ids"], search["scores"]
+
+    def finish_several(self, search, length, count):
+        """Several continuations of each prompt; in a beam search, the best first.
+
+        Args:
+            search: From the last `advance`.
+            length: Number of tokens of the rows that have not ended.
+            count: n, their number; of a strategy without beams, the search has
+                B·n rows.
+
+        Returns:
+            Tokens, (B, n, M), and scores, (B, n).
+        """
+        token_ids, scores = self.finish(search, length)
+        shape = (-1, count, token_ids.shape[-1])
+        return ops.reshape(token_ids, shape), ops.reshape(scores, shape[:2])
 
 
 @dataclass(frozen=True)
@@ -234,31 +251,39 @@ class Beam(Strategy):
     """Beam search: keeps the K most probable continuations of each prompt.
 
     A continuation is finished when its end token is among the K best extensions. The
-    search ends with K finished continuations, ranked by `log p(y) / lp(y)` with
-    `lp(y) = ((5 + |y|) / 6)^α`, where |y| counts the end token. With one beam this is
-    greedy decoding.
+    search ends with K finished continuations, ranked by `log p(y) / lp(y)`:
+
+        lp(y) = ((5 + |y|) / 6)^α   normalization "wu"; |y| counts the end token
+        lp(y) = |y|^α               "length"; |y| counts no end token, at least 1
+
+    With one beam this is greedy decoding.
 
     Args:
         num_beams: K, the number of beams per row.
         length_penalty: α. 0 ranks only by probability, which favors short answers;
-            Vaswani et al. use 0.6.
+            Vaswani et al. use 0.6, and Chan et al. divide by the number of characters:
+            1, with "length".
+        normalization: "wu" or "length".
 
     Raises:
-        ValueError: If `num_beams` is less than 1.
+        ValueError: If `num_beams` is less than 1, or `normalization` is unknown.
 
     Reference:
         Wu et al. 2016, "Google's Neural Machine Translation System", section 7
-        (arXiv:1609.08144).
+        (arXiv:1609.08144); Chan et al. 2016, "Listen, Attend and Spell", section 3.4
+        (arXiv:1508.01211).
     """
 
     num_beams: int = 4
     length_penalty: float = 0.6
+    normalization: Literal["wu", "length"] = "wu"
 
     # The best beam at one step may be overtaken at the next.
     revises = True
 
     def __post_init__(self):
         check_positive("num_beams", self.num_beams)
+        check_choice("normalization", self.normalization, ("wu", "length"))
 
     def numbers(self):
         """The settings that a compiled loop takes as inputs."""
@@ -308,7 +333,7 @@ class Beam(Strategy):
             ops.logical_and(ends, ops.logical_and(among_best, real)),
             ops.logical_not(ops.expand_dims(search["done"], 1)),
         )
-        penalised = scores / self._penalty(index + 1)
+        penalised = scores / self._penalty(index + 1, num_ends=1)
         finished_ids, finished_scores = _best(
             beams,
             ops.concatenate([search["finished_ids"], ids], axis=1),
@@ -334,38 +359,42 @@ class Beam(Strategy):
     @described_as(Strategy.finish)
     def finish(self, search, length):
         """The best continuation, (B, M), and its penalized score, (B,)."""
-        ids, scores = self._ranked(search, length, 1)
+        ids, scores = self.finish_several(search, length, 1)
         return ids[:, 0], scores[:, 0]
 
-    def finish_all(self, search, length):
-        """All K continuations, the best first.
+    @described_as(Strategy.finish_several)
+    def finish_several(self, search, length, count):
+        """The best continuations of each prompt, the best first.
 
         Args:
-            search: The state of the search.
-            length: Number of tokens of the longest continuation.
+            count: n, at most K.
 
         Returns:
-            Tokens (B, K, M) and penalized scores (B, K), `MASKED` where a row has fewer
-            continuations.
+            Tokens, (B, n, M), and penalized scores, (B, n), `MASKED` where a row has
+            fewer continuations.
         """
-        return self._ranked(search, length, self.num_beams)
-
-    def _ranked(self, search, length, count):
-        """The best continuations, (B, count, M), and their scores, (B, count)."""
-        # Live beams count too if the maximum length ended the search.
-        live_scores = ops.where(
-            ops.expand_dims(search["done"], 1),
-            MASKED,
-            search["live_scores"] / self._penalty(length),
+        # Live beams count too if the maximum length ended the search; of empty ones a
+        # penalty would make others.
+        live = search["live_scores"]
+        counts = ops.logical_and(
+            ops.greater(live, MASKED / 2),
+            ops.expand_dims(ops.logical_not(search["done"]), 1),
         )
+        live = ops.where(counts, live / self._penalty(length, num_ends=0), MASKED)
         return _best(
             count,
             ops.concatenate([search["finished_ids"], search["live_ids"]], axis=1),
-            ops.concatenate([search["finished_scores"], live_scores], axis=1),
+            ops.concatenate([search["finished_scores"], live], axis=1),
         )
 
-    def _penalty(self, length):
-        return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, self.length_penalty)
+    def _penalty(self, length, num_ends):
+        """lp(y) of `length` tokens, of which so many are end tokens."""
+        length = ops.cast(length, "float32")
+        if self.normalization == "length":
+            base = ops.maximum(length - num_ends, 1.0)
+        else:
+            base = (5.0 + length) / 6.0
+        return ops.power(base, self.length_penalty)
 
 
 def _only_top_k(logits, k):

@@ -164,7 +164,8 @@ def walk_candidates(
             f"Received: strategy={strategy!r}"
         )
     search = _search(model, inputs, environment, max_steps, strategy)
-    found, scores = map(ops.convert_to_numpy, strategy.finish_all(search, max_steps))
+    best = strategy.finish_several(search, max_steps, strategy.num_beams)
+    found, scores = map(ops.convert_to_numpy, best)
     candidates: list[list[Candidate]] = [[] for _ in found]
     for actions, score in zip(
         np.moveaxis(found, 1, 0), np.moveaxis(scores, 1, 0), strict=True

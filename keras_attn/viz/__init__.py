@@ -3,6 +3,7 @@
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
 from keras_attn.viz.attention_layer import plot_attention_layer
+from keras_attn.viz.caption_page import caption_page
 from keras_attn.viz.co_attention import (
     CoAttention,
     capture_co_attention,
@@ -25,9 +26,9 @@ from keras_attn.viz.images import (
     plot_position_similarity,
 )
 from keras_attn.viz.interaction import plot_interaction
-from keras_attn.viz.model_sizes import plot_model_scores, plot_model_sizes
 from keras_attn.viz.layer_page import attention_layer_page
 from keras_attn.viz.layer_steps import AttentionSteps, attention_steps
+from keras_attn.viz.model_sizes import plot_model_scores, plot_model_sizes
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.positions import plot_positions
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
@@ -49,6 +50,7 @@ __all__ = [
     "attention_rollout",
     "attention_steps",
     "callbacks",
+    "caption_page",
     "capture_attention",
     "capture_co_attention",
     "image_attention",

@@ -48,14 +48,27 @@ def plot_caption_attention(
     Reference:
         Xu et al. 2015, "Show, Attend and Tell", figure 2 (arXiv:1502.03044).
     """
+    words, maps = check_words(words, maps)
+    return plot_image_attention(image, maps, title=title, labels=words)
+
+
+def check_words(words: Sequence[str], maps) -> tuple[list[str], np.ndarray]:
+    """The words of a caption, and the map of each, float32 (T, h, w).
+
+    Args:
+        words: The words.
+        maps: The maps of the words, and perhaps of padding.
+
+    Raises:
+        ValueError: If there are no words, or more than maps, or maps are not finite.
+    """
     maps = check_maps(maps)
     if isinstance(words, str) or not 1 <= len(words) <= len(maps):
         raise ValueError(
             f"`words` must be a list of 1 to {len(maps)} strings, one for each of "
             f"`maps`. Received: words={words!r}"
         )
-    count = len(words)
-    return plot_image_attention(image, maps[:count], title=title, labels=list(words))
+    return list(words), maps[: len(words)]
 
 
 def plot_glimpses(

@@ -145,7 +145,7 @@ def test_the_wrong_kind_of_input(command, folder, tmp_path):
         ("--translation cannot be combined", *image, "--translation", TEXT),
         ("use --image for an image model", "--ids", "1"),
         ("--image must be an image file", "--image", bert),
-        (".html is for texts only", *image, "--output", page),
+        (".html is for texts and captions", *image, "--output", page),
         ("leave out --layer and --head", *image, "--rollout", "--layer", 0),
     )
     command.refuses_each(

@@ -1,5 +1,6 @@
 """`keras-attn generate`: the text of the model, printed at once, up to a stop."""
 
+import re
 import shutil
 import types
 from pathlib import Path
@@ -10,14 +11,15 @@ import numpy as np
 import pytest
 
 from keras_attn import models
-from keras_attn.cli.generate import _encode, _StoppableText, _StoppedError
+from keras_attn.cli.generate import _encode
+from keras_attn.cli.printed_text import StoppableText, StoppedError
 from keras_attn.data import (
     ByteLevelBPETokenizer,
     CharacterTokenizer,
     load_text_tokenizer,
     load_tokenizer,
 )
-from keras_attn.decoding import Beam, Greedy, Sample, generate
+from keras_attn.decoding import Beam, Greedy, Sample, generate, log_likelihood
 from keras_attn.translator import Translator
 
 pytestmark = pytest.mark.compiled
@@ -145,6 +147,91 @@ def test_a_run_folder(command, run_folder):
     assert command.out == text_of(model, tokenizer, 7, prompt="the fox ")
 
 
+def read_numbered(out):
+    """The scores and the texts of what is printed; no text has a line break."""
+    rows = [re.fullmatch(r"(\d+)\. \((-?[\d.]+)\) (.*)", x) for x in out.splitlines()]
+    assert [int(row[1]) for row in rows] == list(range(1, len(rows) + 1))
+    return [float(row[2]) for row in rows], [row[3] for row in rows]
+
+
+def test_ten_tries_are_numbered_the_best_first(command, run_folder, tmp_path):
+    prompt, count, length = "the fox ", 10, 9
+    model = keras.saving.load_model(run_folder / "model.keras")
+    tokenizer = load_tokenizer(run_folder / "tokenizer.json")
+    inputs = {"token_ids": np.array([tokenizer.encode(prompt)])}
+    end = tokenizer.end_token_id
+
+    def expected(strategy, number):
+        found = generate(
+            model,
+            inputs,
+            length,
+            strategy=strategy,
+            num_results=number,
+            end_token_id=end,
+        )
+        ids, scores = found.token_ids[0], found.scores[0].astype("float64")
+        lengths = np.cumsum(ids == end, 1) - (ids == end)
+        return ids, scores, (lengths == 0).sum(1)
+
+    ids, totals, lengths = expected(Sample(seed=4), count)
+    texts = tokenizer.decode_batch(ids)
+    assert len(set(lengths)) > 1 and len(set(texts)) == count
+    options = ["generate", "--model", run_folder, "--prompt", prompt]
+    options += ["--max-new-tokens", length]
+    tries = ["--num-samples", count, "--seed", 4]
+    orders = []
+    for rank, scores in (([], totals / lengths), (["--rank", "total"], totals)):
+        assert command(*options, *tries, *rank) == 0
+        found, written = read_numbered(command.out)
+        order = np.argsort(-scores)
+        np.testing.assert_allclose(found, scores[order], atol=0.0051)
+        assert written == [texts[index] for index in order]
+        orders.append(order.tolist())
+    assert orders[0] != orders[1]
+
+    # Another model, which scores what the first one wrote.
+    assert command(*options, *tries, "--scorer", run_folder, "--rank", "total") == 0
+    found, written = read_numbered(command.out)
+    rows = [tokenizer.encode(prompt + text) for text in texts]
+    scores = log_likelihood(model, rows, num_given=len(prompt))
+    np.testing.assert_allclose(found, np.sort(scores)[::-1], atol=0.0051)
+    assert written == [texts[index] for index in np.argsort(-scores)]
+
+    # The score ends at the stop text, as at an end token.
+    stop = texts[orders[0][0]][3]
+    assert command(*options, *tries, "--stop", stop) == 0
+    found, written = read_numbered(command.out)
+    assert sorted(written) == sorted(text.partition(stop)[0] for text in texts)
+    assert written != [text.partition(stop)[0] for text in texts]
+    rows = []
+    for row, size in zip(ids.tolist(), lengths, strict=True):
+        ends = (n for n in range(size) if stop in tokenizer.decode(row[:n]))
+        rows.append([*inputs["token_ids"][0], *row[: next(ends, size)]])
+    scores = log_likelihood(model, rows, num_given=len(prompt))
+    scores /= [len(row) - len(prompt) for row in rows]
+    np.testing.assert_allclose(found, np.sort(scores)[::-1], atol=0.0051)
+
+    ids, scores, _ = expected(Beam(4), 3)
+    assert command(*options, "--num-samples", 3, "--beam", 4) == 0
+    found, written = read_numbered(command.out)
+    assert written == tokenizer.decode_batch(ids)
+    np.testing.assert_allclose(found, scores, atol=0.0051)
+
+    command.refuses_each(
+        options,
+        ("--rank needs --num-samples", "--rank", "total"),
+        ("--scorer needs --num-samples", "--scorer", run_folder),
+        ("at most the 2 beams of --beam", "--num-samples", 3, "--beam", 2),
+        ("'--num-samples'", "--num-samples", 0),
+        ("must have", *tries, "--scorer", run_folder.parent),
+    )
+    shutil.copy(run_folder / "model.keras", tmp_path)
+    shutil.copytree(TOKENIZER, tmp_path, dirs_exist_ok=True)
+    line = command.refuses(*options, *tries, "--scorer", tmp_path)
+    assert "--scorer cannot score the texts: " in line and "must be in [0, " in line
+
+
 def test_a_keras_file_and_a_published_tokenizer(command, model, tokenizer, tmp_path):
     model.save(tmp_path / "model.keras")
     tokenizer.save(tmp_path)
@@ -231,7 +318,8 @@ def test_a_translator_translates_the_prompt(command, untrained_run):
         assert command("generate", *arguments) == 0
         (expected,) = translator.translate([text], strategy=strategy)
         assert command.out.rstrip("\n") == expected.rstrip("\n")
-    for option in (["--max-new-tokens", 3], ["--stop", "x"], ["--task", ""]):
+    several = ["--num-samples", 2]
+    for option in (["--max-new-tokens", 3], ["--stop", "x"], ["--task", ""], several):
         line = command.refuses("generate", *arguments, *option)
         assert f"{option[0]} is for models that continue a text" in line
 
@@ -272,11 +360,12 @@ def test_help_has_every_option(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert command("generate", "--help") == 0
     names = "model prompt task max-new-tokens stop temperature top-k top-p seed beam"
+    names += " num-samples rank scorer"
     assert all(f"--{name}" in command.out for name in names.split())
 
 
 def test_text_that_may_become_a_stop_text_is_held_back(capsys):
-    text, printed = _StoppableText(["abc", "b!"]), []
+    text, printed = StoppableText(["abc", "b!"]), []
 
     def feed(piece):
         text.feed(piece)
@@ -285,10 +374,10 @@ def test_text_that_may_become_a_stop_text_is_held_back(capsys):
     for piece in ("xa", "b", "d", "aab"):
         feed(piece)
     assert printed == ["x", "", "abd", "a"]
-    with pytest.raises(_StoppedError):
+    with pytest.raises(StoppedError):
         feed("cab!")
     assert capsys.readouterr().out == ""
-    text = _StoppableText(["abc"])
+    text = StoppableText(["abc"])
     feed("ab")
     text.finish()
     assert capsys.readouterr().out == "ab"
@@ -321,6 +410,13 @@ def test_an_exported_decoder_generates(
     assert command.out == text_of(model, tokenizer, 5, strategy=strategy)
     assert command("generate", "--model", path, *options, "--beam", 3) == 0
     assert command.out == text_of(model, tokenizer, 5, strategy=Beam(3))
+    tries = ["--num-samples", 7, "--seed", 2]
+    assert command("generate", "--model", path, *options, *tries) == 0
+    written = command.out
+    assert command("generate", "--model", folder, *options, *tries) == 0
+    assert command.out == written and "\n7. (-" in written
+    line = command.refuses("generate", "--model", path, *options, *tries, "--stop", "a")
+    assert "--num-samples with --stop needs a model of Keras" in line
 
 
 @pytest.mark.shipped

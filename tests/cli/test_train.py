@@ -1,11 +1,14 @@
 """`keras-attn train`: from two text files to a translator, and its folder in use."""
 
 import json
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from keras_attn.cli.train import _summary
+from keras_attn.cli.train_settings import Settings
 from keras_attn.data import CharacterTokenizer
 from keras_attn.models.catalog import registry
 from keras_attn.translator import Translator
@@ -88,9 +91,12 @@ def test_texts_that_are_refused(command, corpus, tmp_path):
     command.refuses_each(
         ["train", *corpus],
         ("did you mean", "--model", "rnnsearch"),
-        ("must be one of", "--model", "transformer_base"),
-        ("rnnsearch_50, seq2seq_context", "--model", "transformer_base"),
+        ("must be one of", "--model", "gpt2_small"),
+        ("rnnsearch_50, seq2seq_context", "--model", "gpt2_small"),
+        ("seq2seq_sutskever, transformer_base", "--model", "gpt2_small"),
         ("must be given together", "--validation-source", one),
+        ("--num-heads is no size of rnnsearch_50, which has --", "--num-heads", 2),
+        ("less than the 10 updates", "--warmup-steps", 10),
         (f"error: Not a directory: {one / 'run'}", "--run-dir", one / "run"),
         ("is a file", "--run-dir", one),
     )
@@ -133,6 +139,98 @@ def test_the_other_models_take_the_same_options(
     sizes = {weight.path: weight.shape for weight in translator.model.weights}
     assert weights.items() <= sizes.items()
     assert passed["score_name"] == "exact_match" and passed["epochs"] == 10
+
+
+# Sizes of a tiny one, with which an epoch takes a second besides compiling.
+TRANSFORMER = "--model transformer_base --tokenizer character --batch-size 29".split()
+TRANSFORMER += "--hidden-dim 6 --num-layers 1 --num-heads 3 --mlp-dim 5".split()
+TRANSFORMER += ["--score", "exact_match"]
+
+
+def test_a_transformer_takes_the_sizes_that_it_has(
+    command, corpus, tmp_path, monkeypatch
+):
+    fitted, options = [], []
+    monkeypatch.setattr(
+        "keras_attn.translator.fit_translator",
+        lambda *given, **passed: (fitted.extend(given[:1]), options.append(passed)),
+    )
+    more = ["--label-smoothing", 0.1, "--epochs", 31, "--max-length", 20]
+    assert command("train", *corpus, *TRANSFORMER, *more, "--run-dir", tmp_path) == 0
+    assert "keras-attn attention" in command.out
+    (translator,), (passed,) = fitted, options
+    # One vocabulary of both sides.
+    assert translator.source_tokenizer.pieces == translator.target_tokenizer.pieces
+    assert set("3 mar 2027") <= set(translator.source_tokenizer.pieces)
+    assert passed["label_smoothing"] == 0.1 and passed["warmup_steps"] == 3
+    sizes = {weight.path: weight.shape for weight in translator.model.weights}
+    size = translator.source_tokenizer.vocabulary_size
+    assert sizes["token_embedding/embeddings"] == (size, 6)
+    assert not any("block_1" in path for path in sizes)
+    settings = json.loads((tmp_path / "settings.json").read_text())
+    assert settings["num_heads"] == 3 and "embedding_dim" not in settings
+    command.refuses_each(
+        ["train", *corpus, *TRANSFORMER, *more, "--run-dir"],
+        ("--embedding-dim is no size of tr", tmp_path / "n", "--embedding-dim", 5),
+        ("num_layers was 1, is 2", tmp_path, "--num-layers", 2),
+    )
+    assert not (tmp_path / "n").exists()
+
+
+def test_usual_sizes_of_a_transformer():
+    paths: dict = {"source": Path("a"), "target": Path("b")}
+    for hidden_dim, heads in ((256, 4), (512, 8), (200, 2), (6, 1)):
+        settings = Settings(**paths, model="transformer_big", hidden_dim=hidden_dim)
+        sizes = {"num_layers": 3, "num_heads": heads, "mlp_dim": 4 * hidden_dim}
+        assert settings.own_sizes == sizes
+        assert settings.identity().items() >= sizes.items()
+    assert settings.warmup(100_000) == 1000 and settings.warmup(6400) == 100
+    # As runs of earlier versions have it.
+    settings = Settings(**paths)
+    assert settings.own_sizes == {"embedding_dim": 256} and settings.warmup(10**6) == 0
+    assert set(settings.identity()) == {
+        *("model", "tokenizer", "vocabulary_size", "max_length", "hidden_dim"),
+        *("embedding_dim", "dropout", "epochs", "batch_size", "learning_rate", "seed"),
+    }
+
+
+@pytest.mark.runs
+def test_the_folder_of_a_transformer_is_resumed_and_used(
+    command, corpus, tmp_path, monkeypatch
+):
+    folder = tmp_path / "run"
+    options = [*corpus, *TRANSFORMER, "--epochs", 2, "--run-dir", folder]
+    scored = []
+
+    def interrupt_the_second(translations, references):
+        scored.append(len(references))
+        if scored == [1, 3, 3]:  # The first is a check before training.
+            raise KeyboardInterrupt
+        return 0.0
+
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_attn.metrics.exact_match", interrupt_the_second)
+        assert command("train", *options) == 130
+    assert command("train", *options) == 0
+    assert "Resuming the interrupted run" in command.out and command.err == ""
+    text = "3 mar 2027"
+    translator = Translator.load(folder)
+    (expected,) = translator.translate([text])
+    assert command("generate", "--model", folder, "--prompt", text) == 0
+    assert command.out == expected + "\n"
+    page, picture = tmp_path / "page.html", tmp_path / "alignment.png"
+    target = ["--translation", "2027-03-03"]
+    assert command("attention", folder, text, *target, "--output", picture) == 0
+    assert command("attention", folder, text, *target, "--output", page) == 0
+    assert "decoder_block_0/cross_attention" in page.read_text("utf-8")
+    artefact = tmp_path / "dates.onnx"
+    assert command("export", folder, artefact) == 0
+    assert command("verify", folder, artefact) == 0
+    assert "agrees with" in command.out
+    shutil.move(artefact, folder)
+    exported = ["--model", folder / "dates.onnx", "--prompt", text]
+    assert command("generate", *exported) == 0
+    assert command.out == expected + "\n"
 
 
 def test_the_alignment_is_drawn(command, run_dir, tmp_path):

@@ -1,5 +1,11 @@
 """Where captioners and answerers look: figures, and the same in TensorBoard."""
 
+import base64
+import io
+import json
+import re
+import shutil
+import subprocess
 from typing import Any
 
 import keras
@@ -8,9 +14,11 @@ import pytest
 from event_files import pictures_of
 from matplotlib.colors import to_rgb
 from model_cases import build, inputs_for, make_inputs, tiny
+from PIL import Image
 from viz.figures import panels, random_attention
 
 from keras_attn.viz import (
+    caption_page,
     capture_attention,
     plot_caption_attention,
     plot_glimpses,
@@ -68,6 +76,77 @@ def caption(**changes):
     return plot_caption_attention(**arguments)
 
 
+def page(**changes):
+    arguments = {"image": IMAGE, "words": WORDS, "maps": MAPS, **changes}
+    return caption_page(**arguments)
+
+
+def test_a_page_of_a_caption_is_one_file_that_loads_nothing():
+    words = ["</script>", "{{data}}", "Straße"]
+    text = page(words=words, title="one <b> & {{image}}")
+    (data,) = re.findall(r'"application/json" id="attention">(.*)</script>', text)
+    data = json.loads(data)
+    assert data["title"] == "one <b> & {{image}}" and data["words"] == words
+    np.testing.assert_allclose(data["maps"], MAPS[:3], atol=5.1e-5)
+    assert "<title>one &lt;b&gt; &amp; {{image}}</title>" in text
+    assert text.count("<script") == text.count("</script>") == 2
+    assert not re.search(r"https?:|src=\"(?!data:)|href=|@import|fetch\(|url\(", text)
+    (png,) = re.findall(r'src="data:image/png;base64,([^"]*)"', text)
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(png))))
+    low, high = IMAGE.min(), IMAGE.max()
+    expected = (IMAGE - low) / (high - low) * 255
+    np.testing.assert_allclose(pixels, expected, rtol=0, atol=0.51)
+
+
+# A document with only what the script of the page uses; then events.
+NODE = r"""
+const html = require("fs").readFileSync(0, "utf8");
+const [data, script] = [...html.matchAll(/<script[^>]*>([\s\S]*?)<\/script>/g)];
+let cells = [];
+const context = {fillRect(x, y) { cells.push([y, x, this.fillStyle]); }};
+const element = () => ({
+  children: [], attributes: {},
+  append(child) { this.textContent = child; },
+  replaceChildren(...children) { this.children = children; },
+  setAttribute(name, value) { this.attributes[name] = value; },
+  getContext: () => { cells = []; return context; },
+});
+const all = {attention: {textContent: data[1]}};
+global.document = {
+  getElementById: id => all[id] ??= element(), createElement: element};
+(0, eval)(script[1]);
+const pressed = () => all.words.children.map(x => x.attributes["aria-pressed"]);
+const before = [all.hint.textContent, ...pressed()];
+all.words.children[0].onclick();
+all.words.children[2].onmouseenter();
+const kept = pressed();
+all.words.children[0].onclick();
+all.words.children[2].onfocus();
+console.log(JSON.stringify({
+  before, kept, after: pressed(), cells, hint: all.hint.textContent,
+  labels: all.words.children.map(x => x.textContent)}));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_a_word_of_the_page_shows_its_map():
+    done = subprocess.run(
+        ["node", "-e", NODE], input=page(), capture_output=True, text=True, check=True
+    )
+    shown = json.loads(done.stdout)
+    assert shown["labels"] == WORDS
+    assert "Choose a word" in shown["before"][0]
+    assert shown["before"][1:] == ["false"] * 3
+    assert shown["kept"] == ["true", "false", "false"]
+    assert shown["after"] == ["false", "false", "true"]
+    assert f"3 × 5 locations has {100 * MAPS[2].max():.1f} %" in shown["hint"]
+    dark = np.zeros((3, 5))
+    for row, column, color in shown["cells"]:
+        dark[row, column] = float(re.fullmatch(r"rgba\(0,0,0,(.*)\)", color)[1])
+    expected = 0.85 * (1 - MAPS[2] / MAPS[2].max())
+    np.testing.assert_allclose(dark, expected, atol=1e-3)
+
+
 def glimpses(**changes):
     arguments = {
         "image": IMAGE,
@@ -84,6 +163,8 @@ def glimpses(**changes):
     "plot, changes, message",
     [
         (caption, {"words": ["a"] * 5}, "`words` must be a list of 1 to 4 strings"),
+        (page, {"words": []}, "`words` must be a list of 1 to 4 strings"),
+        (page, {"image": IMAGE[None]}, "`image` must have the shape"),
         (caption, {"words": "a b"}, "`words` must be a list of 1 to 4 strings"),
         (caption, {"words": []}, "`words` must be a list of 1 to 4 strings"),
         (caption, {"maps": MAPS[None]}, "`maps` must be finite"),
