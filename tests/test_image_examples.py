@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import assert_drawn
 
+from keras_attn import viz
 from keras_attn.data import Shapes, SubwordTokenizer
 
 pytestmark = pytest.mark.runs
@@ -88,6 +89,53 @@ def test_caption_shapes(example, backbone, tmp_path):
     assert rows[0][1] == "–"
     for name in names:
         assert (tmp_path / f"{name}_0" / "model.keras").is_file()
+    printed = example("caption_shapes", *options, "--mistakes")
+    lines = re.findall(
+        r"^(\w+): \d of 4 captions are wrong, (\d) of them by a word", printed, re.M
+    )
+    assert [name for name, _ in lines] == names[1:]
+    for name, count in lines:
+        if int(count):
+            assert_drawn(tmp_path, f"mistakes_{name}")
+    with pytest.raises(SystemExit, match=r"show_and_tell_1.model.keras: run without"):
+        example("caption_shapes", *options, "--mistakes", "--seed", 1)
+
+
+def test_wrong_words_of_a_caption(example_module, tmp_path):
+    script = example_module("caption_shapes")
+    ring, star = ("small", "red", "ring"), ("large", "blue", "star")
+
+    def wrong(caption):
+        return script.wrong_words(caption, [ring, star], Shapes())
+
+    assert wrong("a large blue star above a small red ring") == []
+    # The star is named, so the other is the ring, although it shares a word with both.
+    text = "a large blue star above a small blue square"
+    assert wrong(text) == [(7, "red", 0, 1), (8, "ring", 0, 2)]
+    assert wrong("a small red ring left of a small blue star") == [(7, "large", 1, 0)]
+    # Left out, or named beyond those of the image.
+    assert wrong("a small red ring") == []
+    text = "a small red ring and a large blue star and a large red star"
+    assert wrong(text) == []
+    tokenizer = SubwordTokenizer.train([text])
+    pieces = [tokenizer.decode([token]) for token in tokenizer.encode(text)]
+    tokens = script.first_tokens(text, tokenizer)
+    assert len(tokens) == len(text.split())
+    for word, token in zip(text.split(), tokens, strict=True):
+        assert word.startswith(pieces[token].strip())
+
+    example = Shapes(image_size=32, num_objects=(1, 1)).example(0)
+    images = script.Captions(
+        {"images": example.image[None]}, [], np.asarray(example.masks)[None]
+    )
+    maps = np.random.default_rng(0).uniform(size=(1, 5, 4, 4))
+    figure = script.draw_mistakes(
+        images, ["a small red ring"], maps, [(0, 3, 3, "star", 0)], "wrong"
+    )
+    viz.save_figure(figure, tmp_path / "mistakes.png")
+    assert_drawn(tmp_path, "mistakes")
+    drawn = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert "“ring” should be “star”" in drawn
 
 
 def test_held_out_combinations_are_in_no_training_caption(example_module):
