@@ -178,6 +178,12 @@ def baselines(signals, centers, heights):
     return [float(np.sqrt(np.mean(((own + x) / 2 - heights) ** 2))) for x in guesses]
 
 
+def mean_and_spread(values):
+    """The mean and, of several values, the standard deviation."""
+    spread = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"
+
+
 def plot_models(signal, answers, found, errors, attention, centers, floor):
     """One signal through all models, and what its bumps attend to in the last.
 
@@ -201,10 +207,8 @@ def plot_models(signal, answers, found, errors, attention, centers, floor):
             axis.plot(
                 found[task, kind], color=COLORS["model"], lw=1.4, label="the model's"
             )
-            values = np.array(errors[task, kind])
-            spread = f" ± {values.std(ddof=1):.3f}" if len(values) > 1 else ""
             axis.set_title(
-                f"{kind}: error {values.mean():.3f}{spread}\n"
+                f"{kind}: error {mean_and_spread(errors[task, kind])}\n"
                 f"(seeing no other bump: {floor[task]:.3f})",
                 fontsize=9,
             )
@@ -226,6 +230,8 @@ def plot_models(signal, answers, found, errors, attention, centers, floor):
 def main():
     """Trains every model on both tasks with every seed, prints and draws them."""
     arguments = parse_arguments()
+    if arguments.seeds < 1:
+        raise SystemExit("error: --seeds must be at least 1")
     signals, targets, *_ = make_signals(arguments.signals, [arguments.seed, 0])
     new, truths, centers, heights = make_signals(NUM_NEW, [arguments.seed, 1])
     errors, found, attention, floor = {}, {}, {}, {}
@@ -235,23 +241,26 @@ def main():
         print(f"| {task} | sees no other bump | | | {floor[task]:.3f} |")
         print(f"| {task} | mean of the others | | | {mean:.3f} |")
         for kind in MODELS:
-            errors[task, kind], seconds = [], []
+            runs = []
             for seed in range(arguments.seed, arguments.seed + arguments.seeds):
                 keras.utils.set_random_seed(seed)
                 model = build(kind, arguments.units)
-                seconds.append(fit(model, signals, targets[task], arguments, seed))
+                seconds = fit(model, signals, targets[task], arguments, seed)
                 outputs = model.predict(new, batch_size=100, verbose=0)
-                errors[task, kind].append(error_of(outputs, centers, heights[task]))
+                error = error_of(outputs, centers, heights[task])
+                runs.append((model, outputs, seconds, error))
+            last, outputs, *_ = runs[-1]  # The one that is drawn.
+            errors[task, kind] = [error for *_, error in runs]
             found[task, kind] = outputs[0]
-            values = np.array(errors[task, kind])
-            spread = values.std(ddof=1) if len(values) > 1 else 0.0
+            if kind == MODELS[-1]:
+                (scores,) = capture_attention(last, new[:1]).values()
+                attention[task] = scores[0, 0]
+            seconds = np.mean([seconds for _, _, seconds, _ in runs])
             print(
-                f"| {task} | {kind} | {model.count_params():,} | "
-                f"{np.mean(seconds):.0f} | {values.mean():.3f} ± {spread:.3f} |",
+                f"| {task} | {kind} | {last.count_params():,} | {seconds:.0f} | "
+                f"{mean_and_spread(errors[task, kind])} |",
                 flush=True,
             )
-        (scores,) = capture_attention(model, new[:1]).values()
-        attention[task] = scores[0, 0]
     shown = {task: answers[0] for task, answers in truths.items()}
     figure = plot_models(new[0], shown, found, errors, attention, centers[0], floor)
     path = arguments.run_dir / "far_positions.png"

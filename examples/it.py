@@ -32,6 +32,27 @@ over the pairs, which were written for this file. The picture shows the lectures
 sentences in two heads: the one that turns most on them, as lectures choose it, and the
 one that is best on the other pairs.
 
+Results on one thread of an AMD EPYC, 13 s of CPU time: 36 pairs in 72 heads.
+
+    turns, of all pairs and heads     right 4.0% (3.1 to 4.9), wrong 2.3% (1.6 to 3.1)
+    with the endings of other pairs   2.8% each
+    as many right, endings swapped    p = 0.006
+
+                        pairs turned       m_1 > m_2   m_1, m_2 of the lectures'
+    head                right    wrong      of pairs   two sentences
+    block 3, head 1         8        1           78%   0.627,  0.160
+    block 4, head 11        8        1           78%   0.197,  0.096
+    block 4, head 0         3        1           64%   0.017, -0.141
+    block 3, head 3         8        0           81%   0.034, -0.003
+    block 4, head 5        10        0           69%   0.038, -0.001
+
+The claim holds in part. Block 3, head 1 follows the ending more than by chance (p =
+0.002, chosen from all heads): its attention moves towards the noun that is meant in 78%
+of the pairs, but to turn from one noun to the other is rare: chosen without the pair,
+the best head is right on 22% (8 to 36) of the pairs and wrong on 3% (0 to 8). On the
+lectures' own pair it does not turn. Block 4, head 0 does, but only on 3 of 36 pairs;
+and while 5 heads are right on the lectures' pair, 6 are wrong.
+
 `--checkpoint FOLDER` asks another BERT in the Hugging Face layout. `--smoke` asks a
 tiny one with new weights.
 
@@ -146,9 +167,15 @@ def load(arguments):
     texts = [text for pair in PAIRS for text in sentences_of(pair, pair[2:4])]
     tokenizer = WordPieceTokenizer.train(texts, min_frequency=1)
     keras.utils.set_random_seed(arguments.seed)
-    sizes = {"num_layers": 2, "hidden_dim": 16, "num_heads": 2, "mlp_dim": 32}
-    vocabulary_size = tokenizer.vocabulary_size
-    return build_bert("tiny", vocabulary_size=vocabulary_size, **sizes), tokenizer
+    encoder = build_bert(
+        "tiny",
+        vocabulary_size=tokenizer.vocabulary_size,
+        num_layers=2,
+        hidden_dim=16,
+        num_heads=2,
+        mlp_dim=32,
+    )
+    return encoder, tokenizer
 
 
 def pieces_of(word, tokens):
@@ -378,7 +405,7 @@ def plot_it(pair, found, heads):
             title, (0, 1.17), xycoords="axes fraction", fontsize=11, va="bottom"
         )
     for axis in axes[:, 0]:
-        axis.set_ylabel("attention of “it”")
+        axis.set_ylabel("attention of “it” (probability)")
     return figure
 
 

@@ -10,7 +10,7 @@
     G = ‖∂a/∂e‖ = ‖diag(a) - a aᵀ‖                   Frobenius norm, for each query
 
 e is `scores` of `DotProductAttention`, with `score="dot"` and `"scaled_dot"`. For many
-keys and scores of variance 1, H is about ln S - 1/2, and G about √(2.718 / S), at any D:
+keys and scores of variance 1, H is about ln S - 1/2 and G about √(2.718 / S), at any D:
 the dashed lines of the picture (Vaswani et al. 2017, section 3.2.1, footnote 4,
 arXiv:1706.03762).
 
@@ -40,7 +40,10 @@ from matplotlib.figure import Figure
 from keras_attn.layers import DotProductAttention
 from keras_attn.viz import save_figure
 
-KINDS = {"plain": "dot", "scaled": "scaled_dot"}
+LAYERS = {
+    "plain": DotProductAttention("dot"),
+    "scaled": DotProductAttention("scaled_dot"),
+}
 LABELS = {"plain": "q · k", "scaled": "q · k / √D"}
 COLORS = {"plain": "#c44e3b", "scaled": "#2f6fab"}
 QUERIES_PER_DRAW = 25  # Queries that share their keys.
@@ -98,7 +101,7 @@ def measure(width, num_keys, num_queries, seed):
         seed: Seed of the vectors.
 
     Returns:
-        The `variance` of q · k; and for each of `KINDS` a pair: the entropy and the
+        The `variance` of q · k; and for each of `LAYERS` a pair: the entropy and the
         norm of the gradient of each query.
     """
     random = np.random.default_rng([seed, width])
@@ -108,8 +111,7 @@ def measure(width, num_keys, num_queries, seed):
         for count in (QUERIES_PER_DRAW, num_keys)
     )
     found = {}
-    for kind, score in KINDS.items():
-        layer = DotProductAttention(score)
+    for kind, layer in LAYERS.items():
         scores = np.asarray(layer.scores(queries, keys), "float64")
         if kind == "plain":
             found["variance"] = scores.var()
@@ -122,14 +124,14 @@ def print_table(results):
     """Prints the figures of the header, one row for each width."""
     heads = ("D", "variance of q · k", "variance / D")
     for name in ("entropy", "median gradient", "mean gradient"):
-        heads += tuple(f"{name}, {kind}" for kind in KINDS)
+        heads += tuple(f"{name}, {kind}" for kind in LAYERS)
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for width, found in results.items():
         cells = [f"{width}", f"{found['variance']:.4g}"]
         cells += [f"{found['variance'] / width:.3f}"]
-        cells += [f"{found[kind][0].mean():.3f}" for kind in KINDS]
+        cells += [f"{found[kind][0].mean():.3f}" for kind in LAYERS]
         for middle in (np.median, np.mean):
-            cells += [f"{middle(found[kind][1]):.2g}" for kind in KINDS]
+            cells += [f"{middle(found[kind][1]):.2g}" for kind in LAYERS]
         print(f"| {' | '.join(cells)} |")
 
 
