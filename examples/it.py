@@ -53,8 +53,9 @@ the best head is right on 22% (8 to 36) of the pairs and wrong on 3% (0 to 8). O
 lectures' own pair it does not turn. Block 4, head 0 does, but only on 3 of 36 pairs;
 and while 5 heads are right on the lectures' pair, 6 are wrong.
 
-`--checkpoint FOLDER` asks another BERT in the Hugging Face layout. `--smoke` asks a
-tiny one with new weights.
+The lectures' head is of a translator, MiniLM makes vectors of sentences; other models
+may do better. `--checkpoint FOLDER` asks another BERT in the Hugging Face layout, and
+`--smoke` a tiny one with new weights.
 
 Legend: P pairs, H heads of all blocks, T tokens of a sentence.
 """
