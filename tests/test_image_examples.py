@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from conftest import assert_drawn
 
-from keras_attn import viz
 from keras_attn.data import Shapes, SubwordTokenizer
 
 pytestmark = pytest.mark.runs
@@ -101,7 +100,7 @@ def test_caption_shapes(example, backbone, tmp_path):
         example("caption_shapes", *options, "--mistakes", "--seed", 1)
 
 
-def test_wrong_words_of_a_caption(example_module, tmp_path):
+def test_wrong_words_of_a_caption(example_module):
     script = example_module("caption_shapes")
     ring, star = ("small", "red", "ring"), ("large", "blue", "star")
 
@@ -124,18 +123,33 @@ def test_wrong_words_of_a_caption(example_module, tmp_path):
     for word, token in zip(text.split(), tokens, strict=True):
         assert word.startswith(pieces[token].strip())
 
-    example = Shapes(image_size=32, num_objects=(1, 1)).example(0)
-    images = script.Captions(
-        {"images": example.image[None]}, [], np.asarray(example.masks)[None]
-    )
-    maps = np.random.default_rng(0).uniform(size=(1, 5, 4, 4))
-    figure = script.draw_mistakes(
-        images, ["a small red ring"], maps, [(0, 3, 3, "star", 0)], "wrong"
-    )
-    viz.save_figure(figure, tmp_path / "mistakes.png")
-    assert_drawn(tmp_path, "mistakes")
+
+def test_a_mistake_is_counted_measured_and_drawn(
+    example_module, tmp_path, monkeypatch, capsys
+):
+    script = example_module("caption_shapes")
+    shapes = Shapes(image_size=32, num_objects=(1, 1))
+    example = shapes.example(0)
+    (truth,) = [(each.size, each.color, each.shape) for each in example.objects]
+    other = next(shape for shape in shapes.shapes if shape != truth[2])
+    caption = " ".join(["a", *truth[:2], other])
+    tokenizer = SubwordTokenizer.train([caption, example.caption])
+    pixels = {"images": np.stack([example.image] * 2)}
+    images = script.Captions(pixels, [[truth]] * 2, np.stack([example.masks] * 2))
+    captions = [caption, example.caption]
+    maps = np.random.default_rng(0).uniform(size=(2, script.MAX_LENGTH, 4, 4))
+    monkeypatch.setattr(script, "write_captions", lambda *_: captions)
+    monkeypatch.setattr(script, "attention_of", lambda *_: maps)
+    script.report_mistakes(None, "mine", images, tokenizer, shapes, tmp_path)
+    assert_drawn(tmp_path, "mistakes_mine")
+    printed = capsys.readouterr().out
+    assert "mine: 1 of 2 captions are wrong, 1 of them by a word" in printed
+    assert "wrong words: {'shapes': 1}" in printed
+    assert len(re.findall(r"inside the object at (wrong|right) words: 0", printed)) == 2
+    mistakes = [(0, 3, 3, truth[2], 0)]
+    figure = script.draw_mistakes(images, captions, maps, mistakes, "wrong")
     drawn = [text.get_text() for axis in figure.axes for text in axis.texts]
-    assert "“ring” should be “star”" in drawn
+    assert drawn == [f"“{other}” should be “{truth[2]}”"]
 
 
 def test_held_out_combinations_are_in_no_training_caption(example_module):
