@@ -49,8 +49,8 @@ class Case:
             outputs.
         ids_below: Upper bound of `inputs` if they are ids.
         stays_float32: Whether outputs are float32 in mixed precision too.
-        ranks: Whether outputs are sorted by scores, so that the order of equal ones
-            depends on rounding.
+        ranks: Whether outputs are sorted or selected by scores, so that rounding
+            decides among equal ones.
         pixels: Whether `inputs` are images as they are in files, from 0 to 255.
     """
 

@@ -143,6 +143,7 @@ CASES = {
             },
             SCORES,
             causal_over="inputs",
+            ranks=True,
         ),
     },
     "AttentionObjective": {

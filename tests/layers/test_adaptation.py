@@ -182,15 +182,19 @@ def test_a_saved_layer_keeps_its_updates_and_integers(case, mode, tmp_path):
     assert len(integers) == (len(kernel_layers(layer)) if mode else 0)
     # Their numbers, in weights of the same order as before.
     for each in kernel_layers(saved) if mode else ():
+        trained = [weight.path for weight in each.trainable_variables]
         assert each.dequantize_kernel() is not None
         assert each.dequantize_kernel() is None
+        assert [weight.path for weight in each.trainable_variables] == trained
     assert_close(call(saved, case), expected, atol=3e-5)
     for each in kernel_layers(saved):
         each.merge_kernel()
     plain = built(case)
-    assert [w.path.split("/")[-1] for w in saved.weights] == [
-        w.path.split("/")[-1] for w in plain.weights
-    ]
+    for weights in ("weights", "trainable_variables"):
+        names = [
+            [w.path.split("/")[-1] for w in getattr(x, weights)] for x in (saved, plain)
+        ]
+        assert names[0] == names[1]
     assert_close(call(saved, case), expected, atol=3e-5)
 
 

@@ -124,6 +124,17 @@ def test_axes_may_be_counted_from_the_end():
     assert_close(layers[1](inputs), layers[0](inputs))
 
 
+def test_five_axes_in_any_order():
+    """Keras' own softmax does not take so many."""
+    inputs = normal(B, 3, 4, 2, D)
+    moved = np.moveaxis(inputs, 1, 3)
+    layers = [MultiHeadAttention(N, H, attention_axes=axes) for axes in (1, 3)]
+    layers[0](inputs)
+    layers[1](moved)
+    layers[1].set_weights(layers[0].get_weights())
+    assert_close(layers[0](inputs), np.moveaxis(layers[1](moved), 3, 1))
+
+
 def test_keras_masks_of_four_axes():
     rows, columns = 3, 4
     query = normal(B, rows, columns, D)
