@@ -109,10 +109,13 @@ def plot_attention(model, images):
     """One row per image: the image, then the attention of four marked positions."""
     height, width = model.get_layer("self_attention").output.shape[1:3]
     quarters = [(row, column) for row in (1, 3) for column in (1, 3)]
+    names = [f"{x} {y}" for x in ("upper", "lower") for y in ("left", "right")]
     queries = [(row * height // 4, column * width // 4) for row, column in quarters]
     figure = Figure(figsize=(7, 1.4 * len(images)), dpi=150, layout="compressed")
     axes = figure.subplots(len(images), 1 + len(queries), squeeze=False)
-    for column, query in enumerate(queries, start=1):
+    axes[0, 0].set_title("image", fontsize=9)
+    for column, (query, name) in enumerate(zip(queries, names, strict=True), start=1):
+        axes[0, column].set_title(f"attention of\nthe cross, {name}", fontsize=9)
         (maps,) = image_attention(model, images, query=query).values()
         for row, image in enumerate(images):
             axis = axes[row, column]

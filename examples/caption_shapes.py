@@ -2,6 +2,7 @@
 
     python examples/shape_backbone.py
     python examples/caption_shapes.py
+    python examples/caption_shapes.py --mistakes
 
 Trains them on generated images of one or two shapes ("a small white square below a
 large red ring"), and scores the captions of held-out images, written by a beam of 3. An
@@ -25,6 +26,12 @@ The last column is the share of attention inside of the object that is named, at
 the three words that name it, in the captions that the model wrote of new images, and in
 brackets the share of the image that the object covers. Nothing says where to look.
 Transformers have several heads and blocks, of which it is the mean.
+
+`--mistakes` reads the trained captioners that attend, with the options of their
+training, and draws a dozen captions of new images that are wrong: the wrong word, the
+object that it should name, and where the captioner looked for it (Xu et al. 2015,
+figure 5, arXiv:1502.03044). It prints how often a wrong word is a size, a color or a
+shape, and how much attention is inside of the object at wrong words and at right ones.
 
 Results with one thread of an AMD EPYC (AVX-512, no AMX) with two cores, beside other
 work: 6,000 images, 12 epochs, 500 known and 500 new images. Means of three seeds of the
@@ -54,6 +61,7 @@ and remembers whole combinations: of new ones it names almost none.
 import collections
 import itertools
 import json
+import textwrap
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +71,7 @@ from keras_attn import script_arguments  # isort: split
 import keras
 import numpy as np
 import tensorflow as tf
+from matplotlib.figure import Figure
 
 from keras_attn import data, models, viz
 from keras_attn.data import caption_dataset
@@ -80,6 +89,8 @@ MAX_LENGTH = 12  # Tokens of a caption.
 NUM_OBJECTS = (1, 2)
 PATCH_SIZE = 8  # Of the ViT.
 NUM_SHOWN = 3  # Captions that are printed and drawn.
+MISTAKE_ROWS, MISTAKE_COLUMNS = 3, 4  # Of the picture of wrong captions.
+WRONG = "#c0272d"
 NUM_MEASURED = 500  # Training images from which the channels are normalized.
 # Shares of right captions: of all images, and of images with one and two objects.
 SHARES = ("all", "one", "two")
@@ -130,6 +141,11 @@ def parse_arguments():
         type=Path,
         default=Path("runs/shape-backbone/model.keras"),
         help="the CNN that shape_backbone.py writes",
+    )
+    parser.add_argument(
+        "--mistakes",
+        action="store_true",
+        help="draw what the captioners in --run-dir get wrong; do not train",
     )
     script_arguments.add_training_options(
         parser, epochs=12, batch_size=32, learning_rate=3e-3
@@ -342,16 +358,25 @@ def share_inside(maps, masks, numbers):
     return float(figures["attention_inside"]), float(figures["object_area"])
 
 
+def named_in(caption, shapes):
+    """The objects that a caption names: the place of their first word, and the words.
+
+    Args:
+        caption: The caption.
+        shapes: The `Shapes` whose words name objects.
+    """
+    words = caption.split()
+    kinds = (shapes.sizes, shapes.colors, shapes.shapes)
+    return [
+        (place, triple)
+        for place, triple in enumerate(zip(words, words[1:], words[2:], strict=False))
+        if all(word in kind for word, kind in zip(triple, kinds, strict=True))
+    ]
+
+
 def objects_of(caption, shapes):
     """The objects that a caption names: how often each (size, color, shape)."""
-    words = caption.split()
-    triples = zip(words, words[1:], words[2:], strict=False)
-    kinds = (shapes.sizes, shapes.colors, shapes.shapes)
-    return collections.Counter(
-        triple
-        for triple in triples
-        if all(word in kind for word, kind in zip(triple, kinds, strict=True))
-    )
+    return collections.Counter(triple for _, triple in named_in(caption, shapes))
 
 
 def exact_objects(captions, references, shapes):
@@ -460,6 +485,148 @@ def save(model, tokenizer, folder, takes_shares):
     tokenizer.save(folder / "tokenizer.json")
 
 
+def wrong_words(caption, objects, shapes):
+    """The wrong words of a caption: size, color or shape of an object.
+
+    An object that is not in the image stands for the one that it shares most words
+    with, of those that no other part of the caption names.
+
+    Args:
+        caption: The caption.
+        objects: The size, color and shape of each object of the image.
+        shapes: The `Shapes` whose words name objects.
+
+    Returns:
+        For each wrong word its place in the caption, the right word, the number of the
+        object, and 0, 1 or 2 for a size, a color or a shape. Objects that are left out,
+        or named beyond those of the image, have no wrong word.
+    """
+    left, unknown, found = list(range(len(objects))), [], []
+    for place, triple in named_in(caption, shapes):
+        same = [number for number in left if tuple(objects[number]) == triple]
+        if same:
+            left.remove(same[0])
+        else:
+            unknown.append((place, triple))
+    for place, triple in unknown:
+        if left:
+            alike = [sum(map(str.__eq__, triple, objects[number])) for number in left]
+            number = left.pop(int(np.argmax(alike)))
+            found += [
+                (place + part, right, number, part)
+                for part, right in enumerate(objects[number])
+                if right != triple[part]
+            ]
+    return found
+
+
+def first_tokens(caption, tokenizer):
+    """The place of the first token of each word of a caption."""
+    lengths = [len(tokenizer.encode(word)) for word in caption.split()]
+    return np.cumsum([0, *lengths])[:-1]
+
+
+def draw_mistakes(images, captions, maps, mistakes, title):
+    """A grid of wrong captions, each with its image and the attention at the word.
+
+    Args:
+        images: `Captions`.
+        captions: The captions that were written.
+        maps: Attention at each token, (B, T, rows, columns).
+        mistakes: The number of the image, the place of the word and of its first token,
+            the right word and the number of its object.
+        title: Title of the figure.
+    """
+    shown = mistakes[: MISTAKE_ROWS * MISTAKE_COLUMNS]
+    rows = -(-len(shown) // MISTAKE_COLUMNS)
+    figure = Figure(figsize=(13, 2.6 * rows + 0.4), dpi=150, layout="compressed")
+    axes = figure.subplots(rows, 2 * MISTAKE_COLUMNS, squeeze=False)
+    for axis in axes.ravel():
+        axis.set_axis_off()
+    for (left, right), (row, place, token, truth, number) in zip(
+        axes.reshape(-1, 2), shown, strict=False
+    ):
+        words = captions[row].split()
+        said, words[place] = words[place], f"[{words[place]}]"
+        left.imshow(images.arrays["images"][row])
+        viz.plot_image_attention(
+            images.arrays["images"][row], maps[row, token], ax=right
+        )
+        for axis in (left, right):
+            axis.contour(images.masks[row, number], [0.5], colors="#19c3b2")
+        left.set_title(textwrap.fill(" ".join(words), 34), fontsize=8, loc="left")
+        left.text(
+            0,
+            -0.03,
+            f"“{said}” should be “{truth}”",
+            transform=left.transAxes,
+            va="top",
+            fontsize=8,
+            color=WRONG,
+        )
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def report_mistakes(model, name, images, tokenizer, shapes, folder):
+    """Prints and draws what a captioner gets wrong.
+
+    Args:
+        model: A captioner that returns its attention.
+        name: Its name.
+        images: `Captions`.
+        tokenizer: The tokenizer of the captions.
+        shapes: The `Shapes` whose words name objects.
+        folder: Folder for the picture.
+    """
+    captions = write_captions(model, images, tokenizer)
+    maps = attention_of(model, images, captions, tokenizer)
+    mistakes, parts, num_wrong = [], collections.Counter(), 0
+    numbers = np.full(maps.shape[:2], -1, np.int32)
+    for row, (caption, objects) in enumerate(
+        zip(captions, images.objects, strict=True)
+    ):
+        num_wrong += objects_of(caption, shapes) != collections.Counter(objects)
+        tokens = first_tokens(caption, tokenizer)
+        wrong = [
+            each
+            for each in wrong_words(caption, objects, shapes)
+            if tokens[each[0]] < maps.shape[1]
+        ]
+        for place, _, number, part in wrong:
+            numbers[row, tokens[place]] = number
+            parts[("sizes", "colors", "shapes")[part]] += 1
+        if wrong:
+            place, truth, number, _ = wrong[0]
+            mistakes.append((row, place, tokens[place], truth, number))
+    print(
+        f"{name}: {num_wrong} of {len(captions)} captions are wrong, "
+        f"{len(mistakes)} of them by a word; wrong words: {dict(parts)}"
+    )
+    if not mistakes:
+        return
+    right = token_objects(captions, images.objects, tokenizer)
+    for kind, each in (("wrong", numbers), ("right", right)):
+        inside, area = share_inside(maps, images.masks, each)
+        print(f"  attention inside the object at {kind} words: {inside:.2f} ", end="")
+        print(f"(area {area:.2f})")
+    title = f"{name}: wrong words in brackets, the object outlined, and where it looked"
+    path = folder / f"mistakes_{name}.png"
+    viz.save_figure(draw_mistakes(images, captions, maps, mistakes, title), path)
+    print(f"  picture: {path}")
+
+
+def show_mistakes(arguments, images, tokenizer, shapes):
+    """Reads the captioners of the first seed that attend, and shows their mistakes."""
+    for name in arguments.systems:
+        path = arguments.run_dir / f"{name}_{arguments.seed}" / "model.keras"
+        if not path.is_file():
+            raise SystemExit(f"error: --mistakes needs {path}: run without it first")
+        model = keras.saving.load_model(path)
+        if isinstance(model.output, dict):
+            report_mistakes(model, name, images, tokenizer, shapes, arguments.run_dir)
+
+
 def main():
     """Trains every captioner with every seed, writes captions and scores them."""
     arguments = parse_arguments()
@@ -475,6 +642,12 @@ def main():
     backbone = keras.saving.load_model(arguments.backbone)
     images = np.stack([known.example(i).image for i in range(NUM_MEASURED)])
     backbone = normalized(backbone, images)
+    if arguments.mistakes:
+        texts = [known.example(i).caption for i in range(arguments.images)]
+        tokenizer = data.SubwordTokenizer.train(texts)
+        images = draw(new, backbone, 0, arguments.held_out)
+        show_mistakes(arguments, images, tokenizer, shapes)
+        return
     train = draw(known, backbone, 0, arguments.images)
     held_out = {
         "known": draw(known, backbone, arguments.images, arguments.held_out),

@@ -89,6 +89,68 @@ def test_caption_shapes(example, backbone, tmp_path):
     for name in names:
         assert (tmp_path / f"{name}_0" / "model.keras").is_file()
         assert (tmp_path / f"{name}_0" / "tokenizer.json").is_file()
+    printed = example("caption_shapes", *options, "--mistakes")
+    lines = re.findall(
+        r"^(\w+): \d of 4 captions are wrong, (\d) of them by a word", printed, re.M
+    )
+    assert [name for name, _ in lines] == names[1:]
+    for name, count in lines:
+        if int(count):
+            assert_drawn(tmp_path, f"mistakes_{name}")
+    with pytest.raises(SystemExit, match=r"show_and_tell_1.model.keras: run without"):
+        example("caption_shapes", *options, "--mistakes", "--seed", 1)
+
+
+def test_wrong_words_of_a_caption(example_module):
+    script = example_module("caption_shapes")
+    ring, star = ("small", "red", "ring"), ("large", "blue", "star")
+
+    def wrong(caption):
+        return script.wrong_words(caption, [ring, star], Shapes())
+
+    assert wrong("a large blue star above a small red ring") == []
+    # The star is named, so the other is the ring, although it shares a word with both.
+    text = "a large blue star above a small blue square"
+    assert wrong(text) == [(7, "red", 0, 1), (8, "ring", 0, 2)]
+    assert wrong("a small red ring left of a small blue star") == [(7, "large", 1, 0)]
+    # Left out, or named beyond those of the image.
+    assert wrong("a small red ring") == []
+    text = "a small red ring and a large blue star and a large red star"
+    assert wrong(text) == []
+    tokenizer = SubwordTokenizer.train([text])
+    pieces = [tokenizer.decode([token]) for token in tokenizer.encode(text)]
+    tokens = script.first_tokens(text, tokenizer)
+    assert len(tokens) == len(text.split())
+    for word, token in zip(text.split(), tokens, strict=True):
+        assert word.startswith(pieces[token].strip())
+
+
+def test_a_mistake_is_counted_measured_and_drawn(
+    example_module, tmp_path, monkeypatch, capsys
+):
+    script = example_module("caption_shapes")
+    shapes = Shapes(image_size=32, num_objects=(1, 1))
+    example = shapes.example(0)
+    (truth,) = [(each.size, each.color, each.shape) for each in example.objects]
+    other = next(shape for shape in shapes.shapes if shape != truth[2])
+    caption = " ".join(["a", *truth[:2], other])
+    tokenizer = SubwordTokenizer.train([caption, example.caption])
+    pixels = {"images": np.stack([example.image] * 2)}
+    images = script.Captions(pixels, [[truth]] * 2, np.stack([example.masks] * 2))
+    captions = [caption, example.caption]
+    maps = np.random.default_rng(0).uniform(size=(2, script.MAX_LENGTH, 4, 4))
+    monkeypatch.setattr(script, "write_captions", lambda *_: captions)
+    monkeypatch.setattr(script, "attention_of", lambda *_: maps)
+    script.report_mistakes(None, "mine", images, tokenizer, shapes, tmp_path)
+    assert_drawn(tmp_path, "mistakes_mine")
+    printed = capsys.readouterr().out
+    assert "mine: 1 of 2 captions are wrong, 1 of them by a word" in printed
+    assert "wrong words: {'shapes': 1}" in printed
+    assert len(re.findall(r"inside the object at (wrong|right) words: 0", printed)) == 2
+    mistakes = [(0, 3, 3, truth[2], 0)]
+    figure = script.draw_mistakes(images, captions, maps, mistakes, "wrong")
+    drawn = [text.get_text() for axis in figure.axes for text in axis.texts]
+    assert drawn == [f"“{other}” should be “{truth[2]}”"]
 
 
 def test_held_out_combinations_are_in_no_training_caption(example_module):
