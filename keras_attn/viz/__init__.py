@@ -24,6 +24,7 @@ from keras_attn.viz.images import (
     plot_position_similarity,
 )
 from keras_attn.viz.interaction import plot_interaction
+from keras_attn.viz.masks import MaskExample, example_masks, plot_masks
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
@@ -34,14 +35,24 @@ from keras_attn.viz.segmentation import plot_segmentation
 from keras_attn.viz.similarity import image_text_similarity, plot_similarity
 from keras_attn.viz.speech import plot_speech_attention
 from keras_attn.viz.walks import plot_walk
+from keras_attn.viz.windows import plot_windows
+from keras_attn.viz.worked_examples import (
+    WorkedExample,
+    worked_convolution,
+    worked_transposed_convolution,
+    worked_unpooling,
+)
 
 __all__ = [
     "CoAttention",
+    "MaskExample",
+    "WorkedExample",
     "attention_page",
     "attention_rollout",
     "callbacks",
     "capture_attention",
     "capture_co_attention",
+    "example_masks",
     "image_attention",
     "image_relevance",
     "image_rollout",
@@ -56,6 +67,7 @@ __all__ = [
     "plot_image_attention",
     "plot_image_masks",
     "plot_interaction",
+    "plot_masks",
     "plot_position_similarity",
     "plot_reading_attention",
     "plot_receptive_field",
@@ -65,9 +77,13 @@ __all__ = [
     "plot_similarity",
     "plot_speech_attention",
     "plot_walk",
+    "plot_windows",
     "plot_word_regions",
     "reading_attention",
     "receptive_field",
     "reconstruct_images",
     "save_figure",
+    "worked_convolution",
+    "worked_transposed_convolution",
+    "worked_unpooling",
 ]
