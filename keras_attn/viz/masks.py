@@ -17,9 +17,9 @@ from keras_attn.ops import (
     causal_mask,
     document_mask,
     merge_masks,
-    sliding_window_mask,
     text_image_mask,
 )
+from keras_attn.ops.masks import sliding_window_mask
 from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,
