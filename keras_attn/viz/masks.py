@@ -20,6 +20,7 @@ from keras_attn.ops import (
     text_image_mask,
 )
 from keras_attn.ops.masks import sliding_window_mask
+from keras_attn.ops.windows import shifted_window_mask
 from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,
@@ -35,6 +36,7 @@ _PANEL_INCHES = 3.1
 _MAX_TOKENS = 32  # Labels of more could not be read.
 _TOKENS = ["[START]", "the", "big", "cat", "sat", "[END]", "[PAD]", "[PAD]"]
 _TEXT, _GRID = ["red", "cat"], (3, 4)
+_WINDOW = 3
 # The order in which XLNet predicts the tokens of a row, from 0.
 _ORDER = [4, 0, 6, 2, 7, 1, 3, 5]
 
@@ -59,14 +61,15 @@ def example_masks() -> dict[str, MaskExample]:
 
     Returns:
         By name: none, causal, padding, sliding window, causal band, prefix, documents,
-        permutation, and DALL·E's row, column and convolutional, which are of 2 tokens
-        of text and a grid of 3 × 4 of an image.
+        permutation, DALL·E's row, column and convolutional, which are of 2 tokens of
+        text and a grid of 3 × 4 of an image, and Swin's, of 3 × 3 tokens in the window
+        that the shift has joined from four corners of the map.
 
     Reference:
         Vaswani et al. 2017, section 3.2.3 (arXiv:1706.03762); Beltagy et al. 2020
         (arXiv:2004.05150); Raffel et al. 2020, figure 4 (arXiv:1910.10683); Yang et al.
         2019, figure 4 (arXiv:1906.08237); Ramesh et al. 2021, figure 11
-        (arXiv:2102.12092).
+        (arXiv:2102.12092); Liu et al. 2021, figure 4 (arXiv:2103.14030).
     """
     length = len(_TOKENS)
     positions = ops.arange(length, dtype="int32")[None]
@@ -114,7 +117,7 @@ def example_masks() -> dict[str, MaskExample]:
         "permutation": (
             permutation_mask(np.array([_ORDER])),
             [f"x{n}:{order + 1}" for n, order in enumerate(_ORDER, 1)],
-            "to tokens with a smaller number after the colon",
+            "to smaller numbers after the colon",
         ),
     }
     total = len(_TEXT) + math.prod(_GRID)
@@ -133,6 +136,11 @@ def example_masks() -> dict[str, MaskExample]:
             window_size=3,
         )
         made[f"DALL·E, {kind}"] = (mask, [*_TEXT, *cells], meaning)
+    made["Swin, shifted window"] = (
+        shifted_window_mask((6, 6), _WINDOW, 1)[-1],  # Of the corner.
+        [f"{row},{column}" for row, column in np.ndindex(_WINDOW, _WINDOW)],
+        "to the same piece of a window",
+    )
     return {
         name: MaskExample(_as_square(mask), tokens, meaning)
         for name, (mask, tokens, meaning) in made.items()

@@ -128,7 +128,7 @@ def plot_windows(
         axis.set_xlabel("key: row, column in the window", fontsize=7, color=TEXT_COLOR)
     axes[0].set_ylabel("query", fontsize=8, color=TEXT_COLOR)
     below.supxlabel(
-        "blue: the query attends to the key, before the shift they were adjacent",
+        "blue: the query attends to the key; both are in the same piece of the window",
         fontsize=8,
         color=TEXT_COLOR,
     )

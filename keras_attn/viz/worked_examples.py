@@ -107,13 +107,14 @@ def worked_convolution(image: Any = None, kernel: Any = None) -> WorkedExample:
     }
     everywhere = arrays["convolution_everywhere"]
     count = flat.shape[0]
+    names = f"Dense({units})", f"Conv2D({units}, ({rows}, {columns}))"
     lines = [
         "A fully connected layer is a convolution whose kernel is as large as its map.",
         "",
-        f"  Dense({units})              y[u] = sum_i x[i] W[i, u]          "
+        f"  {names[0].ljust(len(names[1]))}     y[u] = sum_i x[i] W[i, u]         "
         f"i = {columns} · row + column",
-        f"  Conv2D({units}, ({rows}, {columns}))     y[u] = sum_rc x[r, c] K[r, c, u]  "
-        f"   K = W as ({rows}, {columns}, {units})",
+        f"  {names[1]}     y[u] = sum_rc x[r, c] K[r, c, u]  "
+        f"K = W as ({rows}, {columns}, {units})",
         "",
         *_beside(
             {f"map x ({rows}, {columns})": window}

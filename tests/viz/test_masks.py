@@ -45,6 +45,11 @@ def test_what_each_kind_of_mask_lets_through():
         mask = masks.pop(f"DALL·E, {kind}")[code]
         assert mask[:2].all()
         assert list(zip(*np.nonzero(mask[2:].reshape(3, 4)), strict=True)) == cells
+    # A map of 6 x 6 rolled by 1: the last row and column of the window came around.
+    pieces = np.array([0, 0, 1, 0, 0, 1, 2, 2, 3])
+    np.testing.assert_array_equal(
+        masks.pop("Swin, shifted window"), pieces[:, None] == pieces
+    )
     assert set(masks) == {*expected, "permutation"}
 
 
@@ -52,7 +57,7 @@ def test_every_kind_is_in_one_figure():
     figure = plot_masks(title="masks $ of all kinds")
     examples = example_masks()
     drawn = panels(figure)
-    assert len(drawn) == len(examples) == 11
+    assert len(drawn) == len(examples) == 12
     for axis, (name, example) in zip(drawn, examples.items(), strict=True):
         np.testing.assert_array_equal(shown(axis), example.mask)
         assert axis.get_title() == f"{name}\n{example.meaning}"
