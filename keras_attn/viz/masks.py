@@ -80,7 +80,7 @@ def example_masks() -> dict[str, MaskExample]:
     documents = np.array([[0, 0, 0, 1, 1, 1, 2, 2]])
     texts = ["a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2"]
     words = [f"x{number}" for number in range(1, length + 1)]
-    made = {
+    made: dict[str, tuple[Any, list[str], str]] = {
         "none": (every, words, "every token attends to every token"),
         "causal": (causal, words, "to itself and the tokens before it"),
         "padding": (

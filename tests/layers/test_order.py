@@ -107,7 +107,7 @@ def test_the_order_matters(name, case, size):
 )
 def test_positions_give_the_memory_an_order(positions):
     tokens = np.random.default_rng(0).normal(size=(B, T, D + 1)).astype("float32")
-    attention = built_on(layers.MultiHeadAttention(2, 3), tokens)
+    attention = built_on(layers.MultiHeadAttention(2, 3), tokens, tokens)
     embedding = built_on(positions(), tokens)
 
     def outputs(memory):
