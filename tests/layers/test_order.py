@@ -120,4 +120,4 @@ def test_positions_give_the_memory_an_order(positions):
 def test_every_attention_layer_is_in_a_list():
     names = {x for x in layers.__all__ if "Attention" in x or x.endswith("Block")}
     without = {"ScoredAttention", "AttentionObjective"}  # Abstract; attends to nothing.
-    assert {name for name, *_ in [*FREE, *BOUND]} == names - without
+    assert names - without <= {name for name, *_ in [*FREE, *BOUND]}
