@@ -87,6 +87,7 @@ test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
 		tests/kernels/test_blocked_attention.py::test_no_tensor_has_a_score_for_every_pair \
 		tests/kernels/test_accelerator_attention.py \
 		tests/decoding/test_speculation.py::test_prompts_of_any_length_and_number \
+		tests/decoding/test_decoding.py::test_beams_without_compilation \
 		"tests/training/test_policy_optima.py::$(HELD)[ppo]" \
 		"tests/training/test_policy_optima.py::$(HELD)[grpo]"
 

@@ -3,13 +3,13 @@
 To follow an export: here all is decided and checked, in a `Plan` with the signatures,
 the entry points of the model: `model(inputs, training=False)`, with named tensors in
 and out, outputs in float32. Then attempts.py traces them at the requested shapes, open
-sizes first, and fixes batch and lengths only if a runtime refuses;
-formats/<format>.py writes them; and verification.py compares the result with Keras on
-the CPU, with the formulas at its head. Without `sample_inputs` the inputs are normal
-numbers, small ids and masks, of two sizes if sizes are open. The modules that these
-call are named for what they do, such as portable_layers.py, which makes layers compute
-in float32 and without fused kernels, as the converters need; runner.py and runtimes/
-run an artefact.
+sizes first; if a runtime refuses, the batch is 1, then lengths are those of
+`sample_inputs`; formats/<format>.py writes them; and verification.py compares the
+result with Keras on the CPU, with the formulas at its head. Without `sample_inputs` the
+inputs are normal numbers, small ids and masks, of two sizes if sizes are open. The
+modules that these call are named for what they do, such as portable_layers.py, which
+makes layers compute in float32 and without fused kernels, as the converters need;
+runner.py and runtimes/ run an artefact.
 """
 
 import contextlib

@@ -5,6 +5,7 @@
     patches -> norm -> dropout -> stage_0 -> merging -> stage_1 -> … -> norm -> mean
     -> logits; blocks 1, 3, … of a stage shift their windows
 
+    patches   x = patch W + b                       P × P pixels each (B, H/P, W/P, D)
     block     x <- x + drop(attention(norm(x)))     in windows of w × w tokens
               x <- x + drop(FFN(norm(x)))           FFN(x) = gelu(x W_1 + b_1) W_2 + b_2
     merging   norm([x_00; x_10; x_01; x_11]) W      x_ij: row i, column j of a square of

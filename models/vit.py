@@ -12,9 +12,10 @@
     logits = pooled W                                                     (B, C)
 
     attention(x) = concat of heads softmax(q kᵀ / √H) v, times W_O
-    FFN(x) = drop(gelu(x W_1)) W_2           each product with a W has a bias
+    FFN(x) = dropout(gelu(x W_1)) W_2        each product with a W has a bias
 
-`drop` is dropout, LayerScale (DeiT III) and stochastic depth. H is the size of a head.
+`drop` is dropout, LayerScale (DeiT III) and stochastic depth. DeiT III adds the
+positions before the class token. H is the size of a head.
 
 All three share every helper, so they share a file. Blocks:
 `layers/blocks/transformer_block.py`; attention:

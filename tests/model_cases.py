@@ -39,6 +39,7 @@ from model_family import (
 
 from keras_attn import models
 from keras_attn.checks.indices import index_ranges
+from keras_attn.layers import HardAttentionRNN
 from keras_attn.models import ModelCard
 from keras_attn.models.catalog import registry
 from keras_attn.models.parts.detection.detector import Detector
@@ -368,7 +369,7 @@ def _text_inputs(rng, batch, length, target, seed, padded):
 
 def learns_from_words(model):
     """Whether a model's own loss needs words as labels: hard attention."""
-    return any(getattr(layer, "hard", False) for layer in model.layers)
+    return any(isinstance(layer, HardAttentionRNN) for layer in model.layers)
 
 
 def is_detector(model):

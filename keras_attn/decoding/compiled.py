@@ -305,6 +305,9 @@ class CompiledLoop(keras.Model):
         for name in list(inputs):
             if name.startswith(_OWN):
                 own[name.removeprefix(_OWN)] = inputs.pop(name)
+        # Without compilation Keras' JAX backend passes NumPy arrays, and a step takes
+        # no mixture of these and the traced state.
+        inputs = {name: ops.convert_to_tensor(x) for name, x in inputs.items()}
         uniform = own.pop("uniform", None)
         limits = ("max_new_tokens", "end_token_ids", "pad_token_id")
         limits = {name: own.pop(name) for name in limits}

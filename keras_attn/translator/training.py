@@ -147,8 +147,9 @@ def fit_translator(
 def _batches_for(translator, batch_size):
     """`parallel_dataset` for a translator, a function of sources and targets.
 
-    Pairs are shuffled, put into buckets of similar length, and padded to a multiple of
-    8 tokens. It yields `(inputs, labels, sample_weight)`: inputs are `token_ids` and
+    Pairs are shuffled, anew in each epoch, put into buckets by the length of the longer
+    side, of which the last batch may be smaller, and padded to a multiple of 8 tokens
+    (32 on JAX). It yields `(inputs, labels, sample_weight)`: inputs are `token_ids` and
     `padding_mask`, (B, S), and `decoder_token_ids`, (B, U), the start token and the
     target; labels, (B, U), are the target and the end token; weights, (B, U), are 1,
     and 0 on padding. Both sides are cut off at `max_length` tokens, a longer target

@@ -221,6 +221,15 @@ def test_compiled_loop_equals_host_loop_and_xla(case, strategy):
         np.testing.assert_allclose(other.scores, plain.scores, rtol=0, atol=1e-4)
 
 
+def test_beams_without_compilation():
+    """On JAX, too, where the body of the loop is traced and the rest is not."""
+    model, inputs = tiny("rnnsearch_50"), make_inputs(batch=3, target=2)
+    eager = answer_of(model, inputs, "beam", jit_compile=False)
+    compiled = answer_of(model, inputs, "beam", jit_compile=True)
+    np.testing.assert_array_equal(eager.token_ids, compiled.token_ids)
+    np.testing.assert_allclose(eager.scores, compiled.scores, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("case", KINDS)
 def test_rows_are_independent(case, strategy):

@@ -10,7 +10,7 @@ from keras import ops
 from layer_cases import ALL
 from layer_contract import assert_close, built, flat, functional, randomize, tensors
 
-from keras_attn.layers import Conv2D
+from keras_attn.layers import Conv2D, Dense
 from keras_attn.layers.adaptation.kernel_layer import kernel_layers
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate
 from keras_attn.layers.adaptation.quantized import QuantizedKernel
@@ -103,6 +103,20 @@ def test_an_update_of_zero_changes_nothing_and_fixes_the_kernel(case):
         assert id(kernel.base) not in trained
         (update,) = kernel.updates.values()
         assert {id(w) for w in (*update.a_kernels, *update.b_kernels)} <= trained
+
+
+@pytest.mark.parametrize("alpha", [None, 6.0])
+def test_enable_lora_of_a_layer_computes_what_keras_does(alpha):
+    inputs = np.random.default_rng(0).normal(size=(2, 5)).astype("float32")
+    outputs = []
+    for kind in (Dense, keras.layers.Dense):
+        layer = kind(7, kernel_initializer="ones")
+        layer.build((None, 5))
+        layer.enable_lora(
+            4, lora_alpha=alpha, a_initializer="ones", b_initializer="ones"
+        )
+        outputs.append(ops.convert_to_numpy(layer(inputs)))
+    np.testing.assert_allclose(*outputs, rtol=0, atol=1e-5)
 
 
 def test_the_rank_of_a_convolution_may_be_above_its_channels():

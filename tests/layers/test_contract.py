@@ -1,4 +1,8 @@
-"""The contract of every exported layer; the cases are in `layer_cases`."""
+"""The contract of every exported layer; the cases are in `layer_cases`.
+
+This file has more than 500 lines because each test of it is one more promise of every
+layer, to be read in one place.
+"""
 
 import inspect
 import json

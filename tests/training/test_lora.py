@@ -5,6 +5,8 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from adaptation_cases import draw_updates
+from keras import ops
 from training.small_classifier import (
     SIZES,
     VOCABULARY,
@@ -25,6 +27,22 @@ from keras_attn.training import (
     merge_lora,
     set_adapters,
 )
+
+
+@pytest.mark.parametrize(("target", "changed"), [("query", ()), ("value", ("value",))])
+def test_an_update_of_a_part_changes_its_columns_alone(target, changed):
+    inputs = keras.Input((5, 8))
+    attention = layers.MultiHeadAttention(2, 4)
+    output, (key, value) = attention(inputs, return_cache=True)
+    model = keras.Model(inputs, {"output": output, "key": key, "value": value})
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    before = model(x)
+    enable_lora(model, 2, targets=target)
+    draw_updates(model)
+    after = model(x)
+    for name in before:
+        is_equal = bool(ops.all(before[name] == after[name]))
+        assert is_equal != (name in ("output", *changed)), name
 
 
 def test_only_updates_and_the_named_layers_train():

@@ -1,10 +1,11 @@
 """Self-attention within shifted windows of a feature map.
 
+    the map is padded with zeros to R and S, multiples of w
     s = ⌊w/2⌋ in shifted windows, otherwise 0
     X'[i, j] = X[(i + s) mod R, (j + s) mod S]        `cyclic_shift`        (B, R, S, D)
     window (i // w, j // w), token (i % w, j % w)     `window_partition`     (B·L, T, D)
     y = softmax(q kᵀ / √H + b + m) v, y W + bias      `_attend`, by window   (B·L, T, D)
-    back to the map, then shifted by -s               `window_merge`        (B, R, S, D)
+    back to the map, shifted by -s, without padding   `window_merge`        (B, R, S, D)
 
 Windows, and the tokens in each, are in row-major order. For two tokens of a window, at
 (i, j) and (i', j'),
@@ -18,8 +19,8 @@ On a map smaller than a window, windows are as large as its smaller side; w of
 
 `ops/windows.py` has these as functions of arrays.
 
-Legend: B batch, R rows, S columns, w window size, T = w² tokens of a window, L windows
-of a feature map, N heads, H head size, D width.
+Legend: B batch, R rows and S columns of the padded map, w window size, T = w² tokens of
+a window, L windows of a map, N heads, H head size, D width.
 """
 
 import keras
