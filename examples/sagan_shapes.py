@@ -13,8 +13,9 @@ by the hinge losses of the paper (Zhang et al. 2019, arXiv:1805.08318, section 4
 
 Both have one self-attention on the map of 16 × 16, `x + γ attention(x)`, and γ starts
 at 0. "Off" freezes these layers, so γ stays 0: the graph, its other initial weights,
-the order of the images and the number of steps are those of "on", and so is the time of
-a step. Whatever differs is what attention has learned.
+the order of the images and the number of steps are those of "on". Whatever differs is
+what attention has learned. As in the paper its keys have an eighth of the channels of
+their map, of `--width` channels or twice as many.
 
 No network is downloaded to compare images. A judge, a small CNN, learns to tell the
 shape, color and size of other images of the same kind, and says two things of images:
@@ -72,7 +73,7 @@ def parse_arguments():
         held_out=72,
         epochs=2,
         batch_size=24,
-        width=4,
+        width=8,
         judge_epochs=1,
         every=1,
         seeds=1,
