@@ -13,6 +13,10 @@ measured on one Keras layer of each kind:
     layers    number of layers until the last token depends on the first
     path      chain x layers, the path length between these two tokens
 
+A dilated convolution is measured as the last layer of a stack whose kernels skip 0, 2,
+8, … tokens, k ^ index - 1: its costs are a convolution's, and each layer reaches k
+times as far, so log_k T layers connect all tokens, in place of T / k.
+
 Attention computes all its scores at once, as in the paper; the library's layer attends
 to long sequences in blocks, whose operations are as many, but hidden in a loop, and
 whose memory grows as that of the others.
@@ -32,6 +36,7 @@ projections), 3.8 times the memory and 3.4 times the time; its path length is co
 Recurrence and convolution take twice the operations and memory, and their paths double.
 """
 
+import itertools
 import math
 import statistics
 import time
@@ -47,11 +52,12 @@ from keras_attn.kernels.lean_attention import whole_scores
 from keras_attn.layers import MultiHeadAttention
 from keras_attn.viz import save_figure
 
-# Table 1's operations, sequential operations and path length; the path of contiguous
-# kernels is from section 4. The projections of attention add T d².
+# Table 1's operations, sequential operations and path length; the paths of contiguous
+# and of dilated kernels are from section 4. The projections of attention add T d².
 LAYERS = {
     "recurrence": ("T d²", "T", "T"),
     "convolution": ("k T d²", "1", "T / k"),
+    "dilated": ("k T d²", "1", "log_k T"),
     "self-attention": ("T² d", "1", "1"),
 }
 KERNEL, HEADS, BATCH = 3, 4, 4
@@ -73,21 +79,24 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def build_layer(kind, width, unroll=False):
-    """A causal layer (B, T, d) -> (B, T, d)."""
+def build_layer(kind, width, unroll=False, index=0):
+    """A causal layer (B, T, d) -> (B, T, d); `index` is its place in a stack."""
     if kind == "recurrence":
         return keras.layers.SimpleRNN(width, return_sequences=True, unroll=unroll)
     if kind == "convolution":
         return keras.layers.Conv1D(width, KERNEL, padding="causal")
+    if kind == "dilated":
+        step = KERNEL**index
+        return keras.layers.Conv1D(width, KERNEL, padding="causal", dilation_rate=step)
     layer = MultiHeadAttention(HEADS, width // HEADS)
     return lambda inputs: layer(inputs, use_causal_mask=True)
 
 
-def build(kind, length, width, depth=1, unroll=False):
-    """A model of `depth` layers of one kind."""
+def build(kind, length, width, indices=(0,), unroll=False):
+    """A model of the layers of one kind at these places of a stack."""
     inputs = hidden = keras.Input((length, width))
-    for _ in range(depth):
-        hidden = build_layer(kind, width, unroll)(hidden)
+    for index in indices:
+        hidden = build_layer(kind, width, unroll, index)(hidden)
     return keras.Model(inputs, hidden)
 
 
@@ -99,9 +108,9 @@ def train(model, inputs):
     return loss, tape.gradient(loss, [inputs, *model.trainable_variables])
 
 
-def milliseconds(kind, length, width, repeats):
+def milliseconds(kind, length, width, repeats, index=0):
     """Median time of a training step."""
-    model = build(kind, length, width)
+    model = build(kind, length, width, (index,))
     inputs, times = tf.random.normal([BATCH, length, width]), []
     step = tf.function(lambda inputs: train(model, inputs))
     for _ in range(3 + repeats):
@@ -111,9 +120,9 @@ def milliseconds(kind, length, width, repeats):
     return 1000 * statistics.median(times[3:])
 
 
-def read_graph(kind, length, width):
+def read_graph(kind, length, width, index=0):
     """FLOPs, matrix products in the longest path, and bytes kept for gradients."""
-    model = build(kind, length, width, unroll=True)
+    model = build(kind, length, width, (index,), unroll=True)
     inputs = tf.TensorSpec([BATCH, length, width])
     with whole_scores():
         graph = tf.function(model).get_concrete_function(inputs).graph
@@ -144,9 +153,9 @@ def without_view(tensor):
     return tensor
 
 
-def reach(kind, length, width):
-    """Distance, in tokens, over which one layer propagates the first token."""
-    model = build(kind, length, width)
+def reach(kind, length, width, depth=1):
+    """Distance, in tokens, over which layers propagate the first token."""
+    model = build(kind, length, width, range(depth))
     # NaN propagates to every output that depends on it.
     first, rest = tf.fill([1, 1, width], math.nan), tf.zeros([1, length - 1, width])
     outputs = model(tf.concat([first, rest], axis=1))
@@ -154,14 +163,23 @@ def reach(kind, length, width):
     return int(np.flatnonzero(depends)[-1])
 
 
+def count_layers(kind, length, width):
+    """Number of layers until the last token depends on the first."""
+    if kind != "dilated":  # Each layer reaches as far as any other.
+        return math.ceil((length - 1) / reach(kind, length, width))
+    depths = itertools.count(1)
+    return next(n for n in depths if reach(kind, length, width, n) == length - 1)
+
+
 def measure(kind, length, arguments):
     """Measures one row of the table."""
     width = arguments.width
-    flops, chain, kept = read_graph(kind, length, width)
-    layers = math.ceil((length - 1) / reach(kind, length, width))
+    layers = count_layers(kind, length, width)
+    index = layers - 1 if kind == "dilated" else 0
+    flops, chain, kept = read_graph(kind, length, width, index)
     return {
         "GFLOPs": flops / 1e9,
-        "ms": milliseconds(kind, length, width, arguments.repeats),
+        "ms": milliseconds(kind, length, width, arguments.repeats, index),
         "MB": kept / 1e6,
         "chain": chain,
         "layers": layers,

@@ -1,6 +1,7 @@
 """The image examples run from the command line, with small sizes."""
 
 import itertools
+import json
 import re
 import tarfile
 
@@ -64,6 +65,59 @@ def test_attend_in_cnn(example, images, tmp_path):
     printed = example("attend_in_cnn", *images, "--epochs", 1, "--width", 4)
     assert re.search(r"gamma went from 0 to -?0\.\d{3}$", printed, re.M)
     assert_drawn(tmp_path / "run", "attention")
+
+
+@pytest.mark.variation
+def test_denoise_photos(example, example_module, images, tmp_path):
+    pytest.importorskip("scipy", reason="the extra `vision` is not installed")
+    printed = example("denoise_photos", *images, "--smoke")
+    table = re.findall(r"^\| ([\w -]+) \| (\d+\.\d\d)( ± [\d.]+)? \|$", printed, re.M)
+    names = [name for name, *_ in table]
+    assert names == ["noisy", "Gaussian filter", "linear filter", "U-Net"]
+    # On images of one color each, all but the noise can be taken away.
+    scores = {name: float(score) for name, score, _ in table}
+    assert 19 < scores["noisy"] < 22 < scores["Gaussian filter"]
+    assert scores["linear filter"] > scores["Gaussian filter"] - 1
+    assert (tmp_path / "run" / "unet_1" / "model.keras").is_file()
+    assert_drawn(tmp_path / "run", "denoised")
+    # A filter that averages three pixels, of a row and a color, is found.
+    module = example_module("denoise_photos")
+    noisy = np.random.default_rng(0).normal(size=(9, 32, 32, 3)).astype("float32")
+    around = module.neighborhoods(noisy)
+    assert around.shape == (9, 32, 32, 148)
+    clean = np.stack(3 * [around[..., [23, 24, 25]].mean(-1)], axis=-1)
+    found = module.linear(noisy, module.fit_linear(clean, noisy))
+    np.testing.assert_allclose(found, clean, atol=1e-3)
+    white, gray = np.ones((1, 2, 2, 3)), np.zeros((1, 2, 2, 3))
+    np.testing.assert_allclose(module.psnr(white, gray), 20 * np.log10(2))
+
+
+@pytest.mark.variation
+def test_sagan_shapes(example, example_module, tmp_path):
+    printed = example("sagan_shapes", "--smoke", "--run-dir", tmp_path)
+    rows = re.findall(r"^\| ([a-z ]+) \| [\d.]+( ± [\d.e-]+)? \| ", printed, re.M)
+    assert [name for name, _ in rows] == [
+        "training images",
+        "untrained generator",
+        "attention",
+        "no attention",
+    ]
+    gammas = {
+        kind: json.loads((tmp_path / f"{kind}_0" / "result.json").read_text())["gamma"]
+        for kind in ("with", "without")
+    }
+    assert set(gammas["without"].values()) == {0.0}
+    assert 0.0 not in gammas["with"].values()
+    assert_drawn(tmp_path, "curves", "samples")
+    # A finished run is read.
+    assert example("sagan_shapes", "--smoke", "--run-dir", tmp_path) == printed
+    # Of Gaussians: of means that are 3 and 4 apart, and of twice the deviation.
+    module = example_module("sagan_shapes")
+    one = np.random.default_rng(0).normal(size=(500, 2))
+    trace = np.trace(np.cov(one, rowvar=False))
+    center = one - one.mean(0)
+    assert module.frechet_distance(one, one + [3, 4]) == pytest.approx(25)
+    assert module.frechet_distance(center, 2 * center) == pytest.approx(trace)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from conftest import assert_drawn
 
 from keras_attn import models
+from keras_attn.data import Shapes
 
 pytestmark = pytest.mark.runs
 
@@ -154,3 +155,39 @@ def test_shapes_masks(example, tmp_path):
         assert re.search(rf"^{kind}: mAP [\d.]+, mAP@0.5 [\d.]+$", printed, re.M)
     assert_drawn(run, "worst")
     assert list((run / "logs").glob("**/events*"))
+
+
+# `test_shapes_masks` trains a detector, `test_attend_in_cnn` such a classifier.
+@pytest.mark.variation
+def test_four_tasks(example, example_module, tmp_path):
+    detector, run = tmp_path / "detector.keras", tmp_path / "run"
+    with pytest.raises(SystemExit, match="that `python examples/shapes_masks.py`"):
+        example("four_tasks", "--detector", detector)
+    models.build_mask_rcnn(
+        num_classes=4,
+        image_size=(64, 64),
+        num_blocks=(1, 1),
+        stem_dim=4,
+        num_frozen=0,
+        frozen_norms=False,
+        pyramid_dim=8,
+        head_dim=16,
+        mask_dim=8,
+        num_mask_layers=1,
+        anchor_sizes=[12, 24, 36],
+        num_proposals=10,
+        max_detections=5,
+    ).save(detector)
+    printed = example("four_tasks", "--smoke", "--detector", detector, "--run-dir", run)
+    assert re.search(r"^classification: [\d.]+% of 24 images", printed, re.M)
+    assert re.search(r"^semantic segmentation: mean IoU 0\.\d{3}$", printed, re.M)
+    for task in ("detection", "instance segmentation"):
+        assert re.search(rf"^{task}: mAP 0\.\d{{3}}, at 0\.5 ", printed, re.M)
+    assert_drawn(run, "four_tasks")
+    # Two objects of one shape are not told apart by their class.
+    module = example_module("four_tasks")
+    examples, _ = module.read_examples(Shapes(shapes=module.SHAPES), 0, 40)
+    chosen = examples[module.choose(examples)]
+    assert np.bincount(chosen.classes).max() == 2 and len(chosen.classes) >= 3
+    pixels = [np.sum(chosen.labels == 1 + c) for c in range(4)]
+    assert module.largest_shapes([chosen]) == [np.argmax(pixels)]

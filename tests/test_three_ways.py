@@ -18,12 +18,15 @@ def test_three_ways(example, tmp_path):
         (kind, int(length)): tuple(map(int, rest)) for kind, length, *rest in rows
     }
     # Table 1: a recurrence has T sequential steps; a kernel of 3 reaches two tokens
-    # further; attention has four products at any length.
+    # further, as a dilated one does, each three times as far as the one before it:
+    # 2, 8, 26 tokens; attention has four products at any length.
     assert chains == {
         ("recurrence", 8): (8, 1, 8),
         ("recurrence", 16): (16, 1, 16),
         ("convolution", 8): (1, 4, 4),
         ("convolution", 16): (1, 8, 8),
+        ("dilated", 8): (1, 2, 2),
+        ("dilated", 16): (1, 3, 3),
         ("self-attention", 8): (4, 1, 4),
         ("self-attention", 16): (4, 1, 4),
     }

@@ -24,6 +24,7 @@ from keras_attn.console import INTERRUPTED, Interruption, interruption
 COMMANDS = {
     "list": "List the models, with their papers, sizes and scores.",
     "describe": "Show a model's card: paper, inputs, outputs, size, how to build it.",
+    "tokenize": "Show how a text is cut into tokens: pieces and ids.",
     "demo": "Train RNNsearch to read dates, plot its attention and export it to three "
     "formats.",
     "train": "Train a translator on line-aligned text.",
@@ -43,6 +44,7 @@ COMMANDS = {
 _FUNCTIONS = {
     "list": "keras_attn.cli.list_models:list_models",
     "describe": "keras_attn.cli.describe:describe",
+    "tokenize": "keras_attn.cli.tokenize:tokenize",
     "demo": "keras_attn.cli.demo:demo",
     "train": "keras_attn.cli.train:train",
     "finetune": "keras_attn.cli.finetune:finetune",

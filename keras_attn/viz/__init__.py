@@ -28,6 +28,7 @@ from keras_attn.viz.images import (
 from keras_attn.viz.interaction import plot_interaction
 from keras_attn.viz.layer_page import attention_layer_page
 from keras_attn.viz.layer_steps import AttentionSteps, attention_steps
+from keras_attn.viz.masks import MaskExample, example_masks, plot_masks
 from keras_attn.viz.model_sizes import plot_model_scores, plot_model_sizes
 from keras_attn.viz.page import attention_page
 from keras_attn.viz.positions import plot_positions
@@ -41,11 +42,20 @@ from keras_attn.viz.segmentation import plot_segmentation
 from keras_attn.viz.similarity import image_text_similarity, plot_similarity
 from keras_attn.viz.speech import plot_speech_attention
 from keras_attn.viz.walks import plot_walk
+from keras_attn.viz.windows import plot_windows
+from keras_attn.viz.worked_examples import (
+    WorkedExample,
+    worked_convolution,
+    worked_transposed_convolution,
+    worked_unpooling,
+)
 
 __all__ = [
     "AttentionSteps",
     "CoAttention",
     "attention_layer_page",
+    "MaskExample",
+    "WorkedExample",
     "attention_page",
     "attention_rollout",
     "attention_steps",
@@ -53,6 +63,7 @@ __all__ = [
     "caption_page",
     "capture_attention",
     "capture_co_attention",
+    "example_masks",
     "image_attention",
     "image_relevance",
     "image_rollout",
@@ -70,6 +81,7 @@ __all__ = [
     "plot_interaction",
     "plot_model_scores",
     "plot_model_sizes",
+    "plot_masks",
     "plot_position_similarity",
     "plot_positions",
     "plot_reading_attention",
@@ -81,9 +93,13 @@ __all__ = [
     "plot_similarity",
     "plot_speech_attention",
     "plot_walk",
+    "plot_windows",
     "plot_word_regions",
     "reading_attention",
     "receptive_field",
     "reconstruct_images",
     "save_figure",
+    "worked_convolution",
+    "worked_transposed_convolution",
+    "worked_unpooling",
 ]

@@ -130,7 +130,10 @@ GRAPHS = [
     Graph(
         "dalle_12b",
         TINY,
-        {"dalle_12b": dalle(3968, 64, 256, 16_384, 8192, 32, 32)},
+        {
+            "dalle_12b": dalle(3968, 64, 256, 16_384, 8192, 32, 32),
+            "dalle_small": dalle(128, 4, 32, 600, 128, 8, 8),
+        },
         layers={name: row["num_layers"] for name, row in VARIANTS.items()},
         # `test_one_seed_gives_the_same_codes_in_every_runtime` exports it.
         pairs=(),

@@ -23,7 +23,13 @@ class TokenDecoder(abc.ABC):
     """Decoding from ids to text, which all tokenizers have in common.
 
     A subclass has `pieces`, the vocabulary: one string for each id.
+
+    Attributes:
+        spells_bytes: Whether each character of a piece stands for a byte of UTF-8, as
+            in byte-level BPE.
     """
+
+    spells_bytes = False
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:

@@ -99,6 +99,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
 
     # Decoding is exact.
     _may_clean_up = False
+    spells_bytes = True
 
     def __init__(
         self,

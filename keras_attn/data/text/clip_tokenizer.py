@@ -80,6 +80,7 @@ class CLIPTokenizer(GraphTokenizer):
 
     # As in the reference, which takes away no blank.
     _may_clean_up = False
+    spells_bytes = True
 
     def __init__(
         self,

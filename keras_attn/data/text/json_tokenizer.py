@@ -110,6 +110,7 @@ class JSONTokenizer(TextTokenizer):
         self._model = read_by_library(library, fields)
         self._model.encode_special_tokens = True
         self._may_clean_up = fields["model"]["type"] != "BPE"
+        self.spells_bytes = '"ByteLevel"' in json.dumps(fields["decoder"])
 
     @described_as(TextTokenizer.save)
     def save(self, folder: str | os.PathLike) -> None:
