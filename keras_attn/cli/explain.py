@@ -13,7 +13,7 @@ import typer
 
 from keras_attn.cli.attention import Example, encode_text, is_page, open_for_attention
 from keras_attn.cli.made_up_layers import KINDS, OTHER_WORDS, WORDS, Sizes, make_layer
-from keras_attn.cli.opened_model import OpenedModel
+from keras_attn.cli.opened_model import OpenedModel, given_tokenizer
 from keras_attn.cli.options import Panel, Task, TokenizerFolder, model_with_weights
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import naming_options, say
@@ -167,6 +167,7 @@ def explain(
         from keras_attn.viz import layer_steps
 
     names = {"permutation": "--permutation", "mask": "--mask", "heads": "--head"}
+    names["folder"] = "--tokenizer"
     with naming_options(**names):
         shown, arguments, labels, title = choose()
         explained = layer_steps.explain_orders(shown, arguments, order, *labels)
@@ -227,7 +228,13 @@ def _of_model(
     path: Path, task: str | None, text: str, tokenizer: Path | None, number: int
 ) -> tuple[Any, Any, Any, str]:
     """A layer of a model, the arguments of its call, labels and a title."""
-    opened = open_for_attention(path, task, text, tokenizer)
+    opened = open_for_attention(path, task, None, None)
+    if opened.translator is None and "token_ids" not in opened.input_names:
+        raise ValueError(
+            "--model must read a text. What an image model attends to is drawn by "
+            "`keras-attn attention --image`, and a layer of it step by step by "
+            f"`viz.plot_attention_layer`. Received: --model {str(path)!r}"
+        )
     example = _example(opened, text, tokenizer)
     layer, arguments = _layer_of(opened, example, number)
     labels = _labels_of(layer, arguments, example)
@@ -340,6 +347,8 @@ def _mask(text: str) -> Any:
 def _example(opened: OpenedModel, text: str, tokenizer: Path | None) -> Example:
     """The inputs of a model for a text; of a translator with its translation."""
     if opened.translator is None:
+        if not opened.has_tokenizer:
+            given_tokenizer(opened.path, tokenizer)  # Raises if there is none.
         example = encode_text(opened, text, None, tokenizer)
     else:
         (translation,) = opened.translator.translate([text])

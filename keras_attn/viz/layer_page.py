@@ -95,8 +95,8 @@ def steps_page(
     for name, count in zip(("query", "value"), shape[1:], strict=True):
         if count > MOST_LABELLED:
             raise ValueError(
-                f"`{name}` must have at most {MOST_LABELLED} positions to be shown as a "
-                f"page; `plot_attention_layer` draws more. Received: {count}"
+                f"`{name}` must have at most {MOST_LABELLED} positions to be shown as "
+                f"a page; `plot_attention_layer` draws more. Received: {count}"
             )
     orders = explained.orders(heads)
     first, _ = orders[0]
@@ -106,9 +106,7 @@ def steps_page(
         "effect": explained.effect,
         "numbered": NUMBERED,
         "heads": first.heads,
-        "orders": [
-            _order(each, queries, keys) for each, (queries, keys) in orders
-        ],
+        "orders": [_order(each, queries, keys) for each, (queries, keys) in orders],
     }
     return fill_page(_PAGE, title, data)
 

@@ -1,6 +1,6 @@
 """The steps of every attention layer lead to what the layer returns."""
 
-import dataclasses
+import inspect
 
 import keras
 import layer_cases
@@ -23,6 +23,14 @@ CASES = [
     if issubclass(getattr(layers, name), tuple(KINDS))
     for variant, case in cases.items()
     if "cache" not in case.inputs
+]
+# The other layers that attend.
+BLOCKS = [
+    name
+    for name, cases in layer_cases.CASES.items()
+    if not issubclass(getattr(layers, name), tuple(KINDS))
+    and "return_attention_scores"
+    in inspect.signature(getattr(layers, name).call).parameters
 ]
 X, Z = normal(T, D), normal(S, E, seed=1)
 
@@ -72,6 +80,16 @@ def test_steps_lead_to_what_the_layer_returns(case):
     assert [panel.name for panel in steps.panels()][-1] == "Y"
 
 
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_layer_with_attention_inside_names_it(name):
+    layer = built(next(iter(layer_cases.CASES[name].values())))
+    inside = ".* inside it: .*attention.* of type "
+    with pytest.raises(
+        ValueError, match=f"`layer` must be an attention.*{inside}{name}"
+    ):
+        attention_steps(layer, X)
+
+
 def test_details_are_products_of_coordinates(attention):
     steps = attention_steps(attention, X)
     assert isinstance(steps, AttentionSteps)
@@ -103,8 +121,8 @@ def test_masks_are_combined(attention):
 
 def test_another_result_of_the_layer_is_an_error():
     class Doubled(layers.MultiHeadAttention):
-        def call(self, query, value=None, key=None, **options):
-            return 2 * super().call(query, value, key, **options)
+        def call(self, query, value=None, key=None, *others, **options):
+            return 2 * super().call(query, value, key, *others, **options)
 
     class Hot(layers.DotProductAttention):
         def attend(self, query, value, projected_key, mask=None):
@@ -236,9 +254,7 @@ def test_calls_of_a_model_are_captured():
         "pooling",
     ]
     for layer, arguments in calls:
-        steps = explain_call(layer, arguments)
-        assert steps.scores.shape[2] == T
+        assert explain_call(layer, arguments).scores.shape[2] == T
         assert "call" not in vars(layer)
     assert calls[1].arguments["use_causal_mask"]
     np.testing.assert_array_equal(flat(model(X[None])), before)
-    assert dataclasses.is_dataclass(steps)
