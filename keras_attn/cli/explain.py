@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keras_attn.cli.attention import Example, encode_text, is_page, open_for_attention
-from keras_attn.cli.made_up_layers import KINDS, OTHER_WORDS, WORDS, Sizes, make_layer
+from keras_attn.cli.made_up_layers import (
+    KINDS,
+    OTHER_WORDS,
+    WITH_MEMORY,
+    WORDS,
+    Sizes,
+    make_layer,
+)
 from keras_attn.cli.opened_model import OpenedModel, given_tokenizer
 from keras_attn.cli.options import Panel, Task, TokenizerFolder, model_with_weights
 from keras_attn.cli.startup import importing_tensorflow
@@ -286,7 +293,7 @@ def _check_made_up(
     found = KINDS[kind]
     unused = {
         "--tokens": tokens is not None and found.inputs == "a map",
-        "--memory": memory is not None and found.inputs not in _WITH_MEMORY,
+        "--memory": memory is not None and found.inputs not in WITH_MEMORY,
         "--heads": heads is not None and not found.has_heads,
     }
     for name, is_unused in unused.items():
@@ -306,9 +313,6 @@ def _check_made_up(
             f"Received: --width {width} --heads {heads}"
         )
     return words, others, Sizes(heads, width)
-
-
-_WITH_MEMORY = ("two sequences", "a query and a sequence")
 
 
 def _check_count(name: str, count: int) -> None:

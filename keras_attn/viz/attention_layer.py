@@ -13,7 +13,6 @@ import keras
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from keras_attn.docstrings.descriptions import described_as
@@ -298,7 +297,7 @@ def _draw_values(axes: Axes, panel: Panel, values, column, rows, columns) -> Non
     for (row, unit), value in np.ndenumerate(values):
         if np.isnan(value):
             continue
-        color = text_color_on(to_rgb(image.cmap(image.norm(value))))
+        color = text_color_on(np.array(image.cmap(image.norm(value)))[:3].tolist())
         axes.text(
             unit, row, _figure(value), ha="center", va="center", fontsize=6, color=color
         )

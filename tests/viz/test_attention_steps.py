@@ -41,6 +41,11 @@ def first_of(case):
     return {**rows, **case.static}
 
 
+def values_of(axes):
+    """The masked array that axes show."""
+    return np.ma.asarray(axes.images[0].get_array())
+
+
 def softmax_of(steps):
     hidden = np.where(steps.mask, steps.scores, -np.inf)
     return np.apply_along_axis(softmax, -1, hidden)
@@ -218,8 +223,8 @@ def test_the_figure_has_every_step_of_every_head():
     )
     steps = attention_steps(layer, X[:3], mask="causal")
     permuted = attention_steps(layer, X[:3][order], mask="causal")
-    maps = [ax for ax in panels(figure) if ax.get_images()[0].get_array().shape[0] > 1]
-    drawn = [ax.images[0].get_array() for ax in maps]
+    maps = [ax for ax in panels(figure) if len(values_of(ax)) > 1]  # Not the bars.
+    drawn = [values_of(ax) for ax in maps]
     expected = []
     for panel, other in zip(steps.panels(), permuted.panels(), strict=True):
         for array in (panel.array, other.array):
@@ -234,9 +239,22 @@ def test_the_figure_has_every_step_of_every_head():
     assert any("because places count here" in text for text in texts)
     first = maps[0]  # X is too wide for numbers, A is not.
     assert tick_labels(first.yaxis) == labels and not first.texts
-    scores = [ax for ax in maps if np.ma.count_masked(ax.images[0].get_array()) == 3]
+    scores = [ax for ax in maps if np.ma.count_masked(values_of(ax)) == 3]
     assert len(scores) == 8 and all(len(ax.texts) == 6 for ax in scores)
     assert figure.get_suptitle() == "a $ b"
+
+
+def test_labels_of_up_to_32_tokens_can_be_read():
+    layer = layers.DotProductAttention("dot")
+    for count, labelled in ((32, True), (33, False)):
+        tokens = [f"token{number}" for number in range(count)]
+        figure = plot_attention_layer(
+            layer, normal(count, 2), normal(7, 2), labels=tokens
+        )
+        scores = next(ax for ax in panels(figure) if values_of(ax).shape == (count, 7))
+        assert tick_labels(scores.yaxis) == tokens * labelled
+        height = scores.get_position().height * figure.get_figheight()
+        assert (height / count >= 7 / 72) == labelled  # The size of the letters.
 
 
 def test_calls_of_a_model_are_captured():

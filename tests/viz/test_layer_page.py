@@ -21,7 +21,7 @@ const [data, script] = [...html.matchAll(/<script[^>]*>([\s\S]*?)<\/script>/g)];
 let focused = null;
 const element = tag => ({
   tag, children: [], dataset: {}, style: {}, classList: {toggle() {}},
-  setAttribute() {}, focus() { focused = this; },
+  setAttribute(name, value) { this[name] = value; }, focus() { focused = this; },
   append(...children) { this.children.push(...children); },
   replaceChildren(...children) { this.children = children; },
   getContext: () => ({fillRect() {}}),
@@ -50,7 +50,10 @@ const clicked = shown();
 press("ArrowLeft", at("0,E,2,1"));
 press("Enter", focused);
 console.log(JSON.stringify({clicked, pressed: shown(), heads: all.heads.children.map(
-  label => textOf(label).trim()), cells: cells().length}));
+  label => textOf(label).trim()), cells: cells().length,
+  roles: inside(all.orders).filter(node => node.role).map(node => node.role),
+  selected: cells().filter(cell => cell["aria-selected"]).map(
+    cell => cell.dataset.place)}));
 """
 
 
@@ -97,6 +100,7 @@ def test_it_is_one_file_that_loads_nothing(attention):
     assert "<title>{{data}} &lt;img src=x&gt;</title>" in page
     assert page.count("<script") == page.count("</script>") == 2
     assert not re.search(r"https?:|src=\"|href=|@import|fetch\(|url\(", page)
+    assert len(page.encode()) < 30_000
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page
 
 
@@ -128,6 +132,8 @@ def test_its_script_shows_what_a_score_is_made_of(attention):
     last = parts[-1].split("|")
     assert last[0] == "sum" and float(last[-1]) == pytest.approx(1)
     assert shown["pressed"][0].startswith("2 to 0, head 1: A = ")
+    assert shown["selected"] == ["0,E,2,0", "0,A,2,0"]
+    assert shown["roles"] == ["grid", "grid"]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
