@@ -1,6 +1,7 @@
 """The steps of every attention layer lead to what the layer returns."""
 
 import inspect
+from typing import Any
 
 import keras
 import layer_cases
@@ -108,8 +109,6 @@ def test_details_are_products_of_coordinates(attention):
     for place, name in [((3, 0, 0), "head"), ((0, -1, 0), "query"), ((0, 0, 5), "key")]:
         with pytest.raises(ValueError, match=f"`{name}` must be from 0 to "):
             steps.details(*place)
-    with pytest.raises(ValueError, match="`heads` must be numbers from 0 to 2"):
-        steps.of_heads([3])
 
 
 def test_masks_are_combined(attention):
@@ -189,6 +188,12 @@ def test_wrong_inputs(attention):
         (attention, {"mask": "casual"}, "Received: mask='casual'"),
         (attention, {"mask": [0, 1, 1, 1, -1]}, "True or 1 where to attend"),
         (attention, {"cache": ()}, "`cache` must be a pair"),
+        (attention, {"query": np.full((T, D), np.nan)}, "`query` must be finite"),
+        (
+            attention,
+            {"mask": "causal", "attention_mask": np.ones((1, T, T), bool)},
+            "`attention_mask` must be None if `mask` is one",
+        ),
     ]
     for layer, call, message in cases:
         with pytest.raises(ValueError, match=message):
@@ -203,8 +208,14 @@ def test_wrong_inputs(attention):
     targets = {"targets": X[None, :1], "target_mapping": np.eye(T)[None, :1]}
     with pytest.raises(ValueError, match="`permutation` must be None for a call"):
         plot_attention_layer(content, X, permutation=range(T), **targets)
-    with pytest.raises(ValueError, match="`labels` must be 5 texts"):
-        plot_attention_layer(attention, X, labels=["a"])
+    wrong_labels: list[Any] = [["a"], "abcde", range(5), 5]
+    for labels in wrong_labels:
+        with pytest.raises(ValueError, match="`labels` must be 5 texts"):
+            plot_attention_layer(attention, X, labels=labels)
+    wrong_heads: list[Any] = [[], [3], [-1], [0.0], 1, "1"]
+    for heads in wrong_heads:
+        with pytest.raises(ValueError, match="`heads` must be numbers from 0 to 2"):
+            plot_attention_layer(attention, X, heads=heads)
 
 
 def test_half_precision_is_compared_as_such(attention):

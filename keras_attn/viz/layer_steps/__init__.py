@@ -201,7 +201,8 @@ def _permuted_labels(
 def _labels(name: str, labels: Sequence[str] | None, count: int) -> list[str]:
     if labels is None:
         return [str(number) for number in range(count)]
-    if isinstance(labels, str) or len(labels) != count:
+    is_list = np.ndim(labels) == 1 and all(isinstance(each, str) for each in labels)
+    if not is_list or len(labels) != count:
         raise ValueError(
             f"`{name}` must be {count} texts, one for each row. "
             f"Received: {name}={labels!r}"
