@@ -1,8 +1,8 @@
 """`keras-attn explain`: what a layer does, step by step.
 
 An attention layer as a page or a figure: made up (`cli/made_up_layers.py`), or of a
-model (`viz/layer_steps/captured.py`). Masks and windows as a figure, and convolutions
-as numbers in the terminal.
+model (`viz/layer_steps/captured.py`). Masks, windows and positions as figures, and
+convolutions as numbers in the terminal.
 """
 
 import functools
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 _MADE_UP, _MODEL = Panel("Made-up layer"), Panel("Layer of a model")
 _OPTIONS = Panel()
 _MOST_TOKENS = 32  # `viz.attention_layer.MOST_LABELLED`, whose import would be slow.
-_FIGURES = {"masks": "masks of all kinds", "windows": "Swin's, shifted, with masks"}
+_FIGURES = {
+    "masks": "masks of all kinds",
+    "windows": "Swin's, shifted, with masks",
+    "positions": "50 sinusoids, 128 wide, and their distances",
+}
 _NUMBERS = {
     "convolution": "a fully connected layer as one",
     "unpooling": "max pooling that stores places, and its reverse",
@@ -201,16 +205,19 @@ def _print_numbers(kind: str) -> None:
 
 
 def _draw(kind: str, output: Path) -> None:
-    """Writes the figure of masks or of windows."""
+    """Writes the figure of masks, windows or positions."""
     if is_page(output):
         raise ValueError(
             f"--output must end in .png, .pdf or .svg for {kind}; .html is for "
             f"attention layers. Received: --output {str(output)!r}"
         )
     with importing_tensorflow():
-        from keras_attn import viz
+        from keras_attn import layers, viz
 
-    figure = viz.plot_masks() if kind == "masks" else viz.plot_windows()
+    if kind == "positions":
+        figure = viz.plot_positions(layers.SinusoidalPositionEmbedding())
+    else:
+        figure = viz.plot_masks() if kind == "masks" else viz.plot_windows()
     viz.save_figure(figure, output)
     say(f"{kind}: {_FIGURES[kind]}: {output}", "dim")
 

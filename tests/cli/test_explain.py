@@ -125,7 +125,8 @@ def test_numbers_are_printed(command, kind, examples):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("masks", "causal"), ("windows", "cyclic shift")]
+    ("kind", "words"),
+    [("masks", "causal"), ("windows", "cyclic shift"), ("positions", "50 positions")],
 )
 def test_figures_without_a_layer(command, kind, words, tmp_path):
     figure = tmp_path / "figure.svg"
