@@ -390,7 +390,8 @@ def main():
                 label, figures = f"{name}, {system}", measure(rows, those)
                 results.setdefault(label, []).append(figures)
                 print_scores(label, [figures])
-            for row, (_, truth) in zip(rows[:SHOWN], those, strict=False):
+            shown = zip(ranked["rescored"][:SHOWN], those, strict=False)
+            for row, (_, truth) in shown:
                 print(f"  {truth}  ->  {row[0].text}")
     print(f"\nall {arguments.seeds} runs: mean (smallest to largest)")
     for label, runs in results.items():

@@ -70,11 +70,12 @@ def attention(
         ),
     ] = None,
     pixels: Annotated[
-        Literal["unit", "signed", "imagenet"] | None,
+        Literal["unit", "signed", "imagenet", "bytes"] | None,
         _IMAGE.option(
-            "Value range in which the model takes images, if it does not say: [0, 1]; "
-            "[-1, 1]; [0, 1] normalized by ImageNet's mean and deviation. The image is "
-            "then squeezed to the model's size."
+            "Value range in which the model takes images, if it does not say. unit: "
+            "[0, 1]. signed: [-1, 1]. imagenet: [0, 1], normalized by ImageNet's mean "
+            "and standard deviation. bytes: 0 to 255. The image is then squeezed to "
+            "the model's size."
         ),
     ] = None,
     rollout: Annotated[
@@ -89,7 +90,7 @@ def attention(
         list[int] | None,
         _DRAWING.option(
             "A layer, counted from 0; may be given several times. Default: all "
-            "for a text, the last for an image.",
+            "for a text or a caption, the last for an image.",
             metavar="N",
         ),
     ] = None,
