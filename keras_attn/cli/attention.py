@@ -70,12 +70,11 @@ def attention(
         ),
     ] = None,
     pixels: Annotated[
-        Literal["unit", "signed", "imagenet", "bytes"] | None,
+        Literal["unit", "signed", "imagenet"] | None,
         _IMAGE.option(
             "Value range in which the model takes images, if it does not say. unit: "
             "[0, 1]. signed: [-1, 1]. imagenet: [0, 1], normalized by ImageNet's mean "
-            "and standard deviation. bytes: 0 to 255. The image is then squeezed to "
-            "the model's size."
+            "and standard deviation. The image is then squeezed to the model's size."
         ),
     ] = None,
     rollout: Annotated[
