@@ -341,6 +341,11 @@ def _draw_image(
         caption, drawn = draw_caption(opened, *options)
         say(caption)
         return drawn
+    if tokenizer is not None:
+        raise ValueError(
+            "--tokenizer is for a text or a captioner. "
+            f"Received: --tokenizer {str(tokenizer)!r} with {str(opened.path)!r}"
+        )
     if is_page(output):
         raise ValueError(
             "--output must end in .png, .pdf or .svg for an image; .html is for texts "
