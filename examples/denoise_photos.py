@@ -210,19 +210,18 @@ def main():
         "linear filter": linear(noisy, fit_linear(*fitted)),
     }
     scores = {name: [float(psnr(clean, x).mean())] for name, x in found.items()}
-    seconds, networks = [], []
-    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        model, per_epoch = train_unet(train, arguments, seed)
-        networks.append(model.predict(noisy, batch_size=100, verbose=0))
-        seconds.append(per_epoch)
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    unets, seconds = zip(
+        *[train_unet(train, arguments, seed) for seed in seeds], strict=True
+    )
+    networks = [unet.predict(noisy, batch_size=100, verbose=0) for unet in unets]
     scores["U-Net"] = [float(psnr(clean, each).mean()) for each in networks]
     (run_dir / "scores.json").write_text(json.dumps(scores, indent=1), "utf-8")
 
     print(f"\n{len(train):,} training images, {len(clean):,} held out")
     print(f"Gaussian filter: width {width:.3g} pixels")
-    print(
-        f"U-Net: {model.count_params():,} parameters, {np.mean(seconds):.1f} s an epoch"
-    )
+    size = unets[0].count_params()
+    print(f"U-Net: {size:,} parameters, {np.mean(seconds):.1f} s an epoch")
     print("| method | PSNR in dB |")
     print("|---|---|")
     for name, values in scores.items():

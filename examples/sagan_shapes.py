@@ -271,6 +271,7 @@ def plot_curves(results, bounds):
     """The distance over the epochs: mean and range of the seeds, and the bounds."""
     figure = Figure(figsize=(6, 3.6), dpi=150, layout="compressed")
     axis = figure.subplots()
+    num_seeds = min(map(len, results.values()))
     for name, runs in results.items():
         epochs = [row["epoch"] for row in runs[0]["curve"]]
         values = np.array([[row["distance"] for row in each["curve"]] for each in runs])
@@ -284,7 +285,7 @@ def plot_curves(results, bounds):
         yscale="log",
         xlabel="epoch",
         ylabel="Fréchet distance to held-out images\n(smaller is better)",
-        title=f"SAGAN on shapes, {len(runs)} seeds: mean and range",
+        title=f"SAGAN on shapes, {num_seeds} seeds: mean and range",
     )
     axis.legend(frameon=False, fontsize=8)
     return figure

@@ -16,7 +16,8 @@ recordings of the new speaker.
 The texts of a beam of 8 are ranked as in section 3.4 of the paper: by their
 log-probability per character ("beam"), and with λ times their log-probability by a
 language model ("rescored"), here a GPT over characters that has learned from sequences
-of digits without sound. λ is the best of a few on other sequences of known speakers.
+of digits without sound. λ is the best of a few on other sequences of the recordings of
+known speakers that are tested.
 
 Results with one thread of an AMD EPYC (AVX-512, no AMX), beside other work: 480 steps,
 208 to 251 seconds of CPU time for each run. Each run is tested on 200 sequences of
@@ -390,7 +391,8 @@ def main():
                 label, figures = f"{name}, {system}", measure(rows, those)
                 results.setdefault(label, []).append(figures)
                 print_scores(label, [figures])
-            for row, (_, truth) in zip(rows[:SHOWN], those, strict=False):
+            shown = zip(ranked["rescored"][:SHOWN], those, strict=False)
+            for row, (_, truth) in shown:
                 print(f"  {truth}  ->  {row[0].text}")
     print(f"\nall {arguments.seeds} runs: mean (smallest to largest)")
     for label, runs in results.items():

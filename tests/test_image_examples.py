@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from conftest import assert_drawn
 
+from keras_attn import models
+from keras_attn.cli import main
 from keras_attn.data import Shapes, SubwordTokenizer
 
 pytestmark = pytest.mark.runs
@@ -143,6 +145,17 @@ def test_caption_shapes(example, backbone, tmp_path):
     for name in names:
         assert (tmp_path / f"{name}_0" / "model.keras").is_file()
         assert (tmp_path / f"{name}_0" / "tokenizer.json").is_file()
+    # A shell prepares images as training does.
+    image = np.asarray(keras.utils.load_img(tmp_path / "image.png"), "float32")
+    for name, scale in zip(names, (1, 1, 1 / 255), strict=True):
+        model = keras.saving.load_model(tmp_path / f"{name}_0" / "model.keras")
+        prepared = models.image_preprocessing(model.preprocessing)(image[None])
+        np.testing.assert_allclose(prepared, image[None] * scale, rtol=1e-5)
+    page = tmp_path / "looks.html"
+    folder, picture = tmp_path / f"{names[1]}_0", tmp_path / "image.png"
+    options_of_page = ["--image", picture, "--output", page]
+    assert main([str(x) for x in ["attention", folder, *options_of_page]]) == 0
+    assert page.is_file()
     printed = example("caption_shapes", *options, "--mistakes")
     lines = re.findall(
         r"^(\w+): \d of 4 captions are wrong, (\d) of them by a word", printed, re.M

@@ -72,9 +72,9 @@ def attention(
     pixels: Annotated[
         Literal["unit", "signed", "imagenet"] | None,
         _IMAGE.option(
-            "Value range in which the model takes images, if it does not say: [0, 1]; "
-            "[-1, 1]; [0, 1] normalized by ImageNet's mean and deviation. The image is "
-            "then squeezed to the model's size."
+            "Value range in which the model takes images, if it does not say. unit: "
+            "[0, 1]. signed: [-1, 1]. imagenet: [0, 1], normalized by ImageNet's mean "
+            "and standard deviation. The image is then squeezed to the model's size."
         ),
     ] = None,
     rollout: Annotated[
@@ -89,7 +89,7 @@ def attention(
         list[int] | None,
         _DRAWING.option(
             "A layer, counted from 0; may be given several times. Default: all "
-            "for a text, the last for an image.",
+            "for a text or a caption, the last for an image.",
             metavar="N",
         ),
     ] = None,
@@ -341,6 +341,11 @@ def _draw_image(
         caption, drawn = draw_caption(opened, *options)
         say(caption)
         return drawn
+    if tokenizer is not None:
+        raise ValueError(
+            "--tokenizer is for a text or a captioner. "
+            f"Received: --tokenizer {str(tokenizer)!r} with {str(opened.path)!r}"
+        )
     if is_page(output):
         raise ValueError(
             "--output must end in .png, .pdf or .svg for an image; .html is for texts "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from keras_attn.cli.generation_settings import note_settings
-from keras_attn.cli.numbered_texts import Scorer, print_numbered
+from keras_attn.cli.numbered_texts import Continuation, Scorer, print_numbered
 from keras_attn.cli.opened_model import (
     given_tokenizer,
     is_checkpoint,
@@ -109,7 +109,8 @@ def generate(
         Path | None,
         _SEVERAL.folder(
             "Folder of another language model with its tokenizer, whose "
-            "log-probabilities of the texts are the scores, also of beams."
+            "log-probabilities of the texts, with their end token or stop text, are "
+            "the scores, also of beams."
         ),
     ] = None,
     tokenizer: TokenizerFolder = None,
@@ -149,6 +150,11 @@ def generate(
     for option, value in {"--rank": rank, "--scorer": scorer}.items():
         if value is not None and num_samples is None:
             raise typer.BadParameter(f"{option} needs --num-samples.")
+    if rank is not None and beam is not None and scorer is None:
+        raise typer.BadParameter(
+            "--rank is for samples, or for texts with a --scorer; --beam ranks its "
+            "texts itself."
+        )
     if "" in (stop or []):
         raise ValueError("--stop must not be empty. Received: --stop ''")
     with importing_tensorflow():
@@ -338,9 +344,13 @@ def _load_scorer(path: Path) -> Scorer:
     tokenizer = load_folder_tokenizer(path)
     model = _load_decoder(path, None, "--scorer")
 
-    def score(prompt: str, texts: list[str]) -> tuple[Sequence[float], list[int]]:
+    end = getattr(tokenizer, "end_token_id", None)
+
+    def score(prompt: str, texts: Sequence[Continuation]):
         known = _encode(tokenizer, prompt)
-        rows = [_encode(tokenizer, prompt + text) for text in texts]
+        rows = [_encode(tokenizer, prompt, each.whole) for each in texts]
+        for row, each in zip(rows, texts, strict=True):
+            row += [end] * (each.is_ended and end is not None)
         # A token may join the end of the prompt with what follows.
         given = [max(1, _count_common(known, row)) for row in rows]
         try:
@@ -360,11 +370,15 @@ def _count_common(first: list[int], second: list[int]) -> int:
     return next((index for index, (one, other) in pairs if one != other), most)
 
 
-def _encode(tokenizer: Any, prompt: str) -> list[int]:
-    """The ids of the prompt; an empty prompt is the start token, if there is one."""
-    ids = list(tokenizer.encode_prompt(prompt))
-    if not ids and getattr(tokenizer, "start_token_id", None) is not None:
-        ids = [tokenizer.start_token_id]
+def _encode(tokenizer: Any, prompt: str, text: str = "") -> list[int]:
+    """The ids of a prompt and of what follows it.
+
+    An empty prompt is the start token, if there is one.
+    """
+    ids = list(tokenizer.encode_prompt(prompt + text))
+    start = getattr(tokenizer, "start_token_id", None)
+    if start is not None and not tokenizer.encode_prompt(prompt):
+        ids = [start, *ids]
     if not ids:
         raise ValueError(
             f"--prompt must have at least one token. Received: --prompt {prompt!r}"

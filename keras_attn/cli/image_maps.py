@@ -7,6 +7,7 @@ Legend: H and W pixels, C channels, T tokens, S locations, h and w their rows an
 columns.
 """
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _MAX_WORDS = 64  # Tokens of a caption.
+_MAX_TITLE = 150  # Characters above a row of seven images.
 
 
 def check_numbers(option: str, numbers: list[int] | None, count: int) -> None:
@@ -240,7 +242,8 @@ def draw_caption(
         page = viz.caption_page(shares, words, maps, title=caption)
         write_atomically(output, page.encode())
     else:
-        figure = viz.plot_caption_attention(shares, words, maps, title=caption)
+        title = textwrap.shorten(caption, _MAX_TITLE, placeholder=" …")
+        figure = viz.plot_caption_attention(shares, words, maps, title=title)
         viz.save_figure(figure, output)
     if pixels is None and getattr(opened.model, "preprocessing", None) is None:
         note(
@@ -264,15 +267,21 @@ def _write_caption(
             f"The tokenizer must be the one of MODEL, which has {size} tokens. "
             f"Received: a tokenizer of {tokenizer.vocabulary_size}"
         )
+    start, end = tokenizer.start_token_id, tokenizer.end_token_id
+    if start is None or end is None:
+        raise ValueError(
+            "The tokenizer must have a start and an end token for captions. "
+            f"Received: start_token_id={start}, end_token_id={end}"
+        )
     limit = getattr(opened.model, "max_length", None) or _MAX_WORDS + 1
     ids = generate(
         opened.model,
         {"images": image[None]},
         min(_MAX_WORDS, limit - 1),
-        start_token_id=tokenizer.start_token_id,
-        end_token_id=tokenizer.end_token_id,
+        start_token_id=start,
+        end_token_id=end,
     ).token_ids[0]
-    ends = ids == tokenizer.end_token_id
+    ends = ids == end
     ids = ids[: ends.argmax()] if ends.any() else ids
     if not len(ids):
         raise ValueError(

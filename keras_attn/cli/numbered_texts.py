@@ -9,16 +9,25 @@ from typing import Any, NamedTuple
 from keras_attn.cli.printed_text import TokenStream
 from keras_attn.cli.terminal import console
 
-# The log-probabilities of texts after a prompt, and their numbers of tokens.
-Scorer = Callable[[str, list[str]], tuple[Sequence[float], Sequence[int]]]
 
+class Continuation(NamedTuple):
+    """A continuation of a prompt.
 
-class _Text(NamedTuple):
-    """A continuation: its text, its tokens with their end, whether a stop cut it."""
+    Attributes:
+        text: What is printed: it ends before a stop text.
+        whole: The text with its stop text.
+        ids: Its tokens, with their end token or stop text.
+        is_ended: Whether they have an end token.
+    """
 
     text: str
+    whole: str
     ids: list[int]
-    is_cut: bool
+    is_ended: bool
+
+
+# The log-probabilities of continuations of a prompt, and their numbers of tokens.
+Scorer = Callable[[str, Sequence[Continuation]], tuple[Sequence[float], Sequence[int]]]
 
 
 def print_numbered(
@@ -38,7 +47,7 @@ def print_numbered(
 
     The score of a sample is its log-probability per token, without temperature, `top_k`
     and `top_p`, its end token or stop text included; that of a beam is the one of the
-    search.
+    search. A beam search may find fewer.
 
     Args:
         model: The model or the runner that continues.
@@ -59,6 +68,7 @@ def print_numbered(
     import numpy as np
 
     from keras_attn.decoding import Sample, generate, log_likelihood
+    from keras_attn.ops import MASKED
 
     is_sample = isinstance(strategy, Sample)
     is_exported = not hasattr(model, "incremental")
@@ -76,31 +86,35 @@ def print_numbered(
             num_results=count,
             end_token_id=tokenizer.end_token_id,
         )
-    texts = [_read(tokenizer, prompt_ids, row, stops) for row in found.token_ids[0]]
-    scores = np.asarray(found.scores[0], "float64")
-    counts = np.array([len(each.ids) for each in texts])
+    rows = found.token_ids[0][found.scores[0] > MASKED / 2]
+    texts = [_read(tokenizer, prompt_ids, row, stops) for row in rows.tolist()]
+    scores: Any = found.scores[0].astype("float64")
+    counts: Any = [len(each.ids) for each in texts]
     if scorer is not None:
-        scores, counts = scorer(prompt, [each.text for each in texts])
-    elif is_sample and any(each.is_cut for each in texts):
+        scores, counts = scorer(prompt, texts)
+    elif is_sample and any(each.text != each.whole for each in texts):
         rows = [[*prompt_ids, *each.ids] for each in texts]
         scores = log_likelihood(model, rows, num_given=len(prompt_ids))
+    scores, counts = np.asarray(scores)[: len(texts)], np.asarray(counts)
     if not is_total and (is_sample or scorer is not None):
-        scores = np.asarray(scores) / np.maximum(counts, 1)
-    for number, index in enumerate(np.argsort(-np.asarray(scores), kind="stable"), 1):
+        scores = scores / np.maximum(counts, 1)
+    # Of a text without tokens nothing is known.
+    scores = np.where(counts > 0, scores, -np.inf)
+    for number, index in enumerate(np.argsort(-scores, kind="stable"), 1):
         print(f"{number}. ({scores[index]:.2f}) {texts[index].text}", flush=True)
 
 
-def _read(tokenizer, prompt_ids: list[int], row, stops: Sequence[str]) -> _Text:
+def _read(tokenizer, prompt_ids: list[int], row: list[int], stops) -> Continuation:
     """The continuation in a row of new tokens."""
+    end, is_ended = tokenizer.end_token_id, False
     stream, text, ids = TokenStream(tokenizer, prompt_ids), "", []
-    for token in row.tolist():
+    for token in row:
         ids.append(token)
-        if token == tokenizer.end_token_id:
-            break
-        text += stream.feed(token)
-        if any(stop in text for stop in stops):
+        is_ended = token == end
+        text += stream.finish() if is_ended else stream.feed(token)
+        if is_ended or any(stop in text for stop in stops):
             break
     else:
         text += stream.finish()
     ends = [text.find(stop) for stop in stops if stop in text]
-    return _Text(text[: min(ends)] if ends else text, ids, bool(ends))
+    return Continuation(text[: min(ends)] if ends else text, text, ids, is_ended)

@@ -20,6 +20,8 @@ from keras_attn.cli.terminal import fit_verbosity, in_parts, say
 from keras_attn.cli.train_settings import Settings, builder_arguments
 
 if TYPE_CHECKING:
+    import keras
+
     from keras_attn.translator import Translator
 
 Pairs = tuple[list[str], list[str]]
@@ -59,6 +61,7 @@ def _train(settings: Settings) -> None:
 
         from keras_attn import models
         from keras_attn.cli.finetuning.splits import repeated_rows
+        from keras_attn.models.parts.keras_state import undone, without_allocating
         from keras_attn.translator import Translator, fit_translator
 
     if not _is_trainable(settings.model):
@@ -66,7 +69,9 @@ def _train(settings: Settings) -> None:
         raise ValueError(
             f"--model must be one of {names}. Received: {settings.model!r}"
         )
-    identity = settings.identity()
+    # Refuses sizes that do not fit together before they are a run's settings.
+    with undone(), without_allocating():
+        _build(settings, settings.vocabulary_size)
     score = _score_function(settings.score)
     score(["a"], ["a"])  # Fails now if a package is missing, not after an epoch.
     training, validation = _read_texts(settings)
@@ -74,7 +79,7 @@ def _train(settings: Settings) -> None:
     run_dir = settings.run_dir
     # Writes these settings, or refuses a folder whose run has different ones.
     texts = _digest(training, validation)
-    claim(run_dir, {"command": "train", "texts": texts, **identity})
+    claim(run_dir, {"command": "train", "texts": texts, **settings.identity()})
     keras.utils.set_random_seed(settings.seed)
     if (run_dir / "translator.json").is_file():
         translator = Translator.load(run_dir)
@@ -163,31 +168,43 @@ def _digest(*pairs: Pairs) -> str:
 
 def _new_translator(settings: Settings, training: Pairs) -> "Translator":
     """A translator with random weights, and tokenizers of the texts."""
-    from keras_attn import models
     from keras_attn.translator import Translator
 
-    sides = list(training)
-    is_shared = "vocabulary_size" in builder_arguments(settings.model)
-    if is_shared:
+    sides: Sequence[list[str]] = training
+    if "vocabulary_size" in builder_arguments(settings.model):
+        # One vocabulary for both languages.
         sides = [[text for side in training for text in side]]
     tokenizers = [
         _train_tokenizer(settings.tokenizer, side, settings.vocabulary_size)
         for side in sides
     ]
-    names = ["source_vocabulary_size", "target_vocabulary_size"]
-    vocabularies = zip(
-        ["vocabulary_size"] if is_shared else names, tokenizers, strict=True
-    )
-    network = models.create(
-        settings.model,
-        **{name: tokenizer.vocabulary_size for name, tokenizer in vocabularies},
-        dropout=settings.dropout,
-        hidden_dim=settings.hidden_dim,
-        **settings.own_sizes,
-        **_proportional_sizes(settings.model, settings.hidden_dim),
-    )
+    network = _build(settings, *(each.vocabulary_size for each in tokenizers))
     source, target = tokenizers[0], tokenizers[-1]
     return Translator(network, source, target, max_length=settings.tokens)
+
+
+def _build(settings: Settings, *vocabulary_sizes: int) -> "keras.Model":
+    """The network with random weights; one vocabulary size, or one for each side."""
+    from keras_attn import models
+
+    arguments = builder_arguments(settings.model)
+    sizes = {"vocabulary_size": vocabulary_sizes[0]}
+    if "vocabulary_size" not in arguments:
+        sizes = {
+            "source_vocabulary_size": vocabulary_sizes[0],
+            "target_vocabulary_size": vocabulary_sizes[-1],
+        }
+    # Sizes that follow from `hidden_dim`, in the proportions of the papers.
+    hidden_dim = settings.hidden_dim
+    usual = {"maxout_dim": hidden_dim // 2, "attention_dim": hidden_dim}
+    sizes |= {name: size for name, size in usual.items() if name in arguments}
+    return models.create(
+        settings.model,
+        hidden_dim=hidden_dim,
+        dropout=settings.dropout,
+        **sizes,
+        **settings.own_sizes,
+    )
 
 
 def _train_tokenizer(kind: str, texts: list[str], vocabulary_size: int):
@@ -203,12 +220,6 @@ def _is_trainable(model: str) -> bool:
     from keras_attn.models.catalog.registry import entry
 
     return entry(model).card.task == "translation"
-
-
-def _proportional_sizes(model: str, hidden_dim: int) -> dict[str, int]:
-    """Sizes that follow from `hidden_dim`, in the proportions of the papers."""
-    sizes = {"maxout_dim": hidden_dim // 2, "attention_dim": hidden_dim}
-    return {name: sizes[name] for name in builder_arguments(model) if name in sizes}
 
 
 def _summary(

@@ -185,7 +185,6 @@ class CompiledStrategy:
     def __init__(self, strategy):
         self.num_beams = strategy.num_beams
         self.start, self.finish = strategy.start, strategy.finish
-        self.finish_several = strategy.finish_several
         if keras.backend.backend() != "tensorflow":
             self.advance = strategy.advance
             return
@@ -259,13 +258,12 @@ class CompiledLoop(keras.Model):
 
         Args:
             inputs: Inputs of `prefill`.
-            uniform: The strategy's random numbers, (B, max_new_tokens, …), or None.
+            uniform: The random numbers, (B, max_new_tokens, …), or None.
             settings: Settings whose numbers are plain Python numbers.
 
         Returns:
-            Arrays: `token_ids`, (B, max_new_tokens), and `scores`, (B,); with
-            `num_results` (B, n, max_new_tokens) and (B, n); with a speculation the
-            fields of `Speculated`.
+            Arrays: `token_ids`, (B, n, max_new_tokens), and `scores`, (B, n); with a
+            speculation the fields of `Speculated`.
         """
         # Devices that share the rows need as many of each.
         inputs, rows = padded_rows(inputs, in_one_batch=True)
@@ -294,8 +292,7 @@ class CompiledLoop(keras.Model):
         }
         if uniform is not None:
             unused = self.buffer_length - uniform.shape[1]
-            others = [(0, 0)] * (uniform.ndim - 2)
-            own["uniform"] = np.pad(uniform, [(0, 0), (0, unused), *others])
+            own["uniform"] = np.pad(uniform, [(0, 0), (0, unused), (0, 0)])
         if isinstance(self._speculation[0], PromptLookup):
             own["text"] = text_before(
                 inputs["token_ids"], inputs["padding_mask"], self._speculation[0].ngram

@@ -47,10 +47,9 @@ class Generated(NamedTuple):
     Attributes:
         token_ids: int32 (B, max_new_tokens), the new tokens with their end token, then
             padding; with `num_results` (B, n, max_new_tokens).
-        scores: float32 (B,), the log-probability of those tokens; for beam search
-            divided by the length penalty. With `num_results` (B, n), and `ops.MASKED`
-            (-1e9) for a continuation that a beam search did not find, because there are
-            fewer.
+        scores: float32 (B,), with `num_results` (B, n): the log-probability of those
+            tokens; for beam search divided by the length penalty, and `ops.MASKED`
+            (-1e9) for a continuation that was not found, because there are fewer.
     """
 
     token_ids: np.ndarray
@@ -182,15 +181,14 @@ def generate(
     vocabulary = functions.new_vocabulary
     pad_token_id = check_token("pad_token_id", pad_token_id, vocabulary)
     end_token_ids = check_end_tokens(end_token_id, vocabulary)
-    settings = Settings(
-        strategy, max_new_tokens, end_token_ids, pad_token_id, num_results
-    )
+    count = num_results or 1
+    settings = Settings(strategy, max_new_tokens, end_token_ids, pad_token_id, count)
     if speculation is not None:
         return _speculate(model, functions, inputs, settings, speculation, jit_compile)
-    uniform = strategy.uniform(batch * (num_results or 1), max_new_tokens)
-    if uniform is not None and num_results is not None:
+    uniform = strategy.uniform(batch * count, max_new_tokens)
+    if uniform is not None:
         # (B, M, n): one row for each prompt, as of its other inputs.
-        uniform = uniform.reshape(batch, num_results, -1).transpose(0, 2, 1)
+        uniform = uniform.reshape(batch, count, -1).transpose(0, 2, 1)
 
     # `decode` in one compiled graph, unless the host needs each token or the model is
     # an artefact.
@@ -198,20 +196,24 @@ def generate(
         # A Keras model whose `call` is `decode`; the number of tokens, the end tokens
         # and the strategy's numbers are inputs, so other values compile nothing.
         loop = compilations.loop(functions, settings, jit_compile)
-        return Generated(**loop.run(inputs, uniform, settings))
-    if functions.traceable:
-        functions = compilations.steps(functions, jit_compile)
-    # As in a compiled loop, few lengths of the buffer are compiled.
-    buffer_length = rounded_length(max_new_tokens, None)
-    if uniform is not None:
-        unused = [(0, 0), (0, buffer_length - max_new_tokens), (0, 0)]
-        uniform = np.pad(uniform, unused[: uniform.ndim])
-    settings = replace(settings, strategy=CompiledStrategy(strategy))
-    results = decode(
-        functions, inputs, uniform, buffer_length, settings, host_while, on_token
-    )
-    token_ids, scores = map(ops.convert_to_numpy, results)
-    return Generated(token_ids[..., :max_new_tokens], scores)
+        found = Generated(**loop.run(inputs, uniform, settings))
+    else:
+        if functions.traceable:
+            functions = compilations.steps(functions, jit_compile)
+        # As in a compiled loop, few lengths of the buffer are compiled.
+        length = rounded_length(max_new_tokens, None)
+        if uniform is not None:
+            unused = length - max_new_tokens
+            uniform = np.pad(uniform, [(0, 0), (0, unused), (0, 0)])
+        settings = replace(settings, strategy=CompiledStrategy(strategy))
+        results = decode(
+            functions, inputs, uniform, length, settings, host_while, on_token
+        )
+        token_ids, scores = map(ops.convert_to_numpy, results)
+        found = Generated(token_ids[..., :max_new_tokens], scores)
+    if num_results is None:
+        return Generated(found.token_ids[:, 0], found.scores[:, 0])
+    return found
 
 
 def _speculate(

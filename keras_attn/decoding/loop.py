@@ -28,15 +28,14 @@ class Settings:
         max_new_tokens: Maximum number of tokens to add.
         end_token_ids: The tokens that end a row, (E,).
         pad_token_id: Written to a row after it has ended.
-        num_results: n, the continuations of each prompt; None = one, without an axis
-            for them. Not a tensor.
+        num_results: n, the continuations of each prompt. Not a tensor.
     """
 
     strategy: Any
     max_new_tokens: Any
     end_token_ids: Any
     pad_token_id: Any
-    num_results: int | None = None
+    num_results: int = 1
 
 
 def decode(
@@ -53,22 +52,20 @@ def decode(
     Args:
         functions: `prefill` and `step`.
         inputs: Inputs of `prefill`.
-        uniform: The strategy's random numbers, (B, M), or None; for several
-            continuations (B, M, n).
+        uniform: The strategy's random numbers, (B, M, n), or None.
         buffer_length: M, at least `max_new_tokens`.
         settings: Strategy, number of tokens and special tokens.
         while_loop: `ops.while_loop`, or `host_while`.
         on_token: Called with the tokens of each step; only with `host_while`.
 
     Returns:
-        The tokens, (B, M), and their scores, (B,); with `num_results` (B, n, M) and
-        (B, n).
+        The tokens, (B, n, M), and their scores, (B, n).
     """
     strategy, max_new_tokens = settings.strategy, settings.max_new_tokens
     special = (settings.end_token_ids, settings.pad_token_id)
     outputs = {**inputs, **functions.prefill(inputs)}
     # Of each prompt: its beams, or its samples.
-    rows = max(strategy.num_beams, settings.num_results or 1)
+    rows = max(strategy.num_beams, settings.num_results)
     logits = repeat_for_beams(outputs["logits"], rows)
     state = {
         name: repeat_for_beams(outputs[name], rows)
@@ -84,9 +81,9 @@ def decode(
 
     # Beams of a prompt are one row of the search, samples of it are as many.
     batch = ops.shape(outputs["logits"])[0] * (rows // strategy.num_beams)
-    if uniform is not None and settings.num_results is not None:
+    if uniform is not None:
         uniform = ops.transpose(uniform, (0, 2, 1))
-        uniform = ops.reshape(uniform, (-1, buffer_length))
+        uniform = ops.reshape(uniform, (-1, buffer_length))  # (B·n, M)
     # `search` holds the tokens and scores so far; `advance` chooses the next token of
     # each row and, in beam search, the row that each beam continues, its parent. It
     # also sets `search["done"]` for rows that chose an end token, or in beam search for
@@ -119,9 +116,7 @@ def decode(
 
     carry = (ops.convert_to_tensor(1, "int32"), token, search, changing)
     _, _, search, _ = while_loop(unfinished, body, carry)
-    if settings.num_results is None:
-        return strategy.finish(search, max_new_tokens)
-    return strategy.finish_several(search, max_new_tokens, settings.num_results)
+    return strategy.finish(search, max_new_tokens, settings.num_results)
 
 
 def host_while(cond, body, carry):

@@ -96,11 +96,11 @@ def rescore(
     ranked = []
     for row, found in zip(texts, log_probs, strict=True):
         kept = np.flatnonzero(found > MASKED / 2)
-        row = [row[index] for index in kept]
+        row = [row[index] for index in kept.tolist()]
         scores = found[kept] / np.array([max(len(text), 1) for text in row])
-        if scorer is not None and row:
+        if scorer is not None and weight is not None and row:
             scores = scores + weight * _scores(scorer, row)
-        order = np.argsort(-scores, kind="stable")
+        order = np.argsort(-scores, kind="stable").tolist()
         ranked.append([ScoredText(row[index], float(scores[index])) for index in order])
     return ranked
 
@@ -206,10 +206,16 @@ def log_likelihood(
             f"next tokens. Received: model={type(model).__name__}"
         )
     check_positive("batch_size", batch_size)
-    rows = [np.asarray(row, "int32").reshape(-1) for row in sequences]
-    given = [num_given] * len(rows) if isinstance(num_given, int) else list(num_given)
+    rows = [np.asarray(row) for row in sequences]
+    counts = np.asarray(num_given)
+    given = list(counts) if counts.ndim else [counts] * len(rows)
     check_same_length(sequences=rows, num_given=given)
     for row, count in zip(rows, given, strict=True):
+        if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+            raise ValueError(
+                "`sequences` must be rows of token ids, which are integers. "
+                f"Received: a row of shape {row.shape} and dtype {row.dtype}"
+            )
         if not 1 <= count <= len(row):
             raise ValueError(
                 "`num_given` must be from 1 to the length of its sequence. "

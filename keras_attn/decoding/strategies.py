@@ -106,30 +106,20 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def finish(self, search, length):
-        """The tokens, (B, M), and the sum of their log-probabilities, (B,).
+    def finish(self, search, length, count=1):
+        """The continuations of each prompt, and their log-probabilities.
 
         Args:
-            search: From the last `advance`.
+            search: From the last `advance`; without beams, it has B·n rows.
             length: Number of tokens of the rows that have not ended.
-        """
-        return search["token_ids"], search["scores"]
-
-    def finish_several(self, search, length, count):
-        """Several continuations of each prompt; in a beam search, the best first.
-
-        Args:
-            search: From the last `advance`.
-            length: Number of tokens of the rows that have not ended.
-            count: n, their number; of a strategy without beams, the search has
-                B·n rows.
+            count: n, how many continuations a prompt has.
 
         Returns:
-            Tokens, (B, n, M), and scores, (B, n).
+            Tokens, (B, n, M), and the sums of their log-probabilities, (B, n).
         """
-        token_ids, scores = self.finish(search, length)
-        shape = (-1, count, token_ids.shape[-1])
-        return ops.reshape(token_ids, shape), ops.reshape(scores, shape[:2])
+        shape = (-1, count, search["token_ids"].shape[-1])
+        token_ids = ops.reshape(search["token_ids"], shape)
+        return token_ids, ops.reshape(search["scores"], shape[:2])
 
 
 @dataclass(frozen=True)
@@ -357,13 +347,7 @@ class Beam(Strategy):
         return next_token, ops.reshape(parents, (-1,)), search
 
     @described_as(Strategy.finish)
-    def finish(self, search, length):
-        """The best continuation, (B, M), and its penalized score, (B,)."""
-        ids, scores = self.finish_several(search, length, 1)
-        return ids[:, 0], scores[:, 0]
-
-    @described_as(Strategy.finish_several)
-    def finish_several(self, search, length, count):
+    def finish(self, search, length, count=1):
         """The best continuations of each prompt, the best first.
 
         Args:

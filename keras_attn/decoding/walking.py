@@ -110,7 +110,8 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
     """
     strategy = Greedy() if strategy is None else strategy
     search = _search(model, inputs, environment, max_steps, strategy)
-    found, scores = map(ops.convert_to_numpy, strategy.finish(search, max_steps))
+    best = strategy.finish(search, max_steps)
+    found, scores = (ops.convert_to_numpy(x)[:, 0] for x in best)
     states, worlds = list(environment.start()), []
     for column in found.T:
         worlds.append(environment.observe(states)[0])
@@ -164,7 +165,7 @@ def walk_candidates(
             f"Received: strategy={strategy!r}"
         )
     search = _search(model, inputs, environment, max_steps, strategy)
-    best = strategy.finish_several(search, max_steps, strategy.num_beams)
+    best = strategy.finish(search, max_steps, strategy.num_beams)
     found, scores = map(ops.convert_to_numpy, best)
     candidates: list[list[Candidate]] = [[] for _ in found]
     for actions, score in zip(

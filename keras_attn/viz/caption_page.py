@@ -57,6 +57,8 @@ def caption_page(
     fields = {
         "title": html.escape(title),
         "image": _as_png(image),
+        # Width to height: a tall image is as high as the window, with its words.
+        "proportion": f"{image.shape[1] / image.shape[0]:.4f}",
         "caption": html.escape(" ".join(words)),
         "data": text.replace("<", "\\u003c"),
     }
@@ -84,25 +86,26 @@ _PAGE = """<!doctype html>
   body { font: 16px/1.5 system-ui, sans-serif; max-width: 44em; margin: 1.5em auto;
     padding: 0 1em; }
   h1 { font-size: 1.15em; font-weight: 600; overflow-wrap: anywhere; }
-  #words { display: flex; flex-wrap: wrap; gap: 6px; margin: 0 0 1em; }
+  #words { display: flex; flex-wrap: wrap; gap: 6px; }
   button { font: inherit; padding: 4px 10px; border: 1px solid #8a929c;
     border-radius: 6px; background: none; color: inherit; cursor: pointer;
     overflow-wrap: anywhere; }
   button[aria-pressed=true] { border-color: #d9480f; outline: 2px solid #d9480f; }
-  figure { position: relative; margin: 0; line-height: 0; }
+  figure { position: relative; margin: 0; line-height: 0;
+    max-width: calc(75vh * {{proportion}}); }
   img, canvas { width: 100%; border-radius: 4px; }
   canvas { position: absolute; inset: 0; height: 100%; }
-  #hint { min-height: 1.5em; }
+  #hint { min-height: 3em; margin: 0.75em 0; }
 </style>
 </head>
 <body>
 <h1>{{title}}</h1>
 <div id="words"></div>
+<p id="hint" aria-live="polite"></p>
 <figure>
   <img id="image" alt="{{caption}}" src="data:image/png;base64,{{image}}">
   <canvas id="heat"></canvas>
 </figure>
-<p id="hint" aria-live="polite"></p>
 <script type="application/json" id="attention">{{data}}</script>
 <script>
 "use strict";
@@ -118,7 +121,8 @@ function show(index) {
   heat.height = map.length;
   heat.width = map.length ? map[0].length : 0;
   if (index === null) {
-    hint.textContent = "Choose a word to see where the model looked for it.";
+    hint.textContent =
+      "Choose a word: the image stays bright where the model looked for it.";
     return;
   }
   const largest = Math.max(...map.flat(), 1e-12), context = heat.getContext("2d");

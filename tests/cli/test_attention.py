@@ -146,6 +146,7 @@ def test_the_wrong_kind_of_input(command, folder, tmp_path):
         ("use --image for an image model", "--ids", "1"),
         ("--image must be an image file", "--image", bert),
         (".html is for texts and captions", *image, "--output", page),
+        ("--tokenizer is for a text", *image, "--tokenizer", folder / "bert"),
         ("leave out --layer and --head", *image, "--rollout", "--layer", 0),
     )
     command.refuses_each(

@@ -3,6 +3,7 @@
 import json
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import keras
 import numpy as np
@@ -99,7 +100,7 @@ def test_pieces_of_words_are_joined():
 
 def test_the_grid_has_the_proportions_of_the_image():
     weights = np.arange(2 * 25.0).reshape(2, 25)
-    opened = SimpleNamespace(path="cap.keras")
+    opened: Any = SimpleNamespace(path="cap.keras")
     np.testing.assert_array_equal(
         _as_maps(weights[:, :24], (20, 30), opened), weights[:, :24].reshape(2, 4, 6)
     )
@@ -116,9 +117,13 @@ def test_a_caption_without_words(monkeypatch):
         "keras_attn.decoding.generate", lambda *args, **options: nothing
     )
     logits = SimpleNamespace(shape=(None, None, TOKENIZER.vocabulary_size))
-    opened = SimpleNamespace(path="a", model=SimpleNamespace(output={"logits": logits}))
+    model = SimpleNamespace(output={"logits": logits})
+    opened: Any = SimpleNamespace(path="a", model=model)
     with pytest.raises(ValueError, match="must write a word to draw.*Received: 'a'"):
         _write_caption(opened, np.zeros((2, 2, 3)), TOKENIZER)
+    other = SimpleNamespace(vocabulary_size=5, start_token_id=1, end_token_id=None)
+    with pytest.raises(ValueError, match="a start and an end token.*end_token_id=None"):
+        _write_caption(opened, np.zeros((2, 2, 3)), other)
 
 
 def test_a_transformer_is_drawn_by_its_cross_attention(command, folder, tmp_path):
@@ -134,8 +139,9 @@ def test_a_transformer_is_drawn_by_its_cross_attention(command, folder, tmp_path
     size = model.input["images"].shape[1:3]
     picture = Image.open(folder / "photo.png").resize(size[::-1], Image.BICUBIC)
     images = np.asarray(picture, "float32")[None] / 255
-    length, special = model.max_length - 1, {"start_token_id": 1, "end_token_id": 2}
-    ids = generate(model, {"images": images}, length, **special).token_ids[0]
+    special: dict[str, Any] = {"start_token_id": 1, "end_token_id": 2}
+    found = generate(model, {"images": images}, model.max_length - 1, **special)
+    ids = found.token_ids[0]
     caption = tokenizer.decode(ids)
     assert caption and command.out.startswith(f"{caption}\n")
     maps = np.array(data_of(page.read_text("utf-8"))["maps"])

@@ -9,9 +9,11 @@ import keras
 import model_cases
 import numpy as np
 import pytest
+from decoding.toys import log_softmax, table_model
 
 from keras_attn import models
-from keras_attn.cli.generate import _encode
+from keras_attn.cli.generate import _encode, _load_scorer
+from keras_attn.cli.numbered_texts import Continuation, print_numbered
 from keras_attn.cli.printed_text import StoppableText, StoppedError
 from keras_attn.data import (
     ByteLevelBPETokenizer,
@@ -149,9 +151,9 @@ def test_a_run_folder(command, run_folder):
 
 def read_numbered(out):
     """The scores and the texts of what is printed; no text has a line break."""
-    rows = [re.fullmatch(r"(\d+)\. \((-?[\d.]+)\) (.*)", x) for x in out.splitlines()]
-    assert [int(row[1]) for row in rows] == list(range(1, len(rows) + 1))
-    return [float(row[2]) for row in rows], [row[3] for row in rows]
+    rows = re.findall(r"^(\d+)\. \((-?[\d.]+)\) (.*)$", out, re.M)
+    assert [int(row[0]) for row in rows] == list(range(1, len(out.splitlines()) + 1))
+    return [float(row[1]) for row in rows], [row[2] for row in rows]
 
 
 def test_ten_tries_are_numbered_the_best_first(command, run_folder, tmp_path):
@@ -193,10 +195,13 @@ def test_ten_tries_are_numbered_the_best_first(command, run_folder, tmp_path):
     # Another model, which scores what the first one wrote.
     assert command(*options, *tries, "--scorer", run_folder, "--rank", "total") == 0
     found, written = read_numbered(command.out)
+    ended = (ids == end).any(1).tolist()
     rows = [tokenizer.encode(prompt + text) for text in texts]
+    rows = [[*row, *[end] * ends] for row, ends in zip(rows, ended, strict=True)]
     scores = log_likelihood(model, rows, num_given=len(prompt))
     np.testing.assert_allclose(found, np.sort(scores)[::-1], atol=0.0051)
     assert written == [texts[index] for index in np.argsort(-scores)]
+    assert set(ended) == {False, True}
 
     # The score ends at the stop text, as at an end token.
     stop = texts[orders[0][0]][3]
@@ -224,12 +229,56 @@ def test_ten_tries_are_numbered_the_best_first(command, run_folder, tmp_path):
         ("--scorer needs --num-samples", "--scorer", run_folder),
         ("at most the 2 beams of --beam", "--num-samples", 3, "--beam", 2),
         ("'--num-samples'", "--num-samples", 0),
+        ("--rank is for samples", "--num-samples", 2, "--beam", 2, "--rank", "total"),
         ("must have", *tries, "--scorer", run_folder.parent),
     )
     shutil.copy(run_folder / "model.keras", tmp_path)
     shutil.copytree(TOKENIZER, tmp_path, dirs_exist_ok=True)
     line = command.refuses(*options, *tries, "--scorer", tmp_path)
     assert "--scorer cannot score the texts: " in line and "must be in [0, " in line
+
+
+def test_continuations_that_a_beam_did_not_find_are_left_out(capsys):
+    tokenizer = CharacterTokenizer("ab")
+    table = np.random.default_rng(0).normal(size=(6, 6))
+    options: dict = {"is_total": False, "scorer": None}
+    model, beam = table_model(table), Beam(8, 0.0)
+    print_numbered(model, tokenizer, "a", [4], 1, beam, [], 8, **options)
+    scores, texts = read_numbered(capsys.readouterr().out)
+    expected = np.sort(log_softmax(table[4]))[::-1]
+    np.testing.assert_allclose(scores, expected, atol=0.0051)
+    assert {"a", "b", ""} == set(texts)
+
+
+def test_a_scorer_counts_the_end_of_a_text(run_folder, capsys):
+    model = keras.saving.load_model(run_folder / "model.keras")
+    tokenizer = load_tokenizer(run_folder / "tokenizer.json")
+    start, end = tokenizer.start_token_id, tokenizer.end_token_id
+    score = _load_scorer(run_folder)
+    fox, ids = Continuation("fox", "fox", [], True), tokenizer.encode("fox")
+    nothing = Continuation("", "", [], False)
+    for prompt, given in (("the ", tokenizer.encode("the ")), ("", [start])):
+        texts = [fox, fox._replace(text="", whole=""), nothing]
+        found, counts = score(prompt, texts)
+        rows = [[*given, *ids, end], [*given, end]]
+        expected = log_likelihood(model, rows, num_given=len(given))
+        np.testing.assert_allclose(found, [*expected, 0.0], atol=1e-4)
+        assert counts == [4, 1, 0]
+    # A text without tokens, of which nothing is known, is the last.
+    print_numbered(
+        model,
+        tokenizer,
+        "the ",
+        tokenizer.encode("the "),
+        1,
+        Sample(seed=0),
+        [],
+        2,
+        is_total=True,
+        scorer=lambda prompt, texts: ([-3.0, 0.0], [1, 0]),
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("1. (-3.00)") and lines[1].startswith("2. (-inf)")
 
 
 def test_a_keras_file_and_a_published_tokenizer(command, model, tokenizer, tmp_path):

@@ -172,6 +172,7 @@ def test_a_transformer_takes_the_sizes_that_it_has(
     command.refuses_each(
         ["train", *corpus, *TRANSFORMER, *more, "--run-dir"],
         ("--embedding-dim is no size of tr", tmp_path / "n", "--embedding-dim", 5),
+        ("`num_heads`", tmp_path / "n", "--num-heads", 4),
         ("num_layers was 1, is 2", tmp_path, "--num-layers", 2),
     )
     assert not (tmp_path / "n").exists()

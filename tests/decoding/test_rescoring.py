@@ -1,5 +1,7 @@
 """Texts ranked by length and a language model, as in Listen, Attend and Spell."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -72,7 +74,8 @@ def test_scores_that_are_refused():
     for texts, log_probs in ((TEXTS, LOG_PROBS[:, :2]), (TEXTS[:1], LOG_PROBS)):
         with pytest.raises(ValueError, match="`log_probs` must be .rows, texts.*Rec"):
             rescore(texts, log_probs)
-    for options in ({"weight": 0.1}, {"scorer": len}):
+    alone: list[dict[str, Any]] = [{"weight": 0.1}, {"scorer": len}]
+    for options in alone:
         with pytest.raises(ValueError, match="`scorer` and `weight` must be .* Rece"):
             rescore(TEXTS, LOG_PROBS, **options)
     for wrong in (lambda x: [1.0], lambda x: [np.nan] * len(x)):
@@ -109,8 +112,12 @@ def test_log_likelihood_is_that_of_a_pass_by_itself(gpt):
     found = log_likelihood(gpt, rows, num_given=given, batch_size=2)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert found[2] == found[3] == 0 and (found[[0, 1, 4]] < -0.1).all()
-    found = log_likelihood(gpt, rows[:2])
-    np.testing.assert_allclose(found, [by_hand(gpt, row, 1) for row in rows[:2]], 1e-5)
+    expected = [by_hand(gpt, row, 1) for row in rows[:2]]
+    numbers: list[Any] = [1, np.int64(1)]
+    for one in numbers:
+        found = log_likelihood(gpt, rows[:2], num_given=one)
+        np.testing.assert_allclose(found, expected, 1e-5)
+    assert log_likelihood(gpt, []).shape == (0,)
 
 
 def test_a_text_has_its_start_and_its_end(gpt):
@@ -132,6 +139,10 @@ def test_models_and_sequences_that_are_refused(gpt):
             log_likelihood(gpt, [[1, 2]], num_given=given)
     with pytest.raises(ValueError, match="`sequences` and `num_given` must have the"):
         log_likelihood(gpt, [[1, 2]], num_given=[1, 1])
+    wrong: list[Any] = [[1.5, 2.0], [[1, 2]], 3]
+    for sequence in wrong:
+        with pytest.raises(ValueError, match="`sequences` must be rows of token ids"):
+            log_likelihood(gpt, [sequence])
     with pytest.raises(ValueError, match="must have a length of at most 40"):
         log_likelihood(gpt, [[1] * 41])
     with pytest.raises(ValueError, match=r"`token_ids` must be in \[0, 11\)"):

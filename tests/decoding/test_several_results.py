@@ -1,5 +1,7 @@
 """Several continuations of a prompt: the n best of a beam search, n samples."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from decoding.toys import (
@@ -11,6 +13,7 @@ from decoding.toys import (
     shared_table_model,
     table_model,
 )
+from model_cases import varied
 
 from keras_attn.decoding import Beam, Greedy, PromptLookup, Sample
 from keras_attn.ops import MASKED
@@ -111,7 +114,9 @@ def test_samples_on_the_host_are_the_same_and_scored():
     np.testing.assert_allclose(host.scores, compiled.scores, rtol=1e-5)
     tokens = np.stack(steps, axis=-1).reshape(3, 7, -1)
     np.testing.assert_array_equal(tokens, host.token_ids[..., : tokens.shape[-1]])
-    for (start,), rows, scores in zip(prompts, *host, strict=True):
+    for (start,), rows, scores in zip(
+        prompts, host.token_ids, host.scores, strict=True
+    ):
         assert len({tuple(row) for row in rows.tolist()}) > 3
         for ids, score in zip(rows.tolist(), scores, strict=True):
             assert np.isclose(score, log_prob(table, start, ids), atol=1e-4)
@@ -120,6 +125,32 @@ def test_samples_on_the_host_are_the_same_and_scored():
         shared_table_model(table), inputs, 6, strategy=Beam(4), num_results=2
     )
     np.testing.assert_array_equal(beams.token_ids, ours.token_ids)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("case", ["gpt2_small", "rnnsearch_50"])
+def test_states_and_padding_are_those_of_each_prompt(case):
+    """Of caches and of a recurrent state; the prompts, or sources, differ in length."""
+    model = varied(case)
+    inputs = {
+        "token_ids": np.array([[5, 11, 2, 7], [13, 3, 0, 0]]),
+        "padding_mask": np.array([[1, 1, 1, 1], [1, 1, 0, 0]]),
+    }
+    options = {"start_token_id": 1} if "decoder_token_ids" in model.input else {}
+    options |= {"end_token_id": 4}
+    repeated = {name: np.repeat(x, 3, axis=0) for name, x in inputs.items()}
+    strategy = Sample(seed=3)
+    several = generate(model, inputs, 6, strategy=strategy, num_results=3, **options)
+    expected = generate(model, repeated, 6, strategy=strategy, **options)
+    np.testing.assert_array_equal(several.token_ids.reshape(6, 6), expected.token_ids)
+    np.testing.assert_allclose(several.scores.reshape(6), expected.scores, rtol=1e-5)
+    options |= {"strategy": Beam(4), "num_results": 4}
+    beams = generate(model, inputs, 6, **options)
+    for row, length in enumerate([4, 2]):
+        alone = {name: x[row : row + 1, :length] for name, x in inputs.items()}
+        one = generate(model, alone, 6, **options)
+        np.testing.assert_array_equal(beams.token_ids[row], one.token_ids[0])
+        np.testing.assert_allclose(beams.scores[row], one.scores[0], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -145,5 +176,6 @@ def test_numbers_of_results_that_are_refused(options, message):
 
 
 def test_an_unknown_normalization():
+    unknown: Any = "words"
     with pytest.raises(ValueError, match="`normalization` must be one of 'wu', 'len"):
-        Beam(4, normalization="words")  # type: ignore
+        Beam(4, normalization=unknown)

@@ -51,9 +51,9 @@ def prompts(model):
 def test_generated_tokens_equal_keras(model, artefact, suffix):
     runner, inputs = artefact(suffix), prompts(model)
     # Strategies do not depend on the format: one besides greedy is enough for each.
-    others = {"": Sample(seed=5, top_k=7), ".tflite": Beam(3)}
-    for strategy in (Greedy(), others.get(suffix, Beam(2))):
-        options = {"strategy": strategy, "end_token_id": 4}
+    others = {"": (Sample(seed=5, top_k=7), 3), ".tflite": (Beam(3), None)}
+    for strategy, count in ((Greedy(), None), others.get(suffix, (Beam(2), 2))):
+        options = {"strategy": strategy, "num_results": count, "end_token_id": 4}
         expected = generate(model, inputs, 9, **options)
         answer = generate(runner, inputs, 9, **options)
         np.testing.assert_array_equal(answer.token_ids, expected.token_ids)
