@@ -185,7 +185,8 @@ CARDS = {
         title="Megatron-LM, GPT-2 at scale",
         paper="Shoeybi et al. 2019, arXiv:1909.08053",
         # 300,000 steps of 512 rows of 1,024 tokens; an epoch is 68,507 of them.
-        notes="four sizes for 1, 2, 4 and 8 devices, of which two were trained",
+        notes="four sizes for 1, 2, 4 and 8 devices, of which two were trained, the "
+        "largest with 24 heads",
         training={
             variant: Training(
                 "Wikipedia, CC-Stories, RealNews, OpenWebText",

@@ -68,7 +68,8 @@ VARIANTS = {
 CARDS = model_cards(
     "listen_attend_walk",
     {"sail": None},
-    notes="scores of an ensemble of ten, with beam search",
+    notes="scores of an ensemble of ten, with beam search; vTest: the protocol of "
+    "earlier work",
     scores=[
         scored(
             "SAIL success rate", "single sentences, vTest", "table 1", {"sail": 71.05}
