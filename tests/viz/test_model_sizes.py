@@ -11,10 +11,15 @@ def cards(*patterns):
     return [models.describe(name) for name in names]
 
 
-def drawn(figure):
-    """The points of a figure that has one axes, of all lines."""
-    (ax,) = figure.axes
+def points_of(ax):
+    """The points of each line."""
     return [tuple(map(tuple, line.get_xydata())) for line in ax.lines]
+
+
+def drawn(figure):
+    """The points of each line of a figure that has one axes."""
+    (ax,) = figure.axes
+    return points_of(ax)
 
 
 def notes(figure):
@@ -83,10 +88,7 @@ def test_scores_have_a_panel_per_setting_and_a_line_per_series():
     assert not figure.axes[5].axison
     assert figure.get_supxlabel() == "parameters"
     assert figure.get_supylabel() == "ImageNet top-1 (%)"
-    lines = {
-        setting: [tuple(map(tuple, line.get_xydata())) for line in ax.lines]
-        for setting, ax in zip(settings, figure.axes, strict=False)
-    }
+    lines = dict(zip(settings, map(points_of, figure.axes), strict=False))
     # From ImageNet alone, the larger ViT is worse; patches of 16 and 32 are apart.
     assert ((86e6, 77.91), (307e6, 76.53)) in lines["at 384"]
     assert ((88e6, 73.38), (306e6, 71.16)) in lines["at 384"]
