@@ -32,7 +32,7 @@ export MPLBACKEND ?= Agg
 
 .PHONY: help install demo test test-variations test-compiled test-export test-runs \
 	test-jax test-tpu test-parity test-wheel test-all test-next fuzz mutants lint \
-	format bench clean
+	format bench gallery clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -152,6 +152,10 @@ format: $(VENV)/.dev  ## put the code in order
 
 bench: $(VENV)/.test  ## ours against Keras' own layer, interleaved
 	$(BIN)/python benchmarks/attention.py
+
+# Such as `make gallery PICTURES="it why_scale"`; `python docs/gallery.py --help` has more.
+gallery: $(VENV)/.torchvision  ## the pictures of docs/lectures.md, made again (50 min)
+	$(BIN)/python docs/gallery.py $(PICTURES)
 
 clean:  ## remove .venv, .venv-next and what was built
 	rm -rf $(VENV) $(NEXT) build dist *.egg-info

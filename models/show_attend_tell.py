@@ -36,6 +36,7 @@ from keras import ops
 from keras.layers import Add, GlobalAveragePooling1D, LSTMCell
 
 from keras_attn.checks.argument_types import Probability, Seed
+from keras_attn.checks.arguments import check_choice
 from keras_attn.decoding import IncrementalPair
 from keras_attn.kernels.replicas import mean_loss
 from keras_attn.layers import (
@@ -43,10 +44,12 @@ from keras_attn.layers import (
     AttentionObjective,
     AttentionRNN,
     Dense,
+    DotProductAttention,
     Dropout,
     Embedding,
     HardAttentionRNN,
 )
+from keras_attn.layers.attention.dot_product_attention import SCORES, Score
 from keras_attn.layers.recurrent.hard_attention_rnn import Inference
 from keras_attn.models.catalog import tasks
 from keras_attn.models.catalog.cards import model_cards, scored
@@ -104,6 +107,7 @@ def build_caption_show_attend_tell(
     initial_dim: int = FROM_VARIANT,
     dropout: Probability = FROM_VARIANT,
     attention: Literal["soft", "hard"] = "soft",
+    score: Literal["additive"] | Score = "additive",
     coverage_weight: float = 1.0,
     reinforce_weight: float = 0.1,
     entropy_weight: float = 0.01,
@@ -132,11 +136,13 @@ def build_caption_show_attend_tell(
         vocabulary_size: V.
         embedding_dim: E.
         hidden_dim: U.
-        attention_dim: Units of f_att.
+        attention_dim: Units of f_att, the additive score.
         initial_dim: Units of the first layer of f_h and f_m, which they share.
         dropout: Probability of dropping a unit of that layer, of h_t and of r_t before
             the logits.
         attention: "soft", or "hard", which learns by sampling locations (REINFORCE).
+        score: `"additive"`, the paper's f_att, `"dot"`, `"scaled_dot"`, `"general"` or
+            `"linear"`. The two dot products need features as wide as the state, U = C.
         coverage_weight: λ above; 0 leaves the term out.
         reinforce_weight: λ_r of hard attention, section 4.1; 0.1 in the authors' code.
         entropy_weight: λ_e of hard attention; the paper gives no value.
@@ -157,13 +163,18 @@ def build_caption_show_attend_tell(
 
     Raises:
         TypeError: If `backbone` is not a functional Keras model.
-        ValueError: If `attention` or `inference` is unknown, `backbone` does not output
-            a map, or a number is out of range.
+        ValueError: If `attention`, `score` or `inference` is unknown, `backbone` does
+            not output a map, a number is out of range, or `score` needs other widths.
 
     Reference:
         Xu et al. 2015, "Show, Attend and Tell: Neural Image Caption Generation with
         Visual Attention" (arXiv:1502.03044).
     """
+    check_choice("score", score, ("additive", *SCORES))
+    if score == "additive":
+        f_att = AdditiveAttention(attention_dim, use_bias=True, name="attention")
+    else:
+        f_att = DotProductAttention(score, name="attention")
     # `features` (B, h, w, C), or `images` through the backbone; as locations, the
     # output of the layer `places`, (B, h·w, C).
     inputs, locations = places_and_text(
@@ -183,7 +194,7 @@ def build_caption_show_attend_tell(
             Embedding(vocabulary_size, embedding_dim, name="word_embedding"),
             decoder(
                 LSTMCell(hidden_dim, name="decoder_cell"),
-                AdditiveAttention(attention_dim, use_bias=True, name="attention"),
+                f_att,
                 gate=True,
                 **options,
                 name="decoder",

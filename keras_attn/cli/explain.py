@@ -1,6 +1,8 @@
-"""`keras-attn explain`: one attention layer, step by step, as a page or a figure.
+"""`keras-attn explain`: what a layer does, step by step.
 
-Steps: `viz/layer_steps`; made-up layers: `cli/made_up_layers.py`.
+An attention layer as a page or a figure: made up (`cli/made_up_layers.py`), or of a
+model (`viz/layer_steps/captured.py`). Masks, windows and positions as figures, and
+convolutions as numbers in the terminal.
 """
 
 import functools
@@ -10,8 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keras_attn.cli.attention import Example, encode_text, is_page, open_for_attention
-from keras_attn.cli.made_up_layers import KINDS, OTHER_WORDS, WORDS, Sizes, make_layer
-from keras_attn.cli.opened_model import OpenedModel
+from keras_attn.cli.made_up_layers import (
+    KINDS,
+    OTHER_WORDS,
+    WITH_MEMORY,
+    WORDS,
+    Sizes,
+    make_layer,
+)
+from keras_attn.cli.opened_model import OpenedModel, given_tokenizer
 from keras_attn.cli.options import Panel, Task, TokenizerFolder, model_with_weights
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import naming_options, say
@@ -21,8 +30,29 @@ if TYPE_CHECKING:
 
 _MADE_UP, _MODEL = Panel("Made-up layer"), Panel("Layer of a model")
 _OPTIONS = Panel()
-_MOST_TOKENS = 32  # `viz.layer_page.MOST_TOKENS`, whose import would be slow.
-_MEANINGS = "; ".join(f"{name}: {kind.meaning}" for name, kind in KINDS.items())
+_MOST_TOKENS = 32  # `viz.attention_layer.MOST_LABELLED`, whose import would be slow.
+_FIGURES = {
+    "masks": "masks of all kinds",
+    "windows": "Swin's, shifted, with masks",
+    "positions": "50 sinusoids, 128 wide, and their distances",
+}
+_NUMBERS = {
+    "convolution": "a fully connected layer as one",
+    "unpooling": "max pooling that stores places, and its reverse",
+    "transposed-convolution": "in one and in two dimensions",
+}
+_ALL_KINDS = [*KINDS, *_FIGURES, *_NUMBERS]
+
+
+def _meanings(kinds: dict[str, str]) -> str:
+    return "; ".join(f"{name}: {meaning}" for name, meaning in kinds.items())
+
+
+_KIND_HELP = (
+    f"An attention layer: {_meanings({x: y.meaning for x, y in KINDS.items()})}. "
+    f"A figure: {_meanings(_FIGURES)}. Printed numbers: {_meanings(_NUMBERS)}. "
+    "With --model the text."
+)
 
 
 def explain(
@@ -30,7 +60,7 @@ def explain(
         str,
         typer.Argument(
             metavar="KIND",
-            help=f"What kind of layer. {_MEANINGS}. With --model the text.",
+            help=_KIND_HELP,
         ),
     ] = "attention",
     text: Annotated[
@@ -56,8 +86,13 @@ def explain(
         ),
     ] = None,
     heads: Annotated[int | None, _MADE_UP.count("Number of heads. Default: 2.")] = None,
-    width: Annotated[int, _MADE_UP.count("Numbers of each word.")] = 8,
-    seed: Annotated[int, _MADE_UP.count("Seed of words and weights.", min=0)] = 0,
+    width: Annotated[
+        int | None, _MADE_UP.count("Numbers of each word. Default: 8.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        _MADE_UP.count("Seed of words and weights. Default: 0.", min=0),
+    ] = None,
     model: Annotated[
         Path | None,
         _MODEL.option(
@@ -89,17 +124,20 @@ def explain(
         ),
     ] = None,
     output: Annotated[
-        Path,
+        Path | None,
         _OPTIONS.option(
-            "A page to explore in a browser (.html), or a figure (.png, .pdf, .svg).",
+            "A page to explore in a browser (.html), or a figure (.png, .pdf, .svg). "
+            "Default: layer.html; of a figure KIND.png.",
             dir_okay=False,
         ),
-    ] = Path("layer.html"),
+    ] = None,
 ) -> None:
-    """Show an attention layer step by step: X → Q, K → E → A → V → Y.
+    """Show an attention layer step by step, as a page to explore.
 
-    The layer is a small one, with made-up weights of one decimal, or one of a model.
-    On the page a click on a cell of E or A shows the numbers that the score is made of.
+    X → Q, K → E → A → V → Y of a small layer with made-up weights of one decimal, or of
+    a layer of a model. On the page a click on a cell of E or A, or Enter, shows the
+    numbers that the score is made of. Some kinds are of no attention layer: figures,
+    and convolutions in numbers.
 
     Example: keras-attn explain attention --tokens "[START] Big cat" --mask causal
 
@@ -108,33 +146,80 @@ def explain(
     Example: keras-attn explain additive --memory "Le chat dort" --output additive.html
 
     Example: keras-attn explain --model checkpoints/bert --layer 3 --head 5 "A dog runs"
+
+    Example: keras-attn explain windows --output windows.png
+
+    Example: keras-attn explain transposed-convolution
     """
     made_up = {"--tokens": tokens, "--memory": memory, "--mask": mask, "--heads": heads}
-    own = {"--layer": layer, "--tokenizer": tokenizer, "--task": task, "TEXT": text}
-    if model is None:
-        _refuse(own, "a layer of --model")
-    else:
+    made_up |= {"--width": width, "--seed": seed}
+    of_model = {"--layer": layer, "--tokenizer": tokenizer, "--task": task}
+    of_layers = {"--permutation": permutation, "--head": head}
+    if model is not None:
         _refuse(made_up, "a made-up layer")
-    order = None if permutation is None else _numbers("--permutation", permutation)
-    if model is None:
-        words = _check_made_up(kind, tokens, memory, heads, width)
-        masks = tuple(_mask(each) for each in mask or ())
-        choose = functools.partial(_made_up, kind, *words, seed, masks)
-    else:
         read = _text_of(kind, text)
         choose = functools.partial(_of_model, model, task, read, tokenizer, layer or 0)
+    else:
+        _refuse({**of_model, "TEXT": text}, "a layer of --model")
+        _check_kind(kind)
+        if kind not in KINDS:
+            _refuse({**made_up, **of_layers}, f"attention layers, not for {kind}")
+        if kind in _NUMBERS:
+            _refuse({"--output": output}, f"pages and figures; {kind} is printed")
+            return _print_numbers(kind)
+        if kind in _FIGURES:
+            return _draw(kind, output or Path(f"{kind}.png"))
+        words = _check_made_up(kind, tokens, memory, heads, width)
+        masks = tuple(_mask(each) for each in mask or ())
+        choose = functools.partial(_made_up, kind, *words, seed or 0, masks)
+    order = None if permutation is None else _numbers("--permutation", permutation)
+    output = output or Path("layer.html")
     with importing_tensorflow():
         from keras_attn.viz import layer_steps
 
     names = {"permutation": "--permutation", "mask": "--mask", "heads": "--head"}
+    names["folder"] = "--tokenizer"
     with naming_options(**names):
         shown, arguments, labels, title = choose()
-        explained = layer_steps.explain_orders(shown, arguments, order)
-        orders = layer_steps.labels_of_orders(explained, shown, *labels, order)
-        _write(explained, orders, head or None, title, output)
+        explained = layer_steps.explain_orders(shown, arguments, order, *labels)
+        _write(explained, head or None, title, output)
     if explained.effect:
         say(explained.effect)
     say(f"{title}: {output}", "dim")
+
+
+def _print_numbers(kind: str) -> None:
+    """Prints a layer's worked examples."""
+    with importing_tensorflow():
+        from keras_attn import viz
+
+    examples = {
+        "convolution": [viz.worked_convolution],
+        "unpooling": [viz.worked_unpooling],
+        "transposed-convolution": [
+            viz.worked_transposed_convolution,
+            lambda: viz.worked_transposed_convolution([[1, 2], [3, 4]]),
+        ],
+    }
+    say("\n\n".join(example().text for example in examples[kind]))
+
+
+def _draw(kind: str, output: Path) -> None:
+    """Writes the figure of masks, windows or positions."""
+    if is_page(output):
+        raise ValueError(
+            f"--output must end in .png, .pdf or .svg for {kind}; .html is for "
+            f"attention layers. Received: --output {str(output)!r}"
+        )
+    with importing_tensorflow():
+        from keras_attn import layers, viz
+
+    if kind == "positions":
+        figure = viz.plot_positions(layers.SinusoidalPositionEmbedding())
+    else:
+        figure = viz.plot_masks() if kind == "masks" else viz.plot_windows()
+    viz.save_figure(figure, output)
+    say(f"{kind}: {_FIGURES[kind]}: {output}", "dim")
 
 
 def _made_up(
@@ -144,8 +229,9 @@ def _made_up(
     from keras_attn.viz import layer_steps
 
     made = make_layer(kind, words, others, sizes, seed)
+    inputs = {"value": None, "key": None, **made.inputs}
     arguments = layer_steps.call_arguments(
-        made.layer, **made.inputs, mask=masks or None
+        made.layer, inputs["query"], inputs["value"], inputs["key"], masks or None
     )
     labels = made.labels, made.value_labels
     title = f"{kind}: {KINDS[kind].meaning}; made-up weights"
@@ -156,7 +242,13 @@ def _of_model(
     path: Path, task: str | None, text: str, tokenizer: Path | None, number: int
 ) -> tuple[Any, Any, Any, str]:
     """A layer of a model, the arguments of its call, labels and a title."""
-    opened = open_for_attention(path, task, text, tokenizer)
+    opened = open_for_attention(path, task, None, None)
+    if opened.translator is None and "token_ids" not in opened.input_names:
+        raise ValueError(
+            "--model must read a text. What an image model attends to is drawn by "
+            "`keras-attn attention --image`, and a layer of it step by step by "
+            f"`viz.plot_attention_layer`. Received: --model {str(path)!r}"
+        )
     example = _example(opened, text, tokenizer)
     layer, arguments = _layer_of(opened, example, number)
     labels = _labels_of(layer, arguments, example)
@@ -166,7 +258,7 @@ def _of_model(
 def _text_of(kind: str, text: str | None) -> str:
     """The text that a model reads: the only argument, or the second one."""
     if text is None:
-        if kind in KINDS:
+        if kind in _ALL_KINDS:
             raise ValueError(
                 f"--model needs a TEXT to read. Received: {kind!r}, a kind of layer"
             )
@@ -186,25 +278,29 @@ def _refuse(given: dict[str, Any], what: str) -> None:
             raise typer.BadParameter(f"{name} is for {what}.")
 
 
+def _check_kind(kind: str) -> None:
+    """Raises for a kind that there is none of."""
+    from keras_attn.checks.arguments import did_you_mean
+
+    if kind not in _ALL_KINDS:
+        raise ValueError(
+            f"KIND must be one of {', '.join(_ALL_KINDS)}; "
+            f"{did_you_mean(kind, _ALL_KINDS)}Received: {kind!r}"
+        )
+
+
 def _check_made_up(
     kind: str,
     tokens: str | None,
     memory: str | None,
     heads: int | None,
-    width: int,
+    width: int | None,
 ) -> tuple[list[str], list[str], Sizes]:
     """The words and the sizes of a made-up layer."""
-    from keras_attn.checks.arguments import did_you_mean
-
-    if kind not in KINDS:
-        raise ValueError(
-            f"KIND must be one of {', '.join(KINDS)}; {did_you_mean(kind, KINDS)}"
-            f"Received: {kind!r}"
-        )
     found = KINDS[kind]
     unused = {
         "--tokens": tokens is not None and found.inputs == "a map",
-        "--memory": memory is not None and found.inputs not in _WITH_MEMORY,
+        "--memory": memory is not None and found.inputs not in WITH_MEMORY,
         "--heads": heads is not None and not found.has_heads,
     }
     for name, is_unused in unused.items():
@@ -213,21 +309,17 @@ def _check_made_up(
                 f"{name} is for other kinds: {kind} is {found.meaning}, of "
                 f"{found.inputs}. Received: {name}"
             )
-    words, others = (WORDS if tokens is None else tokens).split(), OTHER_WORDS.split()
-    if memory is not None:
-        others = memory.split()
+    words: list[str] = (WORDS if tokens is None else tokens).split()
+    others: list[str] = (OTHER_WORDS if memory is None else memory).split()
     for name, texts in (("--tokens", words), ("--memory", others)):
         _check_count(name, len(texts))
-    heads = 2 if heads is None else heads
+    heads, width = heads or 2, width or 8
     if found.has_heads and width % heads:
         raise ValueError(
             "--width must be a multiple of --heads. "
             f"Received: --width {width} --heads {heads}"
         )
     return words, others, Sizes(heads, width)
-
-
-_WITH_MEMORY = ("two sequences", "a query and a sequence")
 
 
 def _check_count(name: str, count: int) -> None:
@@ -266,6 +358,8 @@ def _mask(text: str) -> Any:
 def _example(opened: OpenedModel, text: str, tokenizer: Path | None) -> Example:
     """The inputs of a model for a text; of a translator with its translation."""
     if opened.translator is None:
+        if not opened.has_tokenizer:
+            given_tokenizer(opened.path, tokenizer)  # Raises if there is none.
         example = encode_text(opened, text, None, tokenizer)
     else:
         (translation,) = opened.translator.translate([text])
@@ -314,11 +408,7 @@ def _labels_of(layer: Any, arguments: Any, example: Example) -> tuple[Any, Any]:
 
 
 def _write(
-    explained: "Explained",
-    orders: Any,
-    heads: list[int] | None,
-    title: str,
-    output: Path,
+    explained: "Explained", heads: list[int] | None, title: str, output: Path
 ) -> None:
     """Writes the page or the figure."""
     from keras_attn import viz
@@ -327,7 +417,7 @@ def _write(
     from keras_attn.viz.layer_page import steps_page
 
     if is_page(output):
-        page = steps_page(explained, orders, heads, title)
+        page = steps_page(explained, heads, title)
         write_atomically(output, page.encode())
     else:
-        viz.save_figure(plot_steps(explained, orders, heads, title), output)
+        viz.save_figure(plot_steps(explained, heads, title), output)

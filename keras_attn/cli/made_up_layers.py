@@ -6,7 +6,7 @@ hand. Equal words are equal vectors.
 Legend: T queries, S keys, D width.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SIDE = 4  # Rows and columns of a map.
-_WINDOW = 2
 WORDS, OTHER_WORDS = "[START] Big cat", "Le gros chat noir"
 
 
@@ -39,93 +38,66 @@ class Kind(NamedTuple):
     """One kind of layer.
 
     Attributes:
-        make: From the module of layers and the sizes.
-        inputs: What its inputs are, in words.
-        has_heads: Whether it has several heads.
         meaning: What it is, for the help.
+        inputs: What its inputs are, in words.
+        layer: Name of the class.
+        sizes: Its first arguments: names of attributes of `Sizes`.
+        options: Its other arguments.
     """
 
-    make: Callable[[Any, Sizes], Any]
-    inputs: str
-    has_heads: bool
     meaning: str
+    inputs: str
+    layer: str
+    sizes: str = ""
+    options: Mapping[str, Any] = {}
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether it may have several heads."""
+        return "heads" in self.sizes.split()
 
 
-def _multi_head(**options: Any):
-    return lambda layers, sizes: layers.MultiHeadAttention(
-        sizes.heads, sizes.head, **options
-    )
-
-
-def _grouped(layers, sizes: Sizes):
-    return layers.MultiHeadAttention(sizes.heads, sizes.head, num_key_value_heads=1)
-
-
-def _dot(score: str):
-    return lambda layers, sizes: layers.DotProductAttention(score)
-
-
-def _window(shifted: bool):
-    return lambda layers, sizes: layers.WindowAttention(
-        sizes.heads, _WINDOW, shifted=shifted
-    )
-
-
+_SELF, _TWO, _MAP = "one sequence", "two sequences", "a map"
+_QUERY, _MAP_AND_WORDS = "a query and a sequence", "a sequence and a map"
+WITH_MEMORY = (_TWO, _QUERY)
+_HEADS = ("MultiHeadAttention", "heads head")
+_DOT, _WINDOW = "DotProductAttention", "WindowAttention"
 KINDS = {
-    "attention": Kind(_multi_head(), "one sequence", True, "multi-head self-attention"),
-    "cross": Kind(_multi_head(), "two sequences", True, "multi-head cross-attention"),
-    "grouped": Kind(_grouped, "one sequence", True, "heads that share keys and values"),
+    "attention": Kind("multi-head self-attention", _SELF, *_HEADS),
+    "cross": Kind("multi-head cross-attention", _TWO, *_HEADS),
+    "grouped": Kind(
+        "heads that share keys and values", _SELF, *_HEADS, {"num_key_value_heads": 1}
+    ),
     "sliding": Kind(
-        _multi_head(sliding_window=2),
-        "one sequence",
-        True,
-        "each word and its neighbors",
+        "each word and its neighbors", _SELF, *_HEADS, {"sliding_window": 2}
     ),
-    "gated": Kind(_multi_head(use_gate=True), "one sequence", True, "with a gate"),
-    "additive": Kind(
-        lambda layers, sizes: layers.AdditiveAttention(sizes.width),
-        *("two sequences", False, "Bahdanau's"),
-    ),
-    "dot": Kind(_dot("dot"), "two sequences", False, "plain products"),
-    "scaled-dot": Kind(_dot("scaled_dot"), "two sequences", False, "products / √D"),
-    "general": Kind(_dot("general"), "two sequences", False, "Luong's, with a matrix"),
-    "linear": Kind(_dot("linear"), "two sequences", False, "of [q; k]"),
-    "mlp-dot": Kind(
-        lambda layers, sizes: layers.MLPDotAttention(sizes.width),
-        *("two sequences", False, "of listen, attend and spell"),
-    ),
+    "gated": Kind("with a gate", _SELF, *_HEADS, {"use_gate": True}),
+    "additive": Kind("Bahdanau's", _TWO, "AdditiveAttention", "width"),
+    "dot": Kind("plain products", _TWO, _DOT, "", {"score": "dot"}),
+    "scaled-dot": Kind("products / √D", _TWO, _DOT, "", {"score": "scaled_dot"}),
+    "general": Kind("Luong's, with a matrix", _TWO, _DOT, "", {"score": "general"}),
+    "linear": Kind("of [q; k]", _TWO, _DOT, "", {"score": "linear"}),
+    "mlp-dot": Kind("of listen, attend and spell", _TWO, "MLPDotAttention", "width"),
     "relative": Kind(
-        lambda layers, sizes: layers.RelativeMultiHeadAttention(
-            sizes.heads, sizes.head
-        ),
-        *("one sequence", True, "Transformer-XL's relative positions"),
+        "Transformer-XL's relative positions",
+        _SELF,
+        "RelativeMultiHeadAttention",
+        "heads head",
     ),
-    "window": Kind(_window(False), "a map", True, "Swin's windows"),
-    "shifted-window": Kind(_window(True), "a map", True, "Swin's, shifted"),
-    "map": Kind(
-        lambda layers, sizes: layers.SelfAttention2D(sizes.head),
-        *("a map", False, "SAGAN's, over a map"),
+    "window": Kind("Swin's windows", _MAP, _WINDOW, "heads", {"window_size": 2}),
+    "shifted-window": Kind(
+        "Swin's, shifted", _MAP, _WINDOW, "heads", {"window_size": 2, "shifted": True}
     ),
+    "map": Kind("SAGAN's, over a map", _MAP, "SelfAttention2D", "head"),
     "additive-map": Kind(
-        lambda layers, sizes: layers.AdditiveAttention2D(sizes.width),
-        *("a sequence and a map", False, "of show, attend and read"),
+        "of show, attend and read", _MAP_AND_WORDS, "AdditiveAttention2D", "width"
     ),
     "glimpses": Kind(
-        lambda layers, sizes: layers.GlimpseAttention(sizes.width, sizes.heads),
-        *("a query and a sequence", True, "of show, ask, attend and answer"),
+        "of show, ask, attend and answer", _QUERY, "GlimpseAttention", "width heads"
     ),
-    "word-guided": Kind(
-        lambda layers, sizes: layers.WordGuidedAttention(),
-        *("two sequences", False, "of ask, attend and answer"),
-    ),
-    "pooling": Kind(
-        lambda layers, sizes: layers.AttentionPooling(sizes.heads),
-        *("a map", True, "CLIP's pooling of a map"),
-    ),
-    "probe": Kind(
-        lambda layers, sizes: layers.ProbePooling(sizes.heads, 2 * sizes.width),
-        *("one sequence", True, "pooling by a learned query"),
-    ),
+    "word-guided": Kind("of ask, attend and answer", _TWO, "WordGuidedAttention"),
+    "pooling": Kind("CLIP's pooling of a map", _MAP, "AttentionPooling", "heads"),
+    "probe": Kind("pooling by a learned query", _SELF, "ProbePooling", "heads width"),
 }
 
 
@@ -172,22 +144,23 @@ def make_layer(
 
     places = [f"{row},{column}" for row, column in np.ndindex(_SIDE, _SIDE)]
     found, form = KINDS[kind], KINDS[kind].inputs
-    layer = found.make(layers, sizes)
+    first = (getattr(sizes, name) for name in found.sizes.split())
+    layer = getattr(layers, found.layer)(*first, **found.options)
     labels, value_labels = words, others
     inputs = {"query": vectors(words)}
-    if form == "one sequence":
+    if form == _SELF:
         value_labels = words if kind == "probe" else None
         labels = ["query"] if kind == "probe" else words
-    elif form == "two sequences":
+    elif form == _TWO:
         inputs["value"] = vectors(others)
         if kind == "word-guided":
             inputs["key"] = inputs["value"]
-    elif form == "a query and a sequence":
+    elif form == _QUERY:
         inputs = {"query": vectors([" ".join(words)])[0], "value": vectors(others)}
         labels = ["query"]
     else:
         maps = vectors(places).reshape(_SIDE, _SIDE, sizes.width)
-        if form == "a sequence and a map":
+        if form == _MAP_AND_WORDS:
             inputs["value"], value_labels = maps, places
         elif kind == "pooling":
             inputs = {"query": maps}

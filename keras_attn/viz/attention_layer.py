@@ -25,10 +25,10 @@ from keras_attn.viz.layer_steps import (
     attention_steps,
     call_arguments,
     explain_orders,
-    labels_of_orders,
 )
 
 NUMBERED = 8  # Rows and columns up to which each cell shows its number.
+MOST_LABELLED = 32  # Tokens up to which each has its label.
 _SIGNED, _SHARES = "RdBu_r", "Blues"
 _HIDDEN = "#c9ced6"
 # Everything is placed by hand, in inches.
@@ -107,14 +107,12 @@ def plot_attention_layer(
         ```
     """
     arguments = call_arguments(layer, query, value, key, mask, call)
-    explained = explain_orders(layer, arguments, permutation)
-    orders = labels_of_orders(explained, layer, labels, value_labels, permutation)
-    return plot_steps(explained, orders, heads, title)
+    explained = explain_orders(layer, arguments, permutation, labels, value_labels)
+    return plot_steps(explained, heads, title)
 
 
 def plot_steps(
     explained: Explained,
-    orders: Sequence[tuple[list[str], list[str]]],
     heads: Sequence[int] | None = None,
     title: str | None = None,
 ) -> Figure:
@@ -122,19 +120,23 @@ def plot_steps(
 
     Args:
         explained: The steps.
-        orders: Labels of queries and of keys in each order.
         heads: Numbers of heads, or None.
         title: Title, or None.
     """
-    steps = [x for x in (explained.steps, explained.permuted) if x is not None]
-    if heads is not None:
-        steps = [each.of_heads(heads) for each in steps]
+    orders = explained.orders(heads)
+    steps, labels = zip(*orders, strict=True)
     names = steps[0].heads
-    columns = _columns([each.panels() for each in steps], orders, names)
-    row = max(column.height for column in columns)
+    columns = _columns([each.panels() for each in steps], labels, names)
+    gaps = (len(names) - 1) * _GAP
+    # Of one head, or a part of what is as high as all heads together.
+    row = max(
+        column.height
+        if column.panels[0].array.ndim == 3
+        else (column.height - gaps) / len(names)
+        for column in columns
+    )
     top = _TITLE + max(column.top_labels for column in columns)
-    block = _ORDER * (len(steps) > 1) + top + len(names) * row
-    block += (len(names) - 1) * _GAP
+    block = _ORDER * (len(steps) > 1) + top + len(names) * row + gaps
     last = columns[-1]
     width = last.left + last.width + _MARGIN + 0.2
     title_height = 0.45 if title else 0.0
@@ -187,8 +189,11 @@ def _columns(orders: list[list[Panel]], labels, heads: list[str]) -> list[_Colum
     for panels in zip(*orders, strict=True):
         first = panels[0]
         rows, units = first.array.shape[-2:]
-        cells = [min(_CELL, _PANEL / size) for size in (units, rows)]
         names = [_names(panel, *own) for panel, own in zip(panels, labels, strict=True)]
+        cells = [
+            _cell(size, bool(texts))
+            for size, texts in ((units, names[0][1]), (rows, names[0][0]))
+        ]
         left = _space([each[0] for each in names], cells[1])
         top = _space([each[1] for each in names], cells[0])
         width = units * cells[0]
@@ -211,6 +216,12 @@ def _columns(orders: list[list[Panel]], labels, heads: list[str]) -> list[_Colum
         )
         x += slot + _GAP
     return columns
+
+
+def _cell(size: int, is_labelled: bool) -> float:
+    """The side of a cell of a panel, in inches: labels of a few tokens can be read."""
+    can_be_read = is_labelled and size <= MOST_LABELLED
+    return max(min(_CELL, _PANEL / size), _SMALLEST_LABELLED * can_be_read)
 
 
 def _names(panel: Panel, queries, keys) -> tuple[list[str], list[str]]:
@@ -286,7 +297,7 @@ def _draw_values(axes: Axes, panel: Panel, values, column, rows, columns) -> Non
     for (row, unit), value in np.ndenumerate(values):
         if np.isnan(value):
             continue
-        color = text_color_on(image.cmap(image.norm(value))[:3])
+        color = text_color_on(np.array(image.cmap(image.norm(value)))[:3].tolist())
         axes.text(
             unit, row, _figure(value), ha="center", va="center", fontsize=6, color=color
         )

@@ -14,7 +14,11 @@ import keras
 import numpy as np
 
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.viz.attention_layer import NUMBERED, plot_attention_layer
+from keras_attn.viz.attention_layer import (
+    MOST_LABELLED,
+    NUMBERED,
+    plot_attention_layer,
+)
 from keras_attn.viz.drawing.html import fill_page
 from keras_attn.viz.drawing.labels import visible
 from keras_attn.viz.layer_steps import (
@@ -22,10 +26,7 @@ from keras_attn.viz.layer_steps import (
     Explained,
     call_arguments,
     explain_orders,
-    labels_of_orders,
 )
-
-MOST_TOKENS = 32
 
 
 @described_as(plot_attention_layer)
@@ -71,14 +72,12 @@ def attention_layer_page(
         ```
     """
     arguments = call_arguments(layer, query, value, key, mask, call)
-    explained = explain_orders(layer, arguments, permutation)
-    orders = labels_of_orders(explained, layer, labels, value_labels, permutation)
-    return steps_page(explained, orders, heads, title)
+    explained = explain_orders(layer, arguments, permutation, labels, value_labels)
+    return steps_page(explained, heads, title)
 
 
 def steps_page(
     explained: Explained,
-    orders: Sequence[tuple[list[str], list[str]]],
     heads: Sequence[int] | None = None,
     title: str = "An attention layer",
 ) -> str:
@@ -86,31 +85,28 @@ def steps_page(
 
     Args:
         explained: The steps.
-        orders: Labels of queries and of keys in each order.
         heads: Numbers of heads, or None.
         title: Title of the page.
 
     Raises:
         ValueError: If there are more than 32 queries or keys.
     """
-    steps = [x for x in (explained.steps, explained.permuted) if x is not None]
-    for name, count in zip(("query", "value"), steps[0].scores.shape[1:], strict=True):
-        if count > MOST_TOKENS:
+    shape = explained.steps.scores.shape
+    for name, count in zip(("query", "value"), shape[1:], strict=True):
+        if count > MOST_LABELLED:
             raise ValueError(
-                f"`{name}` must have at most {MOST_TOKENS} positions to be shown as a "
-                f"page; `plot_attention_layer` draws more. Received: {count}"
+                f"`{name}` must have at most {MOST_LABELLED} positions to be shown as "
+                f"a page; `plot_attention_layer` draws more. Received: {count}"
             )
-    if heads is not None:
-        steps = [each.of_heads(heads) for each in steps]
+    orders = explained.orders(heads)
+    first, _ = orders[0]
     data = {
         "title": title,
-        "layer": steps[0].layer,
+        "layer": first.layer,
         "effect": explained.effect,
         "numbered": NUMBERED,
-        "heads": steps[0].heads,
-        "orders": [
-            _order(each, *labels) for each, labels in zip(steps, orders, strict=True)
-        ],
+        "heads": first.heads,
+        "orders": [_order(each, queries, keys) for each, (queries, keys) in orders],
     }
     return fill_page(_PAGE, title, data)
 
@@ -176,12 +172,17 @@ _PAGE = """<!doctype html>
     :root { --text: #e6e8eb; --soft: #a3acb8; --back: #16191d; --line: #3a414a;
       --hidden: #343a42; --mark: #ff9457; }
   }
+  html { scroll-padding-bottom: 48vh; } /* Not below the chosen score. */
   body { font: 15px/1.5 system-ui, sans-serif; color: var(--text);
     background: var(--back); margin: 1em; }
   h1 { font-size: 1.15em; font-weight: 600; margin: .3em 0; }
   h2 { font-size: 1em; font-weight: 600; margin: 1em 0 .3em; }
   p { margin: .3em 0; }
-  select { font: inherit; }
+  fieldset { border: 0; margin: .3em 0; padding: 0; display: flex; flex-wrap: wrap;
+    gap: 0 1em; }
+  fieldset[hidden] { display: none; }
+  legend { float: left; margin-right: 1em; padding: .2em 0; }
+  fieldset label { padding: .2em 0; }
   .soft, figcaption small { color: var(--soft); }
   .flow { display: flex; flex-wrap: wrap; gap: 1em 1.4em; align-items: flex-start; }
   figure { margin: 0; min-width: 0; max-width: 100%; }
@@ -199,10 +200,17 @@ _PAGE = """<!doctype html>
   .tall td { min-width: 1.1em; height: 1.1em; padding: 0; }
   td.pair { cursor: pointer; }
   td.hidden { background: var(--hidden); color: var(--soft); }
-  td:focus-visible, select:focus-visible { outline: 3px solid var(--mark); }
+  :focus-visible { outline: 3px solid var(--mark); }
   .chosen { outline: 2px solid var(--mark); outline-offset: -2px; }
-  canvas { display: block; border: 1px solid var(--line); max-width: 100%;
+  .picture { font-size: 10px; }
+  .picture th, .picture td { padding: 0 5px 0 0; }
+  canvas { display: block; outline: 1px solid var(--line); outline-offset: -1px;
     image-rendering: pixelated; }
+  @media (pointer: coarse) {
+    td.pair { height: 34px; min-width: 34px; }
+    .tall td.pair { height: 26px; min-width: 26px; }
+    fieldset label { padding: .6em 0; }
+  }
   #details { position: sticky; bottom: 0; max-height: 46vh; overflow: auto;
     margin-top: 1em; padding: .5em 0; background: var(--back);
     border-top: 2px solid var(--line); }
@@ -214,20 +222,25 @@ _PAGE = """<!doctype html>
 <body>
 <main>
 <h1>{{title}}</h1>
-<p><span id="layer"></span>. <label>Head <select id="head"></select></label></p>
+<p id="layer"></p>
+<fieldset id="heads"><legend>Show</legend></fieldset>
 <p class="soft">Red is positive, blue negative, each step on its own scale; gray is
 masked. Click a cell of E or A, or move with the arrow keys and press Enter, to see the
 numbers that it is made of.</p>
 <div id="orders"></div>
-<section id="details" aria-live="polite"></section>
+<section id="details" tabindex="0" aria-labelledby="pair">
+<h2 id="pair" aria-live="polite"></h2>
+<div id="numbers"></div>
+</section>
 </main>
 <script type="application/json" id="steps">{{data}}</script>
 <script>
 "use strict";
 const data = JSON.parse(document.getElementById("steps").textContent);
-const [headMenu, orders, details, layerName] =
-  ["head", "orders", "details", "layer"].map(id => document.getElementById(id));
-const chosen = {order: 0, query: 0, key: 0};
+const [headMenu, orders, pair, numbers, layerName] =
+  ["heads", "orders", "pair", "numbers", "layer"].map(id =>
+    document.getElementById(id));
+const chosen = {head: 0, order: 0, query: 0, key: 0};
 // Of the rows of a query and of a key, as in layer_steps/terms.py.
 const combine = {
   product: (left, right) => left * right,
@@ -302,11 +315,12 @@ function drawPanel(order, number, panel, head) {
   const isNumbered = rows <= data.numbered && columns <= data.numbered;
   scroll.append(isPair || isNumbered
     ? drawTable(order, number, panel, values, head, isPair, isNumbered)
-    : drawCanvas(panel, values));
+    : drawCanvas(order, panel, values));
   figure.append(caption, scroll);
   return figure;
 }
-function drawCanvas(panel, values) {
+// The picture beside the labels of its rows.
+function drawCanvas(order, panel, values) {
   const canvas = make("canvas"), largest = largestOf(panel.name);
   const rows = values.length, columns = values[0].length;
   const height = Math.max(4, Math.min(18, Math.floor(320 / rows)));
@@ -320,13 +334,30 @@ function drawCanvas(panel, values) {
     context.fillStyle = paint(panel, value, largest, 0.9);
     context.fillRect(j * width, i * height, width, height);
   }));
-  return canvas;
+  const labels = labelsOf(order, panel.rows, rows);
+  if (!labels.length) return canvas;
+  const table = make("table", undefined, "picture");
+  table.append(...labels.map((label, i) => {
+    const line = rowOf([label], "th");
+    line.style.height = line.style.lineHeight = `${height}px`;
+    if (i === 0) {
+      const cell = make("td");
+      cell.rowSpan = rows;
+      cell.append(canvas);
+      line.append(cell);
+    }
+    return line;
+  }));
+  return table;
 }
 function drawTable(order, number, panel, values, head, isPair, isNumbered) {
   const table = make("table", undefined, isNumbered ? "map" : "map tall");
   const largest = largestOf(panel.name);
   const columns = labelsOf(order, panel.columns, values[0].length);
   const rows = labelsOf(order, panel.rows, values.length);
+  if (isPair) table.setAttribute("role", "grid");
+  table.setAttribute("aria-label",
+    `${panel.name}, ${values.length} × ${values[0].length}`);
   if (columns.length) {
     const line = make("tr");
     line.append(make("th", ""), ...columns.map(label => make("th", label)));
@@ -388,7 +419,7 @@ function showHead() {
       ? `Inputs in another order. ${data.effect}` : "Inputs as given"));
     const flow = make("div", undefined, "flow");
     flow.append(...order.panels.map(
-      panel => drawPanel(order, number, panel, headMenu.selectedIndex)));
+      panel => drawPanel(order, number, panel, chosen.head)));
     section.append(flow);
     return section;
   }));
@@ -405,7 +436,7 @@ function rowOf(cells, tag = "td") {
 }
 // The terms of the chosen score, with the numbers that they are sums of.
 function explain() {
-  const order = data.orders[chosen.order], head = headMenu.selectedIndex;
+  const order = data.orders[chosen.order], {head} = chosen;
   const terms = order.terms.map(term => {
     const parts = partsOf(order, term, head, chosen.query, chosen.key);
     return {name: term.name, function: term.function, parts,
@@ -414,16 +445,17 @@ function explain() {
   return {terms, score: sum(terms.map(term => term.total))};
 }
 function showDetails() {
-  const order = data.orders[chosen.order], head = headMenu.selectedIndex;
+  const order = data.orders[chosen.order], {head} = chosen;
   const {query, key} = chosen, {terms, score} = explain();
   for (const cell of document.querySelectorAll("td.pair")) {
     const [number, , i, j] = cell.dataset.place.split(",");
-    cell.classList.toggle("chosen",
-      +number === chosen.order && +i === query && +j === key);
+    const isChosen = +number === chosen.order && +i === query && +j === key;
+    cell.classList.toggle("chosen", isChosen);
+    cell.setAttribute("aria-selected", isChosen);
   }
   const weights = panelOf(order, "A").values[head][query];
-  const title = make("h2", `${nameOf(order, query, key)}, ${data.heads[head]}: A = ` +
-    long(weights[key]));
+  pair.replaceChildren(
+    `${nameOf(order, query, key)}, ${data.heads[head]}: A = ${long(weights[key])}`);
   const parts = make("div", undefined, "parts");
   for (const term of terms) {
     const block = make("div");
@@ -445,7 +477,8 @@ function showDetails() {
   const total = make("p");
   total.append("E = ", terms.length > 1
     ? `${terms.map(term => long(term.total)).join(" + ")} = ` : "", long(score));
-  details.replaceChildren(title, parts, total, softmaxOf(order, head, query, key));
+  parts.append(softmaxOf(order, head, query, key));
+  numbers.replaceChildren(total, parts);
 }
 function softmaxOf(order, head, query, key) {
   const scores = panelOf(order, "E").values[head][query];
@@ -466,9 +499,18 @@ function softmaxOf(order, head, query, key) {
   scroll.append(table);
   return scroll;
 }
-layerName.textContent = data.layer;
-headMenu.replaceChildren(...data.heads.map((name, head) => new Option(name, head)));
-headMenu.onchange = showHead;
+headMenu.hidden = data.heads.length < 2;
+layerName.textContent = data.layer + (headMenu.hidden ? `, ${data.heads[0]}` : "");
+headMenu.append(...data.heads.map((name, head) => {
+  const label = make("label"), button = make("input");
+  Object.assign(button, {type: "radio", name: "head", checked: !head});
+  button.onchange = () => {
+    chosen.head = head;
+    showHead();
+  };
+  label.append(button, ` ${name}`);
+  return label;
+}));
 showHead();
 </script>
 </body>

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from keras_attn import models
+from keras_attn import models, viz
 from keras_attn.cli.made_up_layers import KINDS, Sizes, make_layer
 from keras_attn.data import load_text_tokenizer
 from keras_attn.viz import capture_attention
@@ -98,9 +98,68 @@ def test_a_layer_of_a_model(command, bert, tmp_path):
         ("--permutation must have each number from 0 to", text, "--permutation", "0"),
         ("TEXT must have from 1 to 32 tokens", "good " * 33),
         ("--mask is for a made-up layer", text, "--mask", "causal"),
+        ("--width is for a made-up layer", text, "--width", 8),
+        ("--tokenizer must have vocab.txt", text, "--tokenizer", tmp_path),
         ("--model needs a TEXT to read. Received: 'attention'",),
         ("KIND is for made-up layers", "cross", text),
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "examples"),
+    [
+        ("convolution", [viz.worked_convolution()]),
+        ("unpooling", [viz.worked_unpooling()]),
+        (
+            "transposed-convolution",
+            [
+                viz.worked_transposed_convolution(),
+                viz.worked_transposed_convolution([[1, 2], [3, 4]]),
+            ],
+        ),
+    ],
+)
+def test_numbers_are_printed(command, kind, examples):
+    assert command("explain", kind) == 0
+    assert command.out == "\n\n".join(each.text for each in examples) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("masks", "causal"), ("windows", "cyclic shift"), ("positions", "50 positions")],
+)
+def test_figures_without_a_layer(command, kind, words, tmp_path):
+    figure = tmp_path / "figure.svg"
+    assert command("explain", kind, "--output", figure) == 0
+    assert words in figure.read_text("utf-8")
+    command.refuses_each(
+        ["explain", kind],
+        (
+            "--output must end in .png, .pdf or .svg for",
+            "--output",
+            tmp_path / "a.html",
+        ),
+        (f"--seed is for attention layers, not for {kind}", "--seed", 1),
+        ("--head is for attention layers", "--head", 0),
+    )
+    assert list(tmp_path.iterdir()) == [figure]
+
+
+def test_an_image_model_is_refused(command, tmp_path):
+    sizes: dict = {"image_size": 16, "window_size": 2, "num_blocks": [1]}
+    sizes |= {"hidden_dim": 6, "num_heads": [1]}
+    models.save_checkpoint(models.build_swin(**sizes), tmp_path)
+    line = command.refuses("explain", "--model", tmp_path, "A dog")
+    assert "--model must read a text. What an image model attends to" in line
+
+
+def test_the_causal_mask_of_a_model(command, gpt, tmp_path):
+    page, text = tmp_path / "layer.html", "Hello"
+    assert command("explain", "--model", gpt, text, "--output", page) == 0
+    (order,) = data_of(page)["orders"]
+    count = len(order["queries"])
+    assert count > 1
+    np.testing.assert_array_equal(order["mask"], np.tri(count)[None].repeat(2, 0))
 
 
 def test_a_translator_attends_inside_a_recurrence(command, untrained_run):
@@ -125,9 +184,11 @@ def test_wrong_options(command, tmp_path):
     )
     command.refuses_each(
         ["explain"],
-        ("did you mean attention? Received: 'atention'", "atention"),
+        ("did you mean relative?", "relativ"),
         ("--mask must be None: a WindowAttention takes", "window", "--mask", "causal"),
         ("--tokens is for other kinds: map is SAGAN's", "map", "--tokens", "a"),
         ("--heads is for other kinds", "dot", "--heads", 2),
+        ("--output is for pages and figures", "unpooling", "--output", "a.png"),
+        ("--tokens is for attention layers", "unpooling", "--tokens", "a"),
     )
     assert not list(tmp_path.iterdir())

@@ -30,6 +30,9 @@ GRAPHS = [
         options={
             "scores": {"return_attention_scores": True},
             "hard": {"attention": "hard", "seed": 1},
+            "scaled_dot": {"score": "scaled_dot", "feature_dim": U},
+            "general": {"score": "general"},
+            "linear": {"score": "linear"},
         },
         exported=("caption_show_attend_tell-scores",),
     )

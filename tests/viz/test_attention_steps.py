@@ -1,6 +1,7 @@
 """The steps of every attention layer lead to what the layer returns."""
 
-import dataclasses
+import inspect
+from typing import Any
 
 import keras
 import layer_cases
@@ -24,6 +25,14 @@ CASES = [
     for variant, case in cases.items()
     if "cache" not in case.inputs
 ]
+# The other layers that attend.
+BLOCKS = [
+    name
+    for name, cases in layer_cases.CASES.items()
+    if not issubclass(getattr(layers, name), tuple(KINDS))
+    and "return_attention_scores"
+    in inspect.signature(getattr(layers, name).call).parameters
+]
 X, Z = normal(T, D), normal(S, E, seed=1)
 
 
@@ -31,6 +40,11 @@ def first_of(case):
     """The arguments of a call of a case, of its first example."""
     rows = {x: np.asarray(tensor)[:1] for x, tensor in tensors_of(case).items()}
     return {**rows, **case.static}
+
+
+def values_of(axes):
+    """The masked array that axes show."""
+    return np.ma.asarray(axes.images[0].get_array())
 
 
 def softmax_of(steps):
@@ -72,6 +86,16 @@ def test_steps_lead_to_what_the_layer_returns(case):
     assert [panel.name for panel in steps.panels()][-1] == "Y"
 
 
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_layer_with_attention_inside_names_it(name):
+    layer = built(next(iter(layer_cases.CASES[name].values())))
+    inside = ".* inside it: .*attention.* of type "
+    with pytest.raises(
+        ValueError, match=f"`layer` must be an attention.*{inside}{name}"
+    ):
+        attention_steps(layer, X)
+
+
 def test_details_are_products_of_coordinates(attention):
     steps = attention_steps(attention, X)
     assert isinstance(steps, AttentionSteps)
@@ -85,8 +109,6 @@ def test_details_are_products_of_coordinates(attention):
     for place, name in [((3, 0, 0), "head"), ((0, -1, 0), "query"), ((0, 0, 5), "key")]:
         with pytest.raises(ValueError, match=f"`{name}` must be from 0 to "):
             steps.details(*place)
-    with pytest.raises(ValueError, match="`heads` must be numbers from 0 to 2"):
-        steps.of_heads([3])
 
 
 def test_masks_are_combined(attention):
@@ -103,8 +125,8 @@ def test_masks_are_combined(attention):
 
 def test_another_result_of_the_layer_is_an_error():
     class Doubled(layers.MultiHeadAttention):
-        def call(self, query, value=None, key=None, **options):
-            return 2 * super().call(query, value, key, **options)
+        def call(self, query, value=None, key=None, *others, **options):
+            return 2 * super().call(query, value, key, *others, **options)
 
     class Hot(layers.DotProductAttention):
         def attend(self, query, value, projected_key, mask=None):
@@ -166,6 +188,12 @@ def test_wrong_inputs(attention):
         (attention, {"mask": "casual"}, "Received: mask='casual'"),
         (attention, {"mask": [0, 1, 1, 1, -1]}, "True or 1 where to attend"),
         (attention, {"cache": ()}, "`cache` must be a pair"),
+        (attention, {"query": np.full((T, D), np.nan)}, "`query` must be finite"),
+        (
+            attention,
+            {"mask": "causal", "attention_mask": np.ones((1, T, T), bool)},
+            "`attention_mask` must be None if `mask` is one",
+        ),
     ]
     for layer, call, message in cases:
         with pytest.raises(ValueError, match=message):
@@ -180,8 +208,14 @@ def test_wrong_inputs(attention):
     targets = {"targets": X[None, :1], "target_mapping": np.eye(T)[None, :1]}
     with pytest.raises(ValueError, match="`permutation` must be None for a call"):
         plot_attention_layer(content, X, permutation=range(T), **targets)
-    with pytest.raises(ValueError, match="`labels` must be 5 texts"):
-        plot_attention_layer(attention, X, labels=["a"])
+    wrong_labels: list[Any] = [["a"], "abcde", range(5), 5]
+    for labels in wrong_labels:
+        with pytest.raises(ValueError, match="`labels` must be 5 texts"):
+            plot_attention_layer(attention, X, labels=labels)
+    wrong_heads: list[Any] = [[], [3], [-1], [0.0], 1, "1"]
+    for heads in wrong_heads:
+        with pytest.raises(ValueError, match="`heads` must be numbers from 0 to 2"):
+            plot_attention_layer(attention, X, heads=heads)
 
 
 def test_half_precision_is_compared_as_such(attention):
@@ -200,8 +234,8 @@ def test_the_figure_has_every_step_of_every_head():
     )
     steps = attention_steps(layer, X[:3], mask="causal")
     permuted = attention_steps(layer, X[:3][order], mask="causal")
-    maps = [ax for ax in panels(figure) if ax.get_images()[0].get_array().shape[0] > 1]
-    drawn = [ax.images[0].get_array() for ax in maps]
+    maps = [ax for ax in panels(figure) if len(values_of(ax)) > 1]  # Not the bars.
+    drawn = [values_of(ax) for ax in maps]
     expected = []
     for panel, other in zip(steps.panels(), permuted.panels(), strict=True):
         for array in (panel.array, other.array):
@@ -216,9 +250,22 @@ def test_the_figure_has_every_step_of_every_head():
     assert any("because places count here" in text for text in texts)
     first = maps[0]  # X is too wide for numbers, A is not.
     assert tick_labels(first.yaxis) == labels and not first.texts
-    scores = [ax for ax in maps if np.ma.count_masked(ax.images[0].get_array()) == 3]
+    scores = [ax for ax in maps if np.ma.count_masked(values_of(ax)) == 3]
     assert len(scores) == 8 and all(len(ax.texts) == 6 for ax in scores)
     assert figure.get_suptitle() == "a $ b"
+
+
+def test_labels_of_up_to_32_tokens_can_be_read():
+    layer = layers.DotProductAttention("dot")
+    for count, labelled in ((32, True), (33, False)):
+        tokens = [f"token{number}" for number in range(count)]
+        figure = plot_attention_layer(
+            layer, normal(count, 2), normal(7, 2), labels=tokens
+        )
+        scores = next(ax for ax in panels(figure) if values_of(ax).shape == (count, 7))
+        assert tick_labels(scores.yaxis) == tokens * labelled
+        height = scores.get_position().height * figure.get_figheight()
+        assert (height / count >= 7 / 72) == labelled  # The size of the letters.
 
 
 def test_calls_of_a_model_are_captured():
@@ -236,9 +283,7 @@ def test_calls_of_a_model_are_captured():
         "pooling",
     ]
     for layer, arguments in calls:
-        steps = explain_call(layer, arguments)
-        assert steps.scores.shape[2] == T
+        assert explain_call(layer, arguments).scores.shape[2] == T
         assert "call" not in vars(layer)
     assert calls[1].arguments["use_causal_mask"]
     np.testing.assert_array_equal(flat(model(X[None])), before)
-    assert dataclasses.is_dataclass(steps)

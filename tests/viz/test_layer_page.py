@@ -21,7 +21,7 @@ const [data, script] = [...html.matchAll(/<script[^>]*>([\s\S]*?)<\/script>/g)];
 let focused = null;
 const element = tag => ({
   tag, children: [], dataset: {}, style: {}, classList: {toggle() {}},
-  selectedIndex: 0, setAttribute() {}, focus() { focused = this; },
+  setAttribute(name, value) { this[name] = value; }, focus() { focused = this; },
   append(...children) { this.children.push(...children); },
   replaceChildren(...children) { this.children = children; },
   getContext: () => ({fillRect() {}}),
@@ -38,22 +38,22 @@ global.document = {
   querySelectorAll: cells,
   querySelector: selector => at(selector.match(/place="(.*)"/)[1]),
 };
-global.Option = function(label) {
-  return {...element("option"), children: [label], label};
-};
 (0, eval)(script[1]);
-const shown = () => inside(all.details).map(node =>
-  ["tr", "h2", "p", "b"].includes(node.tag) ? textOf(node) : null).filter(Boolean);
+const shown = () => [textOf(all.pair)].concat(inside(all.numbers).map(node =>
+  ["tr", "p", "b"].includes(node.tag) ? textOf(node) : null).filter(Boolean));
 const press = (key, cell) => cell.onkeydown(
   {key, currentTarget: cell, preventDefault() {}});
-all.head.selectedIndex = 1;
-all.head.onchange();
+const heads = all.heads.children.map(label => label.children[0]);
+heads[Math.min(1, heads.length - 1)].onchange();
 at("0,A,2,1").onclick();
 const clicked = shown();
 press("ArrowLeft", at("0,E,2,1"));
 press("Enter", focused);
-console.log(JSON.stringify({clicked, pressed: shown(), heads: all.head.children.map(
-  option => option.label), cells: cells().length}));
+console.log(JSON.stringify({clicked, pressed: shown(), heads: all.heads.children.map(
+  label => textOf(label).trim()), cells: cells().length,
+  roles: inside(all.orders).filter(node => node.role).map(node => node.role),
+  selected: cells().filter(cell => cell["aria-selected"]).map(
+    cell => cell.dataset.place)}));
 """
 
 
@@ -62,9 +62,10 @@ def data_of(page):
     return json.loads(data)
 
 
-def run(page):
+def run(page, row=2):
+    script = NODE.replace(",2,1", f",{row},1")
     done = subprocess.run(
-        ["node", "-e", NODE], input=page, capture_output=True, text=True, check=True
+        ["node", "-e", script], input=page, capture_output=True, text=True, check=True
     )
     return json.loads(done.stdout)
 
@@ -99,6 +100,7 @@ def test_it_is_one_file_that_loads_nothing(attention):
     assert "<title>{{data}} &lt;img src=x&gt;</title>" in page
     assert page.count("<script") == page.count("</script>") == 2
     assert not re.search(r"https?:|src=\"|href=|@import|fetch\(|url\(", page)
+    assert len(page.encode()) < 30_000
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page
 
 
@@ -118,7 +120,7 @@ def test_its_script_shows_what_a_score_is_made_of(attention):
     steps = attention_steps(attention, X, mask="causal")
     shown = run(attention_layer_page(attention, X, mask="causal"))
     assert shown["heads"] == ["head 0", "head 1"] and shown["cells"] == 18
-    title, name, _, *parts = shown["clicked"]
+    title, total, name, _, *parts = shown["clicked"]
     assert title.startswith("2 to 1, head 1: A = ") and name == "q · k / √H"
     assert float(title.split("= ")[1]) == pytest.approx(
         steps.weights[1, 2, 1], rel=1e-5
@@ -126,11 +128,12 @@ def test_its_script_shows_what_a_score_is_made_of(attention):
     numbers = [number for _, number in steps.details(1, 2, 1)]
     found = [float(line.split("|")[-1]) for line in parts[: len(numbers)]]
     np.testing.assert_allclose(found, numbers, atol=1e-6)
-    score = parts[len(numbers)]
-    assert float(score.split("= ")[1]) == pytest.approx(steps.scores[1, 2, 1], abs=1e-6)
-    total = parts[-1].split("|")
-    assert total[0] == "sum" and float(total[-1]) == pytest.approx(1)
+    assert float(total.split("= ")[1]) == pytest.approx(steps.scores[1, 2, 1], abs=1e-6)
+    last = parts[-1].split("|")
+    assert last[0] == "sum" and float(last[-1]) == pytest.approx(1)
     assert shown["pressed"][0].startswith("2 to 0, head 1: A = ")
+    assert shown["selected"] == ["0,E,2,0", "0,A,2,0"]
+    assert shown["roles"] == ["grid", "grid"]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
@@ -149,14 +152,7 @@ def test_its_script_sums_other_terms(kind):
     head = min(1, len(data_of(page)["heads"]) - 1)
     steps = attention_steps(layer, query, value)
     row = {"glimpses": 0}.get(kind, 2)
-    script = NODE.replace("selectedIndex = 1", f"selectedIndex = {head}")
-    script = script.replace("0,A,2,1", f"0,A,{row},1").replace(
-        "0,E,2,1", f"0,E,{row},1"
-    )
-    done = subprocess.run(
-        ["node", "-e", script], input=page, capture_output=True, text=True, check=True
-    )
-    shown = json.loads(done.stdout)["clicked"]
+    shown = run(page, row)["clicked"]
     assert [name for name in shown if name in steps.terms] == list(steps.terms)
     (score,) = (line for line in shown if line.startswith("E = "))
     expected = [values[head, row, 1] for values in steps.terms.values()]

@@ -17,6 +17,7 @@ from keras_attn.viz.layer_steps.arguments import (
     kind_of,
     permute,
 )
+from keras_attn.viz.layer_steps.kinds import Kind
 from keras_attn.viz.layer_steps.steps import AttentionSteps, Panel, steps_of_call
 
 __all__ = [
@@ -29,8 +30,10 @@ __all__ = [
     "explain_call",
     "explain_orders",
     "kind_of",
-    "labels_of_orders",
 ]
+
+
+Labels = tuple[list[str], list[str]]
 
 
 class Explained(NamedTuple):
@@ -38,13 +41,35 @@ class Explained(NamedTuple):
 
     Attributes:
         steps: As given.
+        labels: Of the queries, and of the keys.
         permuted: In another order, or None.
+        permuted_labels: As `labels`, in that order.
         effect: What the order does to the output, with its largest difference.
     """
 
     steps: AttentionSteps
+    labels: Labels
     permuted: AttentionSteps | None = None
+    permuted_labels: Labels = ([], [])
     effect: str = ""
+
+    def orders(
+        self, heads: Sequence[int] | None = None
+    ) -> list[tuple[AttentionSteps, Labels]]:
+        """The steps with their labels, as given and perhaps in another order.
+
+        Args:
+            heads: Numbers of the heads to keep, from 0. None = all.
+
+        Raises:
+            ValueError: If a head does not exist.
+        """
+        given = [(self.steps, self.labels), (self.permuted, self.permuted_labels)]
+        return [
+            (steps if heads is None else steps.of_heads(heads), labels)
+            for steps, labels in given
+            if steps is not None
+        ]
 
 
 def attention_steps(
@@ -105,7 +130,11 @@ def explain_call(layer: keras.layers.Layer, arguments) -> AttentionSteps:
 
 
 def explain_orders(
-    layer: keras.layers.Layer, arguments, permutation: Sequence[int] | None = None
+    layer: keras.layers.Layer,
+    arguments,
+    permutation: Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
+    value_labels: Sequence[str] | None = None,
 ) -> Explained:
     """The steps of a call, and of its inputs in another order.
 
@@ -114,17 +143,25 @@ def explain_orders(
         arguments: Arguments of its call by name, with a batch of one.
         permutation: Row `permutation[i]` of the input becomes row i; None = no other
             order.
+        labels: A text for each query. None = numbers.
+        value_labels: A text for each key. None = those of the queries in
+            self-attention, else numbers.
 
     Raises:
-        ValueError: As for `attention_steps`, or if `permutation` is none.
+        ValueError: As for `attention_steps`, or if `permutation` is none, or there are
+            too many labels or too few.
     """
     kind = kind_of(layer)
     moved = None
     if permutation is not None:  # Checked before anything is computed.
         moved = permute(layer, arguments, permutation)
     steps = explain_call(layer, arguments)
-    if moved is None:
-        return Explained(steps)
+    queries = _labels("labels", labels, len(steps.query))
+    keys = queries
+    if value_labels is not None or not steps.is_self_attention:
+        keys = _labels("value_labels", value_labels, len(steps.value))
+    if moved is None or permutation is None:
+        return Explained(steps, (queries, keys))
     permuted = explain_call(layer, moved)
     expected = steps.output
     if kind.ordered:
@@ -138,51 +175,34 @@ def explain_orders(
         effect = "Y stays the same" if is_equal else "Y is another one"
     if not is_equal:
         effect += ", because places count here"
-    return Explained(steps, permuted, f"{effect}: largest difference {difference:.2g}")
+    return Explained(
+        steps,
+        (queries, keys),
+        permuted,
+        _permuted_labels(steps, kind, (queries, keys), permutation),
+        f"{effect}: largest difference {difference:.2g}",
+    )
 
 
-def labels_of_orders(
-    explained: Explained,
-    layer: keras.layers.Layer,
-    query_labels: Sequence[str] | None,
-    value_labels: Sequence[str] | None,
-    permutation: Sequence[int] | None,
-) -> list[tuple[list[str], list[str]]]:
-    """The labels of queries and keys, as given and, if there is one, permuted.
-
-    Args:
-        explained: The steps.
-        layer: The layer.
-        query_labels: A text for each query. None = numbers.
-        value_labels: A text for each key. None = those of the queries in
-            self-attention, else numbers.
-        permutation: As for `explain_orders`.
-
-    Raises:
-        ValueError: If there are too many or too few.
-    """
-    steps = explained.steps
-    queries = _labels("labels", query_labels, len(steps.query))
-    if value_labels is None and steps.is_self_attention:
-        keys = queries
-    else:
-        keys = _labels("value_labels", value_labels, len(steps.value))
-    orders = [(queries, keys)]
-    if permutation is not None:
-        count, kind = len(permutation), kind_of(layer)
-        if len(queries) == count:
-            queries = [queries[place] for place in permutation]
-        if steps.is_self_attention or kind.permuted != "query":
-            last = keys[-count:]
-            keys = keys[:-count] + [last[place] for place in permutation]
-        orders.append((queries, keys))
-    return orders
+def _permuted_labels(
+    steps: AttentionSteps, kind: Kind, labels: Labels, permutation: Sequence[int]
+) -> Labels:
+    """The labels of the inputs in another order; those of a memory stay first."""
+    queries, keys = labels
+    count = len(permutation)
+    if len(queries) == count:
+        queries = [queries[place] for place in permutation]
+    if steps.is_self_attention or kind.permuted != "query":
+        moved = [keys[-count:][place] for place in permutation]
+        keys = keys[:-count] + moved
+    return queries, keys
 
 
 def _labels(name: str, labels: Sequence[str] | None, count: int) -> list[str]:
     if labels is None:
         return [str(number) for number in range(count)]
-    if isinstance(labels, str) or len(labels) != count:
+    is_list = np.ndim(labels) == 1 and all(isinstance(each, str) for each in labels)
+    if not is_list or len(labels) != count:
         raise ValueError(
             f"`{name}` must be {count} texts, one for each row. "
             f"Received: {name}={labels!r}"

@@ -85,11 +85,15 @@ def call_arguments(
             )
         shown = "query" if name == "inputs" else name
         arguments[name] = _one_example(shown, tensor, kind.inputs[name])
-    for name, value in options.items():
-        arguments[name] = value
-    if mask is not None:
-        arguments |= _masks(layer, kind, arguments, mask)
-    return arguments
+    arguments |= options
+    masks = {} if mask is None else _masks(layer, kind, arguments, mask)
+    for name in masks:
+        if arguments.get(name) is not None:
+            raise ValueError(
+                f"`{name}` must be None if `mask` is one: pass both in `mask`, as a "
+                f"tuple. Received: {name} of shape {np.shape(arguments[name])}"
+            )
+    return {**arguments, **masks}
 
 
 def permute(layer, arguments: Mapping[str, Any], permutation) -> dict[str, Any]:
@@ -160,6 +164,11 @@ def _one_example(name: str, tensor, rank: int) -> np.ndarray:
         raise ValueError(
             f"`{name}` must be one example, {_AXES[rank]}, or a batch of one. "
             f"Received: {name} of shape {np.shape(tensor)}"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"`{name}` must be finite numbers. Received: {name} with "
+            f"{np.count_nonzero(~np.isfinite(values))} that are not"
         )
     return values
 

@@ -22,6 +22,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attn.checks.arguments import is_whole
 from keras_attn.layers.recorder import record_attention_scores
 from keras_attn.viz.layer_steps.terms import Term
 
@@ -167,12 +168,12 @@ class AttentionSteps:
             ValueError: If there is no such head, or none is given.
         """
         count = len(self.heads)
-        if not heads or not all(0 <= head < count for head in heads):
+        own = list(heads) if np.ndim(heads) == 1 else []
+        if not own or not all(is_whole(head) and 0 <= head < count for head in own):
             raise ValueError(
                 f"`heads` must be numbers from 0 to {count - 1}, at least one. "
                 f"Received: heads={heads!r}"
             )
-        own = list(heads)
         names = ("queries", "keys", "values", "scores", "mask", "weights", "mixed")
         arrays: dict[str, Any] = {name: getattr(self, name)[own] for name in names}
         sums = tuple(term.of_heads(own) for term in self.sums)

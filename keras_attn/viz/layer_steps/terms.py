@@ -112,8 +112,8 @@ def activated(
         right: (N, S, A).
         factor: (N, A).
     """
-    arrays = map(as_float64, (left, right, factor))
-    return _term(name, function, *arrays, None, None)
+    left, right, factor = as_float64(left), as_float64(right), as_float64(factor)
+    return _term(name, function, left, right, factor, None, None)
 
 
 def as_float64(values) -> np.ndarray:
