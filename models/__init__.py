@@ -39,6 +39,7 @@ from keras_attn.models.clip import (
 from keras_attn.models.convnext import build_convnext
 from keras_attn.models.dalle import build_dalle
 from keras_attn.models.deconvnet import build_deconvnet
+from keras_attn.models.deit3 import build_deit3
 from keras_attn.models.detection import (
     build_faster_rcnn,
     build_faster_rcnn_vgg16,
@@ -46,8 +47,8 @@ from keras_attn.models.detection import (
 )
 from keras_attn.models.dvae import build_dvae
 from keras_attn.models.fcn import build_fcn_resnet, build_fcn_vgg
-from keras_attn.models.gpt import (
-    build_gpt,
+from keras_attn.models.gpt import build_gpt
+from keras_attn.models.gpt_tasks import (
     build_gpt_classifier,
     build_gpt_encoder,
     build_gpt_token_classifier,
@@ -118,11 +119,7 @@ from keras_attn.models.vilbert import (
     build_vilbert_referring,
     build_vilbert_scorer,
 )
-from keras_attn.models.vit import (
-    build_deit3,
-    build_vit,
-    build_vit_hybrid,
-)
+from keras_attn.models.vit import build_vit, build_vit_hybrid
 from keras_attn.models.vln_bert import (
     build_vln_bert,
     build_vln_bert_pretrainer,

@@ -7,18 +7,18 @@
         x = x + activation(norm(x) W1 + b1) W2 + b2
     logits = norm(x) token_embeddingᵀ                                     (B, T, V)
 
-    build_gpt         token ids -> logits of the next token at every position
-    build_gpt_<task>  such a model -> the logits of a task
+    build_gpt  token ids -> logits of the next token at every position
 
+Classifiers on its features: `gpt_tasks.py`.
 `incremental()` gives the same forward pass with key/value caches. `prefill` runs
-`_features` over the prompt, (B, P), and returns logits (B, V) and the state:
+`features` over the prompt, (B, P), and returns logits (B, V) and the state:
 
     key_i, value_i  k and v of block i, (B, G, L, H), zeros after the P first slots
     visible         (B, L), which slots hold a real token
     position        (B,), the number of real tokens, so the position of the next
     cache_index     (B,), the slot that is written next, here P
 
-`step` runs `_features` over the last token, (B,), so T = 1, and over the state. k and v
+`step` runs `features` over the last token, (B,), so T = 1, and over the state. k and v
 are then the token's own, and it attends to visible slots and to itself:
 
     x = x + softmax([q key_iᵀ, q kᵀ] / √H) [value_i; v] W^O + b
@@ -35,7 +35,7 @@ Legend: B batch, T length, P prompt length, L cache length, N heads, G key/value
 (here N), H head size, D width, V vocabulary, C classes.
 Layers: `token_embedding`, `position_embedding`, `embeddings_dropout`, `block_0`, …,
 and `final_norm` if the blocks are pre-norm. `incremental()` finds them by these names.
-More than 400 lines, as the sizes and cards of four papers are in it.
+More than 400 lines, as one builder has the sizes and cards of four papers.
 """
 
 import functools
@@ -49,7 +49,6 @@ from keras_attn.decoding import IncrementalPair
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import TransformerDecoderBlock
 from keras_attn.layers.dropout import Dropout
-from keras_attn.layers.embeddings.token_pooling import TokenPooling
 from keras_attn.layers.initializers import normal
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
@@ -59,9 +58,7 @@ from keras_attn.models.catalog.variants import (
     FROM_VARIANT,
     block_options,
     block_sizes,
-    check_variant,
 )
-from keras_attn.models.parts import heads
 from keras_attn.models.parts.bert_encoder import (
     bert_encoder,
     position_embedding,
@@ -188,7 +185,8 @@ CARDS = {
         title="Megatron-LM, GPT-2 at scale",
         paper="Shoeybi et al. 2019, arXiv:1909.08053",
         # 300,000 steps of 512 rows of 1,024 tokens; an epoch is 68,507 of them.
-        notes="four sizes for 1, 2, 4 and 8 devices, of which two were trained",
+        notes="four sizes for 1, 2, 4 and 8 devices, of which two were trained, the "
+        "largest with 24 heads",
         training={
             variant: Training(
                 "Wikipedia, CC-Stories, RealNews, OpenWebText",
@@ -316,13 +314,13 @@ def build_gpt(
     layers = by_name(layers)
     inputs = sequence_inputs("token_ids", "padding_mask")
     positions = token_positions(inputs["padding_mask"])
-    hidden, _ = _features(layers, positions=positions, **inputs)
+    hidden, _ = features(layers, positions=positions, **inputs)
     # The product with the transposed embeddings.
     logits = layers["token_embedding"](hidden, reverse=True)
     return GPT(inputs=inputs, outputs=logits, name=name)
 
 
-def _features(
+def features(
     layers, token_ids, positions, padding_mask, caches=None, attention_mask=None
 ):
     """Features (B, T, D), and the keys and values of every block, (B, G, T, H).
@@ -381,7 +379,7 @@ class GPT(Functional):
                 (DOCUMENTS, "int32"),
             )
         )
-        hidden, _ = _features(
+        hidden, _ = features(
             layers,
             token_ids,
             document_positions(padding_mask, document_ids),
@@ -418,13 +416,13 @@ class GPT(Functional):
             """Reads the prompt and pads its keys and values to the caches' length."""
             padding_mask = inputs["padding_mask"]
             positions = token_positions(padding_mask)
-            hidden, caches = _features(layers, positions=positions, **inputs)
+            hidden, caches = features(layers, positions=positions, **inputs)
             logits = incremental.next_token_logits(layers, hidden, padding_mask)
             return logits, incremental.state_after_prompt(padding_mask, caches, length)
 
         def read(now):
             """Reads the tokens of a step, whose `padding_mask` is (B, L + T)."""
-            return _features(
+            return features(
                 layers, now.token_ids, now.positions, now.padding_mask, now.caches
             )
 
@@ -450,86 +448,3 @@ class GPT(Functional):
             extend=read_several if extend else None,
             max_length=length,
         )
-
-
-def build_gpt_encoder(
-    model: heads.Encoder = "gpt2_small", *, name: str = "gpt_encoder"
-) -> Functional:
-    """The model without its output layer: features for other tasks.
-
-    Args:
-        model: A model from `build_gpt`, or the name of a variant.
-        name: Name of the model.
-
-    Returns:
-        A model from `token_ids` and `padding_mask`, each (B, T), to a dictionary with
-        `sequence_output` (B, T, D) and `pooled_output` (B, D), the features of the last
-        real token.
-    """
-    if isinstance(model, str):
-        check_variant("model", model, build_gpt)
-        model = build_gpt(model)
-    if not isinstance(model, GPT):
-        raise TypeError(
-            "`model` must be the name of a variant, or a model from `build_gpt`. "
-            f"Received: model={model!r}"
-        )
-    inputs, layers = model.input, by_name(model.layers)
-    positions = token_positions(inputs["padding_mask"])
-    hidden, _ = _features(layers, positions=positions, **inputs)
-    pooled = TokenPooling("last", name="last_token")(hidden, inputs["padding_mask"])
-    outputs = {"sequence_output": hidden, "pooled_output": pooled}
-    return Functional(inputs, outputs, name=name)
-
-
-def build_gpt_classifier(
-    model: heads.Encoder = "gpt2_small",
-    *,
-    num_classes: int,
-    dropout: Probability = 0.1,
-    name: str = "gpt_classifier",
-) -> Functional:
-    """Classifies a text by the features of its last token.
-
-    Args:
-        model: A model from `build_gpt` or `build_gpt_encoder`, or the name of a
-            variant.
-        num_classes: C.
-        dropout: Probability of dropping a unit of the last token's features.
-        name: Name of the model.
-
-    Returns:
-        A model from `token_ids` and `padding_mask` to logits (B, C).
-
-    Reference:
-        Radford et al. 2018, section 3.2.
-    """
-    encoder = _as_encoder(model)
-    # One matrix, W_y, and no bias (equation 3).
-    return heads.classifier(
-        encoder, num_classes, dropout=dropout, use_bias=False, name=name
-    )
-
-
-@described_as(heads.token_classifier)
-def build_gpt_token_classifier(
-    model: heads.Encoder = "gpt2_small",
-    *,
-    num_classes: int,
-    dropout: Probability = 0.1,
-    name: str = "gpt_token_classifier",
-) -> Functional:
-    """Classifies each token, given the tokens before it: logits (B, T, C).
-
-    Args:
-        model: A model from `build_gpt` or `build_gpt_encoder`, or the name of a
-            variant.
-    """
-    encoder = _as_encoder(model)
-    return heads.token_classifier(encoder, num_classes, dropout=dropout, name=name)
-
-
-def _as_encoder(model):
-    if isinstance(getattr(model, "output", None), dict):
-        return heads.as_encoder(model, build_gpt_encoder)
-    return build_gpt_encoder(model)

@@ -45,8 +45,8 @@ CARDS = model_cards(
     scores=[
         scored(
             "ImageNet top-1",
-            "torchvision's first weights, at 224",
-            "torchvision",
+            "at 224",
+            "torchvision's first weights",
             {"18": 69.8, "34": 73.3, "50": 76.1, "101": 77.4, "152": 78.3},
         )
     ],

@@ -10,7 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.arguments import check_above_zero
-from keras_attn.models.gpt import GPT, build_gpt_encoder
+from keras_attn.models.gpt import GPT
+from keras_attn.models.gpt_tasks import build_gpt_encoder
 from keras_attn.models.parts import heads
 from keras_attn.models.parts.functional import Functional, sequence_inputs
 

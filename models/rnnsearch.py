@@ -23,6 +23,7 @@ Layers: `source_embedding`, `source_dropout`, `encoder`, `initial_state`,
 `readout_dropout`, `logits`. `incremental()` finds them by these names.
 """
 
+import functools
 from typing import Literal
 
 import keras
@@ -58,6 +59,7 @@ VARIANTS = {
     }
     for max_words in ("30", "50")
 }
+_training = functools.partial(Training, "WMT'14 En-Fr", "table 2", devices=1)
 CARDS = model_cards(
     "rnnsearch_{variant}",
     {"30": None, "50": None},
@@ -65,13 +67,8 @@ CARDS = model_cards(
         words: f"trained on sentences of up to {words} words" for words in ("30", "50")
     },
     training={
-        words: Training(
-            "WMT'14 En-Fr", "table 2", hardware=hardware, devices=1, hours=hours
-        )
-        for words, hardware, hours in (
-            ("30", "TITAN Black", 113),
-            ("50", "Quadro K6000", 111),
-        )
+        "30": _training(hardware="TITAN Black", hours=113),
+        "50": _training(hardware="Quadro K6000", hours=111),
     },
     scores=[
         scored("BLEU En-Fr", "newstest 2014", "table 1", {"30": 21.5, "50": 26.75})

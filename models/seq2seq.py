@@ -21,6 +21,8 @@ Layers: `source_embedding`, `source_dropout`, `target_embedding`, `target_dropou
 `incremental()` finds them by these names.
 """
 
+import functools
+
 import keras
 from keras import ops
 from keras.layers import LSTMCell
@@ -69,6 +71,8 @@ VARIANTS = {
         },
     },
 }
+# Bahdanau et al. 2015, as of the models with attention in `rnnsearch.py`.
+_training = functools.partial(Training, "WMT'14 En-Fr", "table 2", devices=1)
 CARDS = {
     "seq2seq_sutskever": model_cards(
         "seq2seq_sutskever",
@@ -76,7 +80,7 @@ CARDS = {
         training=Training(
             "WMT'14 En-Fr",
             "sections 3.1, 3.4 and 3.5",
-            tokens=7.5 * 304e6,
+            tokens=7.5 * 304e6,  # English words; there are 348 million French ones.
             hardware="GPU",
             devices=8,
             hours=10 * 24,
@@ -108,6 +112,10 @@ CARDS = {
             notes={
                 f"rnnencdec_{words}": f"trained on sentences of up to {words} words"
                 for words in (30, 50)
+            },
+            training={
+                "rnnencdec_30": _training(hardware="TITAN Black", hours=109),
+                "rnnencdec_50": _training(hardware="Quadro K6000", hours=108),
             },
             scores=[
                 scored(

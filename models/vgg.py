@@ -43,8 +43,8 @@ CARDS = model_cards(
     scores=[
         scored(
             "ImageNet top-1",
-            "torchvision's first weights, at 224",
-            "torchvision",
+            "at 224",
+            "torchvision's first weights",
             {"16": 71.6},
         )
     ],

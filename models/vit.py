@@ -1,8 +1,7 @@
-"""ViT, its hybrid and DeiT III: an image as a sequence of patches.
+"""ViT and its hybrid: an image as a sequence of patches.
 
     build_vit           images -> logits, or features
     build_vit_hybrid    the same, on the feature map of a ResNet
-    build_deit3         ViT with LayerScale, trained with a different recipe
 
     x = [class token; patches W] + positions             (B, 1 + T, D), then dropout
     each block, pre-norm:
@@ -14,10 +13,9 @@
     attention(x) = concat of heads softmax(q kᵀ / √H) v, times W_O
     FFN(x) = dropout(gelu(x W_1)) W_2        each product with a W has a bias
 
-`drop` is dropout, LayerScale (DeiT III) and stochastic depth. DeiT III adds the
-positions before the class token. H is the size of a head.
+`drop` is dropout and stochastic depth. H is the size of a head.
 
-All three share every helper, so they share a file. Blocks:
+DeiT III, `deit3.py`, is made of the same parts. Blocks:
 `layers/blocks/transformer_block.py`; attention:
 `layers/attention/multi_head_attention.py`. `@registered` fills in the arguments whose
 default is `FROM_VARIANT`.
@@ -51,7 +49,7 @@ from keras_attn.layers.blocks.stochastic_depth import rising_rates
 from keras_attn.layers.dropout import Dropout
 from keras_attn.layers.normalization.layer_normalization import LayerNormalization
 from keras_attn.models.catalog import tasks
-from keras_attn.models.catalog.cards import IMAGENET, Training, model_cards, scored
+from keras_attn.models.catalog.cards import Training, model_cards, scored
 from keras_attn.models.catalog.registry import registered
 from keras_attn.models.catalog.variants import FROM_VARIANT, block_options, block_sizes
 from keras_attn.models.parts.backbones.resnet import standardized_resnet
@@ -69,7 +67,6 @@ ImagePooling = Literal["token", "mean"]
 _sizes = functools.partial(block_sizes, image_size=224)
 _TINY = _sizes(num_layers=12, hidden_dim=192, num_heads=3)
 _SMALL = _sizes(num_layers=12, hidden_dim=384, num_heads=6)
-_MEDIUM = _sizes(num_layers=12, hidden_dim=512, num_heads=8)
 _BASE = _sizes(num_layers=12, hidden_dim=768, num_heads=12)
 _LARGE = _sizes(num_layers=24, hidden_dim=1024, num_heads=16)
 _HUGE = _sizes(num_layers=32, hidden_dim=1280, num_heads=16)
@@ -92,14 +89,6 @@ VARIANTS = {
     "hybrid": {
         "r50_base_patch16": {**_BASE, "num_blocks": (3, 4, 9), "stem_dim": 64},
     },
-    # Touvron et al. 2022 (arXiv:2204.07118); medium: the authors' later release.
-    "deit3": {
-        "small": {**_SMALL, "patch_size": 16},
-        "medium": {**_MEDIUM, "patch_size": 16},
-        "base": {**_BASE, "patch_size": 16},
-        "large": {**_LARGE, "patch_size": 16},
-        "huge": {**_HUGE, "patch_size": 14},
-    },
 }
 _cards = functools.partial(
     model_cards,
@@ -108,7 +97,6 @@ _cards = functools.partial(
     **tasks.image_classification(tasks.HALF),
 )
 _top_1 = functools.partial(scored, "ImageNet top-1")
-_DEIT3 = "README_revenge.md of github.com/facebookresearch/deit"
 # Parameters (table 1); epochs and FLOPs on JFT-300M (table 6); accuracy in ImageNet at
 # 384 when pre-trained on ImageNet, ImageNet-21k, JFT-300M (table 5).
 _VIT = {
@@ -177,46 +165,10 @@ CARDS = {
         paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
         **tasks.image_classification(tasks.HALF),
     ),
-    "deit3": model_cards(
-        "deit3_{variant}",
-        {
-            "small": 22_000_000,
-            "medium": 39_000_000,
-            "base": 86_600_000,
-            "large": 304_000_000,
-            "huge": 632_000_000,
-        },
-        training=dict.fromkeys(
-            ("small", "base", "large", "huge"),
-            Training("ImageNet", _DEIT3, images=800 * IMAGENET),
-        ),
-        scores=[
-            _top_1(
-                "at 224",
-                _DEIT3,
-                {"small": 81.4, "base": 83.8, "large": 84.9, "huge": 85.2},
-            ),
-            _top_1("at 224", "timm, fb_in1k", {"medium": 83.0}),
-            _top_1("at 384", _DEIT3, {"small": 83.4, "base": 85.0, "large": 85.8}),
-            _top_1(
-                "from ImageNet-21k, at 224",
-                _DEIT3,
-                {"small": 83.1, "base": 85.7, "large": 87.0, "huge": 87.2},
-            ),
-            _top_1(
-                "from ImageNet-21k, at 384",
-                _DEIT3,
-                {"small": 84.8, "base": 86.7, "large": 87.7},
-            ),
-        ],
-        title="DeiT III {variant}: ViT with LayerScale",
-        paper="Touvron et al. 2022, arXiv:2204.07118",
-        **tasks.image_classification(tasks.IMAGENET),
-    ),
 }
 
 
-def _encode(
+def encode(
     hidden,
     rates,
     pooling,
@@ -230,7 +182,7 @@ def _encode(
     qkv_bias,
     **options,
 ):
-    """The blocks, the final norm and the pooling, shared by all three models.
+    """The blocks, the final norm and the pooling.
 
     Args (the others are as in `build_vit`):
         hidden: Tokens and patches, (B, tokens + T, D).
@@ -345,11 +297,11 @@ def build_vit(
         (arXiv:2012.12877).
     """
     images = image_input(image_size, num_channels, patch_size)
-    hidden = _embed_patches(images, hidden_dim, patch_size, stem_dims)
+    hidden = embed_patches(images, hidden_dim, patch_size, stem_dims)
     num_tokens = _count_tokens(class_token, distillation)
-    hidden = _add_positions(_prepend_tokens(hidden, num_tokens))
+    hidden = add_positions(prepend_tokens(hidden, num_tokens))
     hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
-    outputs = _encode(
+    outputs = encode(
         hidden,
         rising_rates(stochastic_depth, num_layers),
         pooling,
@@ -410,10 +362,10 @@ def build_vit_hybrid(
     """
     images = image_input(image_size, num_channels)
     features = standardized_resnet(images, stem_dim, num_blocks)
-    hidden = _embed_patches(features, hidden_dim, 1)
-    hidden = _add_positions(_prepend_tokens(hidden))
+    hidden = embed_patches(features, hidden_dim, 1)
+    hidden = add_positions(prepend_tokens(hidden))
     hidden = Dropout(dropout, name="embeddings_dropout")(hidden)
-    outputs = _encode(
+    outputs = encode(
         hidden,
         rising_rates(stochastic_depth, num_layers),
         pooling,
@@ -427,63 +379,7 @@ def build_vit_hybrid(
     return Functional(images, outputs, name=name)
 
 
-@registered(CARDS["deit3"], VARIANTS["deit3"])
-@described_as(build_vit)
-def build_deit3(
-    variant: str = "base",
-    *,
-    image_size: int | tuple[int, int] = FROM_VARIANT,
-    patch_size: int | tuple[int, int] = FROM_VARIANT,
-    num_classes: int = 1000,
-    include_top: bool = True,
-    pooling: ImagePooling = "token",
-    num_layers: int = FROM_VARIANT,
-    hidden_dim: int = FROM_VARIANT,
-    num_heads: int = FROM_VARIANT,
-    mlp_dim: int = FROM_VARIANT,
-    num_channels: int = 3,
-    activation: Activation = "gelu",
-    layer_norm_epsilon: Epsilon = 1e-6,
-    qkv_bias: bool = True,
-    layer_scale: float | None = 1e-6,
-    stochastic_depth: Probability = 0.0,
-    name: str = "deit3",
-) -> Functional:
-    """ViT with LayerScale, and a class token that has no position.
-
-    Args:
-        variant: A row of `VARIANTS["deit3"]`, which supplies every argument not given.
-        layer_scale: Initial value of the learned factors, one per channel, of each
-            sub-layer's output. None = no scaling.
-        stochastic_depth: Probability of skipping the sub-layers of a block, the same in
-            every block; published: 0.05 (small) to 0.55 (huge).
-
-    Returns:
-        A model as from `build_vit`.
-
-    Reference:
-        Touvron et al. 2022, "DeiT III: Revenge of the ViT" (arXiv:2204.07118).
-    """
-    images = image_input(image_size, num_channels, patch_size)
-    hidden = _add_positions(_embed_patches(images, hidden_dim, patch_size))
-    hidden = _prepend_tokens(hidden)
-    outputs = _encode(
-        hidden,
-        [stochastic_depth] * num_layers,
-        pooling,
-        layer_scale=layer_scale,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        activation=activation,
-        layer_norm_epsilon=layer_norm_epsilon,
-        qkv_bias=qkv_bias,
-    )
-    if include_top:
-        outputs = _logits(outputs, num_classes)
-    return Functional(images, outputs, name=name)
-
-
-def _embed_patches(images, hidden_dim, patch_size, stem_dims=None):
+def embed_patches(images, hidden_dim, patch_size, stem_dims=None):
     """(B, H, W, channels) -> (B, T, D)."""
     return PatchEmbedding(
         hidden_dim,
@@ -504,14 +400,14 @@ def _count_tokens(class_token, distillation):
     return (1 if class_token else 0) + (1 if distillation else 0)
 
 
-def _prepend_tokens(hidden, num_tokens=1):
+def prepend_tokens(hidden, num_tokens=1):
     """(B, T, D) -> (B, tokens + T, D)."""
     if not num_tokens:
         return hidden
     return ClassToken(num_tokens, initializer=INITIALIZER, name="class_token")(hidden)
 
 
-def _add_positions(hidden):
+def add_positions(hidden):
     """Adds a learned vector for each position of (B, T, D)."""
     return LearnedPositionEmbedding(
         hidden.shape[1], embeddings_initializer=INITIALIZER, name="position_embedding"

@@ -117,7 +117,13 @@ def test_every_folder_has_a_rule():
 
 
 # A captioner whose encoder is a ViT, and a score of what a GPT writes.
-OF_ANOTHER_FAMILY = {("transformer_captioners", "vit"), ("reward_models", "gpt")}
+OF_ANOTHER_FAMILY = {
+    ("deit3", "vit"),
+    ("gpt_tasks", "gpt"),
+    ("reward_models", "gpt"),
+    ("reward_models", "gpt_tasks"),
+    ("transformer_captioners", "vit"),
+}
 
 
 def test_a_model_file_imports_no_other_family():

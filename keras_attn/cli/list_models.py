@@ -15,7 +15,7 @@ from rich.text import Text
 from keras_attn.cli.options import Json, Panel
 from keras_attn.cli.published import rounded, size_cells
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import console, print_json, say
+from keras_attn.cli.terminal import console, naming_options, print_json, say
 
 if TYPE_CHECKING:
     from keras_attn.models import ModelCard
@@ -108,6 +108,9 @@ def list_models(
     if measure is not None:
         columns = ("Model", "Parameters", measure, "Setting", "Source")
         rows = _scores(found, measure)
+        hint = (
+            "Tables and sections are of the paper that `keras-attn list MODEL` names."
+        )
     elif sizes:
         columns = ("Model", *_SIZES)
         found.sort(key=lambda card: (card.year, card.parameters or 0))
@@ -119,9 +122,11 @@ def list_models(
             [card.name, card.title, card.paper, rounded(card.parameters)]
             for card in found
         ]
-    _print_table(columns, rows, hint)
     if output is not None:
         _draw(found, measure, output)
+    _print_table(columns, rows, hint)
+    if output is not None:
+        say(f"Wrote {output}")
 
 
 def _measure(cards: "list[ModelCard]", score: str) -> str:
@@ -172,12 +177,13 @@ def _print_table(columns: tuple[str, ...], rows: list[list[str]], hint: str) -> 
 def _draw(cards: "list[ModelCard]", measure: str | None, output: Path) -> None:
     from keras_attn import viz
 
-    if measure is None:
-        figure = viz.plot_model_sizes(cards)
-    else:
-        figure = viz.plot_model_scores(cards, measure)
-    viz.save_figure(figure, output)
-    say(f"Wrote {output}")
+    names = {"cards": "the models", "measure": "--score", "path": "--output"}
+    with naming_options(**names):
+        if measure is None:
+            figure = viz.plot_model_sizes(cards)
+        else:
+            figure = viz.plot_model_scores(cards, measure)
+        viz.save_figure(figure, output)
 
 
 def _matches(card: "ModelCard", pattern: str) -> bool:

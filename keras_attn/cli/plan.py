@@ -121,7 +121,7 @@ def plan(
         )
     path = find_model(model, task)
     published = models.describe(model).training if path is None else None
-    tokens, rows = options.amount(model, published)
+    amount = options.amount(model, published)
     if path is None or is_checkpoint(path):
         dtype = "float32" if dtype is None else dtype
     elif dtype is not None:
@@ -155,7 +155,7 @@ def plan(
             )
         _say_tpu(counted, chips, batch, answer, why, as_json=json)
         return
-    flops = flops_of_run(counted, tokens, rows)
+    flops = None if amount is None else flops_of_run(counted, amount)
     run = None if flops is None else run_on(options, flops)
     if json:
         of_run = {} if flops is None else {"training_run": run_figures(flops, run)}
@@ -174,9 +174,8 @@ def plan(
         + (" Weights are random, as in a new model." if path is None else ""),
         "dim",
     )
-    if flops is not None:
-        amount = f"{tokens:,.0f} tokens" if tokens is not None else f"{rows:,.0f} rows"
-        say_run(f"{counted.name}, trained on {amount}", flops, run, published)
+    if amount is not None:
+        say_run(counted, amount, run, published)
 
 
 def _figures(counted: "Plan") -> dict[str, Any]:

@@ -32,9 +32,11 @@ def spell_size(size: "Size", nothing: str = "-") -> str:
 
 
 def spell_hours(hours: float | None) -> str:
-    """A time in hours, in days from two on, below one in minutes; "-" for None."""
+    """A time, in days from two on, below an hour in minutes, then seconds."""
     if hours is None:
         return "-"
+    if hours < 1 / 60:
+        return f"{hours * 3600:.3g} s"
     if hours < 1:
         return f"{hours * 60:.3g} minutes"
     return f"{count(hours / 24)} days" if hours >= 48 else f"{hours:.3g} h"

@@ -4,7 +4,7 @@ The arithmetic: `models/plans/training_run.py`; what is published: the model's c
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from keras_attn.cli.options import Panel
 from keras_attn.cli.published import count, spell_hours, spell_training
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from keras_attn.models.catalog.cards import Training
 
 _RUN = Panel("Training run")
+_MOST = 1e30  # So that the FLOPs are finite.
+Amount = tuple[float, Literal["token", "row"]]
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class RunOptions:
             "Tokens of the whole run, such as 300e9, on each side of an "
             "encoder-decoder. Default, with --hardware: as many as were published.",
             min=0,
+            max=_MOST,
         ),
     ] = None
     rows: Annotated[
@@ -35,6 +38,7 @@ class RunOptions:
             "In place of --tokens, rows of the whole run, such as 384e6: images, "
             "pairs, utterances; epochs times the size of the data.",
             min=0,
+            max=_MOST,
         ),
     ] = None
     hardware: Annotated[
@@ -48,7 +52,8 @@ class RunOptions:
     utilization: Annotated[
         float | None,
         _RUN.number(
-            "Share of the peak that is reached, above 0, at most 1. Default: 0.3.",
+            "How much of the devices' peak becomes FLOPs of the model, above 0, at "
+            "most 1. Default: 0.3, which is an assumption.",
             min=0,
             max=1,
         ),
@@ -89,10 +94,8 @@ class RunOptions:
                     check_above_zero(name, getattr(self, name))
         run_on(self, 1.0)
 
-    def amount(
-        self, model: str, published: "Training | None"
-    ) -> tuple[float | None, float | None]:
-        """Tokens or rows of the run, the other one None; both if none is asked for.
+    def amount(self, model: str, published: "Training | None") -> Amount | None:
+        """What the run reads; None if there is no run.
 
         Args:
             model: As it was given.
@@ -101,32 +104,41 @@ class RunOptions:
         Raises:
             ValueError: If nothing is given, and nothing is published.
         """
-        if self.hardware is None or (self.tokens, self.rows) != (None, None):
-            return self.tokens, self.rows
-        if published is not None and published.tokens is not None:
-            return published.tokens, None
-        if published is not None and published.images is not None:
-            return None, published.images
-        raise ValueError(
-            "--hardware needs --tokens, or --rows of images, pairs or utterances: how "
-            f"many this model saw is not published. Received: {model!r}"
-        )
+        if self.tokens is not None:
+            return self.tokens, "token"
+        if self.rows is not None:
+            return self.rows, "row"
+        if self.hardware is None:
+            return None
+        amount = published_amount(published)
+        if amount is None:
+            raise ValueError(
+                "--hardware needs --tokens, or --rows of images, pairs or utterances: "
+                f"how many this model saw is not published. Received: {model!r}"
+            )
+        return amount
 
 
-def flops_of_run(
-    counted: "Plan", tokens: float | None, rows: float | None
-) -> float | None:
-    """FLOPs of a run of so many tokens or rows; None without both."""
-    if rows is not None:
-        return counted.training_flops / counted.batch * rows
-    if tokens is None:
-        return None
+def published_amount(training: "Training | None") -> Amount | None:
+    """What a published run read; None if that is not published."""
+    if training is not None and training.tokens is not None:
+        return training.tokens, "token"
+    if training is not None and training.images is not None:
+        return training.images, "row"
+    return None
+
+
+def flops_of_run(counted: "Plan", amount: Amount) -> float:
+    """FLOPs of a run that reads so many tokens or rows."""
+    number, unit = amount
+    if unit == "row":
+        return counted.training_flops / counted.batch * number
     if not counted.has_tokens:
         raise ValueError(
             f"--tokens is for models of tokens; {counted.name} needs --rows. "
-            f"Received: --tokens {tokens:g}"
+            f"Received: --tokens {number:g}"
         )
-    return counted.training_flops_per_token * tokens
+    return counted.training_flops_per_token * number
 
 
 def run_on(options: RunOptions, flops: float) -> "TrainingRun | None":
@@ -155,20 +167,27 @@ def run_figures(flops: float, run: "TrainingRun | None") -> dict[str, Any]:
 
 
 def say_run(
-    title: str, flops: float, run: "TrainingRun | None", published: "Training | None"
+    counted: "Plan",
+    amount: Amount,
+    run: "TrainingRun | None",
+    published: "Training | None",
 ) -> None:
     """Prints what a training run costs, and what is published about one."""
-    rows = [("FLOPs", f"{flops:.3g}")]
+    (number, unit), flops = amount, flops_of_run(counted, amount)
+    each = f"{flops / number:.3g} per {unit}, forward and backward"
+    rows = [("FLOPs", f"{flops:.3g}: {each}")]
     note = "FLOPs are the model's: what is computed twice to save memory counts once."
     if run is not None:
         rows += _rows(run)
         note += (
-            " Energy is that of the devices alone, at full load. Their figures: "
+            " The utilization is an assumption, --utilization: how much of the "
+            "devices' peak becomes these FLOPs. Energy is that of the devices at full "
+            "load, without hosts, network and cooling. Their figures: "
             f"{run.accelerator.source}."
         )
     if published is not None:
-        rows += [("published", _published(published, flops))]
-    print_rows(title, rows)
+        rows += [("published", _published(published, counted))]
+    print_rows(f"{counted.name}, trained on {number:,.0f} {unit}s", rows)
     say(note, "dim")
 
 
@@ -179,8 +198,8 @@ def _rows(run: "TrainingRun") -> list[tuple[str, str]]:
     rows = [
         (
             "hardware",
-            f"{run.devices:,} x {run.hardware}: {device.flops / 1e12:g} TFLOP/s in "
-            f"{device.precision}, of which {run.utilization:.0%} are reached",
+            f"{run.devices:,} x {run.hardware}: {device.flops / 1e12:g} TFLOP/s each "
+            f"in {device.precision}, at {100 * run.utilization:.3g}% utilization",
         ),
         ("device-days", count(run.device_days)),
         ("time", spell_hours(run.hours)),
@@ -191,15 +210,18 @@ def _rows(run: "TrainingRun") -> list[tuple[str, str]]:
     return rows
 
 
-def _published(training: "Training", flops: float) -> str:
-    """The published figures of a run, and the share of the peak that they imply."""
+def _published(training: "Training", counted: "Plan") -> str:
+    """The published figures of a run, and the utilization that they imply."""
     from keras_attn.models.plans.accelerators import ACCELERATORS
     from keras_attn.models.plans.training_run import reached_utilization
 
     words = spell_training(training)
-    known = training.hardware in ACCELERATORS
-    if known and training.devices is not None and training.hours is not None:
+    amount = published_amount(training)
+    if amount is None or training.hardware not in ACCELERATORS:
+        return words
+    if training.devices is not None and training.hours is not None:
         hardware = f"{training.hardware}:{training.devices}"
+        flops = flops_of_run(counted, amount)
         share = reached_utilization(flops, hardware, training.hours)
-        words += f". In that time, these FLOPs are {share:.0%} of the peak"
+        words += f". Counted as above, its utilization was {share:.0%}"
     return words

@@ -13,14 +13,13 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from keras_attn.checks.arguments import check_choice
 from keras_attn.viz.drawing.panels import class_colors
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure, text_style
 
 _GRID_COLOR = "#e4e7eb"
-_STYLES = ("-o", "--s", ":^", "-.D", "-v", "--P", ":X", "-.*")  # One per setting.
 _ROW_INCHES = 0.2
 _LABEL_POINTS = 7.0
 _LABEL_INCHES = 0.13  # Between the lines of two labels.
@@ -28,6 +27,8 @@ _AXIS_INCHES = 5.0
 # From a point to its label, where that had to move.
 _LEADER = {"arrowstyle": "-", "color": "#9aa3ad", "lw": 0.6}
 _MOST_LABELS = 30
+_MOST_COLUMNS = 3  # Of panels, each of this side.
+_PANEL_INCHES = 2.6
 # Measures that are percentages.
 _SHARES = re.compile(r"top-1|accuracy|rate|IoU|\bAP\b|mAP|F1|GLUE")
 _UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
@@ -89,10 +90,10 @@ def plot_model_scores(
 ) -> Figure:
     """Draws published scores against published numbers of parameters.
 
-    A line joins the models of a series, such as Swin, in one setting, such as
-    pre-training on ImageNet-21k and images of 384 pixels: only scores of one setting
-    can be compared. The color is the series, marker and dashes are the setting. Models
-    with patches of different sizes are different series.
+    Each setting, such as images of 384 pixels after pre-training on ImageNet-21k, has
+    its own panel: only scores of one setting can be compared. A line joins the models
+    of a series, such as Swin. Models with patches of different sizes are different
+    series.
 
     Args:
         cards: Cards, from `models.describe`. Models without the number or the score are
@@ -115,54 +116,50 @@ def plot_model_scores(
     """
     known = [card for card in cards if card.parameters is not None]
     series = _by_patch(_series(known))
-    lines: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    # Setting, then series: parameters and scores.
+    lines: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for card in known:
         for score in card.scores:
             if score.measure == measure:
-                line = lines.setdefault((series[card.name], score.setting), [])
-                line.append((card.parameters, score.value))
+                line = lines.setdefault(score.setting, {})
+                points = line.setdefault(series[card.name], [])
+                points.append((card.parameters, score.value))
     if not lines:
         measures = sorted({score.measure for card in known for score in card.scores})
         raise ValueError(
-            f"`measure` must be one of these cards' measures, {', '.join(measures)}. "
+            "`measure` must be one of the measures of the models with a published "
+            f"number of parameters: {', '.join(measures) or 'none'}. "
             f"Received: measure={measure!r}"
         )
-    names = sorted({name for name, _ in lines})
-    settings = sorted({setting for _, setting in lines}, key=lambda x: (len(x), x))
+    names = sorted({name for line in lines.values() for name in line})
     colors = dict(zip(names, class_colors(len(names)), strict=True))
-    styles = {each: _STYLES[n % len(_STYLES)] for n, each in enumerate(settings)}
-    figure = new_figure(9.5, 5.6, layout="constrained")
-    ax = figure.subplots()
-    for (name, setting), points in sorted(lines.items()):
-        sizes, values = zip(*sorted(points), strict=True)
-        ax.plot(
-            sizes, values, styles[setting], color=colors[name], lw=1.4, ms=5, alpha=0.9
-        )
-    _style(ax, "x")
-    ax.set_xlabel("parameters", **text_style(9))
+    columns = min(_MOST_COLUMNS, len(lines))
+    rows = math.ceil(len(lines) / columns)
+    size = 1.7 + _PANEL_INCHES * columns, 0.5 + _PANEL_INCHES * rows
+    figure = new_figure(*size, layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for ax in grid.flat[len(lines) :]:
+        ax.set_axis_off()
+    for ax, setting in zip(grid.flat, sorted(lines), strict=False):
+        for name, points in sorted(lines[setting].items()):
+            sizes, values = zip(*sorted(points), strict=True)
+            ax.plot(sizes, values, "-o", color=colors[name], lw=1.4, ms=5, alpha=0.9)
+        _style(ax, "x")
+        # Also above an empty place of the last row.
+        ax.tick_params(labelbottom=True)
+        ax.set_title(setting or "as published", **text_style(9))
     unit = " (%)" if _SHARES.search(measure) else ""
-    ax.set_ylabel(measure + unit, **text_style(9))
-    handles = [Line2D([], [], color=colors[name], lw=3, label=name) for name in names]
-    for setting in settings:
-        dashes, marker = styles[setting][:-1], styles[setting][-1]
-        handles.append(
-            Line2D(
-                *([], []),
-                color=TEXT_COLOR,
-                linestyle=dashes,
-                marker=marker,
-                ms=5,
-                lw=1.2,
-                label=setting or "as published",
-            )
-        )
+    figure.supxlabel("parameters", **text_style(9))
+    figure.supylabel(measure + unit, **text_style(9))
+    handles = [
+        Line2D([], [], color=colors[name], marker="o", label=name) for name in names
+    ]
     figure.legend(
         handles=handles,
         loc="outside right upper",
         frameon=False,
         fontsize=8,
         labelcolor=TEXT_COLOR,
-        handlelength=3.5,
     )
     add_title(figure, title)
     return figure
@@ -270,9 +267,10 @@ def _style(ax: Axes, axis: Literal["x", "y"]) -> None:
     scale = ax.xaxis if axis == "x" else ax.yaxis
     low, high = ax.get_xlim() if axis == "x" else ax.get_ylim()
     scale.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-    # Within a decade, the minor ticks are what there is to read.
-    minor = NullFormatter() if high / low > 30 else scale.get_major_formatter()
-    scale.set_minor_formatter(minor)
+    scale.set_minor_formatter(NullFormatter())
+    # Within a decade or so, powers of ten are too few to read.
+    if high / low < 30:
+        scale.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.grid(color=_GRID_COLOR, lw=0.8)
     ax.set_axisbelow(True)
     ax.tick_params(colors=TEXT_COLOR, labelsize=8, length=2)

@@ -71,7 +71,8 @@ class Score:
         measure: What was measured, such as `"ImageNet top-1"`. Shares are percentages.
         value: The number.
         setting: Resolution, pre-training, decoding: what sets it apart from another
-            score of this measure, such as `"from ImageNet-21k, at 384"`.
+            score of this measure, such as `"from ImageNet-21k, at 384"`. Only scores of
+            one setting can be compared.
         source: Table or section of the card's paper, or another place.
     """
 

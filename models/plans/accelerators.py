@@ -41,7 +41,7 @@ def _tpu(generation: str, watts: float | None = None) -> Accelerator:
 # Of two versions the one on a board (SXM, OAM), not the card.
 ACCELERATORS: Mapping[str, Accelerator] = {
     "k40": _nvidia(4.29e12, "float32", 235, "Tesla K40"),
-    "m40": _nvidia(6.84e12, "float32", 250, "Tesla M40"),
+    "m40": _nvidia(7e12, "float32", 250, "Tesla M40"),
     "p100": _nvidia(10.6e12, "float32", 300, "Tesla P100 SXM2"),
     "v100": _nvidia(125e12, "float16", 300, "V100 SXM2"),
     "t4": _nvidia(65e12, "float16", 70, "T4"),

@@ -124,8 +124,8 @@ def test_a_training_run(command):
     assert command(*run, *devices) == 0
     days = flops / (125e12 * 0.25 * 86_400)
     for text in (
-        f"{flops:.3g}",
-        "7 x v100: 125 TFLOP/s in float16, of which 25% are reached",
+        f"{flops:.3g}: {flops / 1e12:.3g} per token, forward and backward",
+        "7 x v100: 125 TFLOP/s each in float16, at 25% utilization",
         count(days),
         f"{count(days * 24 * 0.3)} kWh at 300 W per device",
         f"${count(days * 24 * 2.5)} at $2.5 per device-hour",
@@ -145,13 +145,18 @@ def test_a_training_run(command):
     assert "ImageNet, 94.7M images, 4 x TITAN Black (sections 3.1" in command.out
 
 
-def test_a_published_run_says_which_share_of_the_peak_it_reached():
+def test_a_published_run_says_which_utilization_it_reached():
     training = models.describe("transformer_base").training
     assert training is not None
-    words = _published(training, 9.8e17)
+    counted = models.plan("bert_tiny", sequence=8, vocabulary_size=101)
+    counted = dataclasses.replace(counted, training_flops=8 * 392e6)
+    words = _published(training, counted)
     assert "2.5B tokens, 8 x p100, 12 h, 3.3e+18 FLOPs (sections" in words
-    assert words.endswith("In that time, these FLOPs are 27% of the peak")
-    assert "peak" not in _published(dataclasses.replace(training, devices=None), 9.8e17)
+    # 2.5e9 x 392e6 FLOPs; 8 x 10.6e12 FLOP/s for 43,200 s.
+    assert words.endswith("Counted as above, its utilization was 27%")
+    for missing in ("devices", "tokens"):
+        without = dataclasses.replace(training, **{missing: None})
+        assert "utilization" not in _published(without, counted)
 
 
 def test_wrong_options_of_a_training_run(command):
@@ -169,6 +174,7 @@ def test_wrong_options_of_a_training_run(command):
         ("--tokens of a whole run", *tokens, "--tpu", "v5e:1x1"),
         ("--tokens must be a number above 0", "--tokens", 0),
         ("value for '--tokens'", "--tokens", "nan"),
+        ("value for '--tokens'", "--tokens", "1e400"),
     )
     line = command.refuses("plan", "cnn_self_attention", *tokens)
     assert "cnn_self_attention needs --rows" in line

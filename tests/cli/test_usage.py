@@ -173,8 +173,14 @@ def test_sizes_and_scores(command, monkeypatch, tmp_path):
         image[:2],
         ("--sizes and --score exclude", "--sizes", "--score", "ImageNet top-1"),
         ("--output draws what --sizes or --score prints", "--output", picture),
+        ("--output must end in one of", "--sizes", "--output", tmp_path / "x.txt"),
         ("of these models: ImageNet top-1. Received: 'BLEU'", "--score", "BLEU"),
     )
+    without = ["list", "rnnsearch", "--output", picture]
+    assert "the models must have at least" in command.refuses(*without, "--sizes")
+    line = command.refuses(*without, "--score", "BLEU En-Fr")
+    assert "--score must be one" in line and "parameters: none" in line
+    assert not command.out
     monkeypatch.setenv("COLUMNS", "150")
     assert command("describe", "transformer_base") == 0
     for text in (

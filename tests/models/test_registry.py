@@ -1,6 +1,7 @@
 """The registry: names, cards, and published numbers of parameters."""
 
 import dataclasses
+import functools
 import re
 import resource
 import sys
@@ -89,19 +90,22 @@ def test_a_name_is_registered_once():
         registry.registered(again)(models.build_rnnsearch)
 
 
+_cards = functools.partial(
+    cards.model_cards,
+    "{variant}",
+    **{"title": "", "task": "", "paper": "2017", "inputs": {}, "outputs": {}},
+)
+
+
 def test_a_paper_has_a_year():
-    texts = {"family": "", "title": "", "task": "", "paper": "in press"}
     with pytest.raises(ValueError, match="`paper` must contain its year. Received: p"):
-        cards.model_cards("{variant}", {"base": None}, inputs={}, outputs={}, **texts)
+        _cards({"base": None}, paper="in press")
 
 
 def test_published_figures_are_of_a_variant():
-    texts = {"family": "", "title": "", "task": "", "paper": "2017"}
     column = cards.scored("BLEU", "test", "table 2", {"big": 28.4})
     with pytest.raises(ValueError, match="`scores` must be of .*, base. Received: big"):
-        cards.model_cards(
-            "{variant}", {"base": 1}, inputs={}, outputs={}, scores=[column], **texts
-        )
+        _cards({"base": 1}, scores=[column])
 
 
 def test_published_figures_are_numbers_with_their_source():

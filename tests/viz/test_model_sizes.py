@@ -11,10 +11,15 @@ def cards(*patterns):
     return [models.describe(name) for name in names]
 
 
-def drawn(figure):
-    """The points of a figure that has one axes, of all lines."""
-    (ax,) = figure.axes
+def points_of(ax):
+    """The points of each line."""
     return [tuple(map(tuple, line.get_xydata())) for line in ax.lines]
+
+
+def drawn(figure):
+    """The points of each line of a figure that has one axes."""
+    (ax,) = figure.axes
+    return points_of(ax)
 
 
 def notes(figure):
@@ -70,32 +75,42 @@ def test_models_are_rows_from_small_to_large():
     assert figure_to_array(figure).std() > 0
 
 
-def test_scores_are_joined_by_series_and_setting():
+def test_scores_have_a_panel_per_setting_and_a_line_per_series():
     figure = plot_model_scores(cards("vit_*", "deit3_*", "swin_*", "convnext_*"))
-    (ax,) = figure.axes
-    assert (ax.get_xscale(), ax.get_ylabel()) == ("log", "ImageNet top-1 (%)")
-    lines = drawn(figure)
-    # From ImageNet alone, the larger ViT is worse; patches of 16 and 32 are apart.
-    assert ((86e6, 77.91), (307e6, 76.53)) in lines
-    assert ((88e6, 73.38), (306e6, 71.16)) in lines
-    # Swin at 224.
-    assert ((28_288_354, 81.3), (49_606_258, 83.0), (87_768_224, 83.5)) in lines
-    assert ((22e6, 81.4), (39e6, 83.0), (86.6e6, 83.8)) == lines[
-        [line[0] for line in lines].index((22e6, 81.4))
-    ][:3]
-    # A color for a series, a style for a setting; all in the legend.
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    patches = [f"vit patch{size}" for size in (14, 16, 32)]
-    assert legend[:6] == ["convnext", "deit3", "swin", *patches]
-    assert set(legend[6:]) == {
+    settings = [
         "at 224",
         "at 384",
         "from ImageNet-21k, at 224",
         "from ImageNet-21k, at 384",
         "from JFT-300M, at 384",
-    }
-    assert len({str(line.get_color()) for line in ax.lines}) == 6
-    assert len({str(line.get_marker()) for line in ax.lines}) == 5
+    ]
+    assert [ax.get_title() for ax in figure.axes] == [*settings, ""]
+    assert not figure.axes[5].axison
+    assert figure.get_supxlabel() == "parameters"
+    assert figure.get_supylabel() == "ImageNet top-1 (%)"
+    lines = dict(zip(settings, map(points_of, figure.axes), strict=False))
+    # From ImageNet alone, the larger ViT is worse; patches of 16 and 32 are apart.
+    assert ((86e6, 77.91), (307e6, 76.53)) in lines["at 384"]
+    assert ((88e6, 73.38), (306e6, 71.16)) in lines["at 384"]
+    convnext, deit3, swin = lines["at 224"]
+    assert swin == ((28_288_354, 81.3), (49_606_258, 83.0), (87_768_224, 83.5))
+    assert deit3[:3] == ((22e6, 81.4), (39e6, 83.1), (86.6e6, 83.8))
+    # All panels can be compared: they share their axes, and a series its color.
+    assert len({ax.get_ylim() for ax in figure.axes[:5]}) == 1
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    patches = [f"vit patch{size}" for size in (14, 16, 32)]
+    assert legend == ["convnext", "deit3", "swin", *patches]
+    colors = {str(line.get_color()) for ax in figure.axes for line in ax.lines}
+    assert len(colors) == 6
+
+
+def test_ticks_within_a_decade_are_few_and_named():
+    figure = plot_model_scores(cards("swin_*"))
+    figure.draw_without_rendering()
+    low, high = figure.axes[0].get_xlim()
+    axis = figure.axes[0].xaxis
+    ticks = zip(axis.get_majorticklocs(), tick_labels(axis), strict=True)
+    assert [text for at, text in ticks if low < at < high] == ["50M", "100M", "200M"]
 
 
 def test_error_messages():
@@ -105,3 +120,5 @@ def test_error_messages():
         plot_model_sizes(cards("rnnsearch_*"))
     with pytest.raises(ValueError, match="`measure` must be .* ImageNet top-1.*='top'"):
         plot_model_scores(cards("swin_*"), "top")
+    with pytest.raises(ValueError, match="number of parameters: none. Received: "):
+        plot_model_scores(cards("rnnsearch_*"), "BLEU En-Fr")

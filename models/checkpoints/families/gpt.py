@@ -9,7 +9,7 @@ file of a body without a head has all the weights of a language model, and
 import keras
 
 from keras_attn.layers import TransformerDecoderBlock
-from keras_attn.models import gpt as builders
+from keras_attn.models import gpt_tasks as builders
 from keras_attn.models.checkpoints import mapping, tasks
 from keras_attn.models.checkpoints.config import ACTIVATIONS, activation_name
 from keras_attn.models.checkpoints.mapping import Family, Joined, Weight, layers_by_name

@@ -10,8 +10,9 @@ from keras_attn.models.checkpoints.config import one_or_two
 from keras_attn.models.checkpoints.families.timm import architectures as timm
 from keras_attn.models.checkpoints.families.vit import get_grid, position_table
 from keras_attn.models.checkpoints.mapping import Weight, layers_by_name
+from keras_attn.models.deit3 import build_deit3
 from keras_attn.models.parts.functional import numbered_names
-from keras_attn.models.vit import VARIANTS, build_deit3, build_vit, build_vit_hybrid
+from keras_attn.models.vit import VARIANTS, build_vit, build_vit_hybrid
 
 ARCHITECTURE = re.compile(
     r"(?P<vit>vit_(?P<size>tiny|small|base|large|huge)_patch(?P<patch>\d{1,3}))"
@@ -122,8 +123,7 @@ def _model_args(config, builder, arguments) -> dict[str, Any]:
     if {"hidden_dim", "mlp_ratio"} & set(given):
         width = given.get("hidden_dim", _WIDTHS["base"])
         if "hidden_dim" not in given and "variant" in arguments:
-            kind = "deit3" if builder is build_deit3 else "vit"
-            width = VARIANTS[kind][arguments["variant"]]["hidden_dim"]
+            width = builder.sizes[arguments["variant"]]["hidden_dim"]
         given["mlp_dim"] = int(given.pop("mlp_ratio", 4) * width)
     return given
 
