@@ -60,7 +60,7 @@ LENGTHS, EASY_LENGTHS = (3, 6), (1, 3)  # Digits per sequence.
 PAUSE = 0.15  # Maximum silence before, between and after digits, in seconds.
 SHOWN = 3
 NUM_BEAMS = 8
-WEIGHTS = (0.003, 0.01, 0.03, 0.1)  # λ of the language model.
+WEIGHTS = (0.0, 0.003, 0.01, 0.03, 0.1)  # λ of the language model; 0 leaves it out.
 
 
 def parse_arguments():
