@@ -84,9 +84,7 @@ PICTURES = {
     "why_scale": Picture(
         "python examples/why_scale.py", "runs/why-scale/why_scale.png", 0.2
     ),
-    "masks": Picture(
-        "keras-attn explain masks --output masks.png", "masks.png", 0.2
-    ),
+    "masks": Picture("keras-attn explain masks --output masks.png", "masks.png", 0.2),
     "positions": Picture(
         "keras-attn explain positions --output positions.png", "positions.png", 0.2
     ),
