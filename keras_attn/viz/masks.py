@@ -107,14 +107,14 @@ def example_masks() -> dict[str, MaskExample]:
         "prefix": (
             ops.logical_or(causal, in_prefix),
             words,
-            "to all of the first three tokens; causal after them",
+            "to the first three tokens; then causal",
         ),
         "documents": (
             merge_masks(
                 attention_mask=document_mask(documents), causal=causal, per_head=False
             ),
             texts,
-            "three texts, a, b, c, in one row: causal in each",
+            "texts a, b, c in one row: causal in each",
         ),
         "permutation": (
             permutation_mask(np.array([_ORDER])),
@@ -211,12 +211,9 @@ def plot_masks(
         axis.set_title("\n".join(heading), **text_style(9))
         axis.set_xlabel("key", fontsize=8, color=TEXT_COLOR)
         axis.set_ylabel("query", fontsize=8, color=TEXT_COLOR)
-    figure.supxlabel(
-        "blue: the query of the row attends to the key of the column; white: it does "
-        "not",
-        fontsize=9,
-        color=TEXT_COLOR,
-    )
+    legend = "blue: the query of the row attends to the key of the column; white: not"
+    lines = textwrap.wrap(legend, int(_LETTERS * columns * side / _PANEL_INCHES))
+    figure.supxlabel("\n".join(lines), fontsize=9, color=TEXT_COLOR)
     add_title(figure, title, fontsize=12)
     return figure
 

@@ -104,13 +104,14 @@ def plot_windows(
         2, 1, height_ratios=(height + 0.5, below_height + 0.4)
     )
     maps = above.subplots(1, 3)
-    after = _rolled(pieces, shift), _rolled_photo(photo, shift, size)
-    for axis, *drawn in (
-        (maps[0], numbers, np.zeros_like(pieces), photo),
-        (maps[1], in_place, pieces, photo),
-        (maps[2], numbers, *after),
-    ):
-        _draw_map(axis, *drawn, window)
+    _draw_map(maps[0], numbers, np.zeros_like(pieces), photo, window)
+    _draw_map(maps[1], in_place, pieces, photo, window)
+    rolled_photo = _rolled_photo(photo, shift, size)
+    _draw_map(maps[2], numbers, _rolled(pieces, shift), rolled_photo, window)
+    if shift:
+        style = {"color": TEXT_COLOR, "linewidth": 1.2, "linestyle": "dashed"}
+        maps[2].axhline(rows - shift - 0.5, **style)
+        maps[2].axvline(columns - shift - 0.5, **style)
     for axis, name in zip(
         maps,
         (
@@ -129,7 +130,7 @@ def plot_windows(
     for axis, (number, mask) in zip(axes, masks.items(), strict=False):
         _draw_mask(axis, mask, window)
         axis.set_title(f"mask of window {number}", **text_style(9))
-    axes[0].set_ylabel("query: row of the window", fontsize=8, color=TEXT_COLOR)
+    axes[0].set_ylabel(f"query: row of {window} tokens", fontsize=8, color=TEXT_COLOR)
     below.supxlabel(
         "blue: the query attends to the key; both are in the same piece of the window",
         fontsize=8,
@@ -208,14 +209,11 @@ def _draw_map(
         alpha=_TINT if photo is None else _TINT_OF_PHOTO,
         interpolation="nearest",
     )
-    whole = numbers * 4 + pieces
     every = np.arange(rows * columns).reshape(rows, columns)
-    for values, style in (
-        (every, {"colors": "white", "linewidths": 0.4}),
-        (whole, {"colors": TEXT_COLOR, "linewidths": 1.2, "linestyles": "dashed"}),
-        (numbers, {"colors": TEXT_COLOR, "linewidths": 1.8}),
-    ):
-        ax.add_collection(LineCollection(_borders(values), **style), autolim=False)
+    for values, color, width in ((every, "white", 0.4), (numbers, TEXT_COLOR, 1.8)):
+        lines = LineCollection(_borders(values), colors=color, linewidths=width)
+        ax.add_collection(lines, autolim=False)
+    whole = numbers * 4 + pieces
     for value in np.unique(whole):
         row, column = np.argwhere(whole == value).mean(0)
         ax.text(
@@ -224,7 +222,7 @@ def _draw_map(
             str(value // 4),
             ha="center",
             va="center",
-            fontsize=min(11, 64 * window / max(rows, columns)),
+            fontsize=min(11, 50 * window / max(rows, columns)),
             fontweight="bold",
             color=TEXT_COLOR,
             bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none"},
@@ -257,5 +255,4 @@ def _draw_mask(ax: Axes, mask: np.ndarray, window: int) -> None:
     middles = shown * window + (window - 1) / 2
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(middles, map(str, shown), fontsize=8, color=TEXT_COLOR)
-    xlabel = f"key: row of the window, {window} tokens each"
-    ax.set_xlabel(xlabel, fontsize=8, color=TEXT_COLOR)
+    ax.set_xlabel(f"key: row of {window} tokens", fontsize=8, color=TEXT_COLOR)

@@ -130,7 +130,7 @@ def test_windows_before_and_after_the_shift():
         np.testing.assert_array_equal(shown(axis), library[number])
     # A label for each row of a window.
     assert tick_labels(masks[0].xaxis) == tick_labels(masks[0].yaxis) == ["0", "1"]
-    assert masks[0].get_xlabel() == "key: row of the window, 2 tokens each"
+    assert masks[0].get_xlabel() == "key: row of 2 tokens"
     assert figure_to_array(figure).std() > 0
 
 

@@ -124,7 +124,7 @@ def test_tables_fit_a_terminal():
         (worked_transposed_convolution, {"kernel": [[1]]}, r"the shape \(k\)"),
         (worked_transposed_convolution, {"padding": 3}, "less than `kernel_size`"),
         (worked_transposed_convolution, {"strides": 12}, "Received: 27"),
-        (worked_transposed_convolution, {"inputs": [1], "padding": 2}, "leave at least"),
+        (worked_transposed_convolution, {"inputs": [1], "padding": 2}, "leave at"),
     ],
 )  # fmt: skip
 def test_what_is_refused(function, arguments, message):
