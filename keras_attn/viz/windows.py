@@ -100,9 +100,8 @@ def plot_windows(
         height + below_height + 1.1 + 0.3 * (title is not None),
         layout="constrained",
     )
-    above, below = figure.subfigures(
-        2, 1, height_ratios=(height + 0.5, below_height + 0.4)
-    )
+    ratios = height + 0.5, below_height + 0.4
+    above, below = np.ravel(figure.subfigures(2, 1, height_ratios=ratios))
     maps = above.subplots(1, 3)
     _draw_map(maps[0], numbers, np.zeros_like(pieces), photo, window)
     _draw_map(maps[1], in_place, pieces, photo, window)
