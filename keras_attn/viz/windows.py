@@ -101,7 +101,8 @@ def plot_windows(
         layout="constrained",
     )
     ratios = height + 0.5, below_height + 0.4
-    above, below = np.ravel(figure.subfigures(2, 1, height_ratios=ratios))
+    parts: Any = figure.subfigures(2, 1, height_ratios=ratios)
+    above, below = parts
     maps = above.subplots(1, 3)
     _draw_map(maps[0], numbers, np.zeros_like(pieces), photo, window)
     _draw_map(maps[1], in_place, pieces, photo, window)
