@@ -157,7 +157,7 @@ def _print_cut(row: dict[str, Any]) -> None:
         count += f" of at most {row['max_length']:,}"
     say(
         f"{row['tokenizer']}: {row['kind']}, {row['vocabulary_size']:,} pieces, "
-        f"{count} tokens",
+        f"{count} token{'s' * (count != '1')}",
         "bold",
     )
     texts = list(map(visible, row["texts"]))
@@ -178,10 +178,16 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     from keras_attn.viz.drawing.labels import visible
 
     length = max(len(row["ids"]) for row in rows)
+    names = [row["tokenizer"] for row in rows]
+    short = [
+        Path(name).name for name in names
+    ]  # Columns as wide as tokens, if it can be.
+    if len(set(short)) == len(names):
+        names = short
     columns = [["", *map(str, range(length))]]
-    for row in rows:
+    for name, row in zip(names, rows, strict=True):
         rest = [""] * (length - len(row["ids"]))
-        columns.append([row["tokenizer"], *map(visible, row["pieces"]), *rest])
+        columns.append([name, *map(visible, row["pieces"]), *rest])
         columns.append(["", *map(str, row["ids"]), *rest])
     widths = [max(map(cell_len, column)) for column in columns]
     for cells in zip(*columns, strict=True):

@@ -4,6 +4,7 @@ Legend: T tokens, of rows (queries) and of columns (keys).
 """
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,11 +22,10 @@ from keras_attn.ops import (
 )
 from keras_attn.ops.masks import sliding_window_mask
 from keras_attn.ops.windows import shifted_window_mask
-from keras_attn.viz.drawing.labels import drawable
+from keras_attn.viz.drawing.labels import drawable, readable
 from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,
     add_title,
-    check_labels,
     draw_panel,
     new_figure,
     panel_columns,
@@ -34,6 +34,8 @@ from keras_attn.viz.drawing.plots import (
 
 _PANEL_INCHES = 3.1
 _MAX_TOKENS = 32  # Labels of more could not be read.
+_INCHES_PER_TOKEN = 0.16
+_LETTERS = 40  # Of a line of a heading.
 _TOKENS = ["[START]", "the", "big", "cat", "sat", "[END]", "[PAD]", "[PAD]"]
 _TEXT, _GRID = ["red", "cat"], (3, 4)
 _WINDOW = 3
@@ -81,7 +83,7 @@ def example_masks() -> dict[str, MaskExample]:
     texts = ["a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2"]
     words = [f"x{number}" for number in range(1, length + 1)]
     made: dict[str, tuple[Any, list[str], str]] = {
-        "none": (every, words, "every token attends to every token"),
+        "none": (every, words, "a token attends to all tokens"),
         "causal": (causal, words, "to itself and the tokens before it"),
         "padding": (
             merge_masks(attention_mask=every, padding_mask=real, per_head=False),
@@ -91,7 +93,7 @@ def example_masks() -> dict[str, MaskExample]:
         "sliding window": (
             sliding_window_mask(length, length, 3),
             words,
-            "to less than 3 tokens before and after it",
+            "to itself and two tokens on each side",
         ),
         "causal band": (
             merge_masks(
@@ -100,32 +102,32 @@ def example_masks() -> dict[str, MaskExample]:
                 per_head=False,
             ),
             words,
-            "to the last 3 tokens, itself included",
+            "to itself and the two tokens before it",
         ),
         "prefix": (
             ops.logical_or(causal, in_prefix),
             words,
-            "to all of a prefix of 3, then causal",
+            "to the first three tokens; then causal",
         ),
         "documents": (
             merge_masks(
                 attention_mask=document_mask(documents), causal=causal, per_head=False
             ),
             texts,
-            "three texts in a row: causal, each in its own",
+            "texts a, b, c in one row: causal in each",
         ),
         "permutation": (
             permutation_mask(np.array([_ORDER])),
             [f"x{n}:{order + 1}" for n, order in enumerate(_ORDER, 1)],
-            "to smaller numbers after the colon",
+            "x1:5 is the fifth to be predicted; to those predicted before",
         ),
     }
     total = len(_TEXT) + math.prod(_GRID)
     cells = [f"{row},{column}" for row, column in np.ndindex(_GRID)]
     for kind, meaning in (
-        ("row", "to the text and a row of codes before it"),
+        ("row", "the code at row,column: to the text and a row of codes before it"),
         ("column", "to the text and the codes above it"),
-        ("convolutional", "to the text and codes around, before it"),
+        ("convolutional", "to the text and to neighbors before it, in 3 x 3 codes"),
     ):
         mask = text_image_mask(
             kind,
@@ -139,7 +141,7 @@ def example_masks() -> dict[str, MaskExample]:
     made["Swin, shifted window"] = (
         shifted_window_mask((6, 6), _WINDOW, 1)[-1],  # Of the corner.
         [f"{row},{column}" for row, column in np.ndindex(_WINDOW, _WINDOW)],
-        "to the same piece of a window",
+        "the token at row,column of a window: to those that were adjacent",
     )
     return {
         name: MaskExample(_as_square(mask), tokens, meaning)
@@ -180,37 +182,38 @@ def plot_masks(
         ```
     """
     examples = example_masks() if masks is None else masks
-    if not isinstance(examples, Mapping) or not examples:
+    named = isinstance(examples, Mapping) and examples
+    if not named or not all(isinstance(name, str) for name in examples):
         raise ValueError(
-            "`masks` must be a dictionary, at least one mask by its name. "
+            "`masks` must be a dictionary, at least one mask by its name, a string. "
             f"Received: masks={masks!r}"
         )
     drawn = {name: _check(name, mask, tokens) for name, mask in examples.items()}
     columns = panel_columns(len(drawn))
     rows = math.ceil(len(drawn) / columns)
+    longest = max(len(example.tokens) for example in drawn.values())
+    side = max(_PANEL_INCHES, _INCHES_PER_TOKEN * longest)
     figure = new_figure(
-        columns * _PANEL_INCHES,
-        rows * (_PANEL_INCHES + 0.35) + 0.4 + 0.3 * (title is not None),
+        columns * side,
+        rows * (side + 0.45) + 0.4 + 0.3 * (title is not None),
         layout="constrained",
     )
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes[len(drawn) :]:
         axis.remove()
     for axis, (name, (mask, labels, meaning)) in zip(axes, drawn.items(), strict=False):
-        cell = 0.7 * _PANEL_INCHES / len(labels)
-        draw_panel(axis, mask.astype("float32"), labels, labels, cell)
-        heading = (
-            f"{drawable(name)}\n{drawable(meaning)}" if meaning else drawable(name)
-        )
-        axis.set_title(heading, **text_style(9))
+        draw_panel(axis, mask.astype("float32"), labels, labels, 0.7 * side / len(mask))
+        heading = [
+            line
+            for text in (name, meaning)
+            for line in textwrap.wrap(drawable(text), _LETTERS)
+        ]
+        axis.set_title("\n".join(heading), **text_style(9))
         axis.set_xlabel("key", fontsize=8, color=TEXT_COLOR)
         axis.set_ylabel("query", fontsize=8, color=TEXT_COLOR)
-    figure.supxlabel(
-        "blue: the query of the row attends to the key of the column; white: it does "
-        "not",
-        fontsize=9,
-        color=TEXT_COLOR,
-    )
+    legend = "blue: the query of the row attends to the key of the column; white: not"
+    lines = textwrap.wrap(legend, int(_LETTERS * columns * side / _PANEL_INCHES))
+    figure.supxlabel("\n".join(lines), fontsize=9, color=TEXT_COLOR)
     add_title(figure, title, fontsize=12)
     return figure
 
@@ -222,20 +225,24 @@ def _check(name: str, mask: Any, tokens: Sequence[str] | None) -> MaskExample:
         mask, tokens, meaning = mask
     square = _as_square(mask, name)
     count = len(square)
-    if tokens is None:
-        tokens = list(map(str, range(count)))
-    labels = check_labels("tokens", tokens, count, "T")
-    if len(labels) != count:
+    tokens = list(map(str, range(count))) if tokens is None else tokens
+    strings = not isinstance(tokens, str) and all(isinstance(x, str) for x in tokens)
+    if not strings or len(tokens) != count:
         raise ValueError(
             f"`tokens` must be {count} strings, one for each row of the mask {name!r}. "
-            f"Received: {len(labels)} tokens"
+            f"Received: tokens={tokens!r}"
         )
-    return MaskExample(square, labels, meaning)
+    return MaskExample(square, list(map(readable, tokens)), meaning)
 
 
 def _as_square(mask: Any, name: str = "") -> np.ndarray:
     """A mask as booleans (T, T), without axes of size 1 before them."""
-    array = np.asarray(ops.convert_to_numpy(mask))
+    try:
+        array = np.asarray(ops.convert_to_numpy(mask))
+    except ValueError as error:  # Rows of several lengths.
+        raise ValueError(
+            f"`masks` must be arrays. Received: {name!r}: {mask!r}"
+        ) from error
     while array.ndim > 2 and array.shape[0] == 1:
         array = array[0]
     shape = array.shape

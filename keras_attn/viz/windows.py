@@ -13,8 +13,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from keras_attn.checks.arguments import as_pair, check_positive, is_whole
-from keras_attn.ops.windows import cyclic_shift, shifted_window_mask, window_partition
-from keras_attn.viz.drawing.panels import check_images, class_colors
+from keras_attn.ops.windows import cyclic_shift, shifted_window_mask, window_merge
+from keras_attn.viz.drawing.overlays import check_image
+from keras_attn.viz.drawing.panels import class_colors
 from keras_attn.viz.drawing.plots import (
     TEXT_COLOR,
     add_title,
@@ -24,8 +25,9 @@ from keras_attn.viz.drawing.plots import (
 )
 
 _PANEL_INCHES = 3.2
-_MAX_SIDE = 64
-_LIGHT = 0.45  # Share of a window's color over white, or over the photo.
+_MAX_TOKENS, _MAX_WINDOWS = 64, 10  # On a side: lines and numbers can be read.
+# Shares of a window's color: over white, and over a photo, which is to be recognized.
+_TINT, _TINT_OF_PHOTO = 0.45, 0.25
 
 
 def plot_windows(
@@ -45,23 +47,25 @@ def plot_windows(
     what was not adjacent before. Below, the masks of the shifted windows, one for each
     that is unlike the others: a token attends only to what was adjacent.
 
-    All of it is computed by the functions of `keras_attn.ops.windows` that
+    Windows, shift and masks are of the functions of `keras_attn.ops.windows` that
     `WindowAttention` calls.
 
     Args:
-        size: R and S, tokens of the map, multiples of `window_size`, at most 64.
+        size: R and S, tokens of the map, multiples of `window_size`, at most 64 tokens
+            and 10 windows each.
         window_size: w.
-        shift: s, from 0 to less than w. Default: ⌊w/2⌋, as in Swin.
-        image: A photo (H, W, 1 or 3) of any range, drawn below the windows. Default:
-            none.
+        shift: s, from 0 to less than w. Default: ⌊w/2⌋, or 0 if a window is as large as
+            the map's smaller side, as in Swin.
+        image: A photo (H, W, 1 or 3) of any range, drawn below the windows; what is
+            left of its center in the map's aspect. Default: none.
         title: Title of the figure.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
 
     Raises:
-        ValueError: If `size` is not two multiples of `window_size`, or `shift` is out
-            of range.
+        ValueError: If `size` is not two multiples of `window_size`, `shift` is out of
+            range, or `image` is not of this shape.
 
     Example:
         ```python
@@ -72,43 +76,47 @@ def plot_windows(
         Liu et al. 2021, figures 2 and 4 (arXiv:2103.14030).
     """
     window = check_positive("window_size", window_size)
-    rows, columns = _check_size(size, window)
-    step = window // 2 if shift is None else shift
-    if not is_whole(step) or not 0 <= step < window:
+    size = rows, columns = _check_size(size, window)
+    if shift is None:
+        shift = window // 2 if min(size) > window else 0
+    if not is_whole(shift) or not 0 <= shift < window:
         raise ValueError(
             f"`shift` must be an integer from 0 to less than `window_size`, {window}. "
             f"Received: shift={shift!r}"
         )
-    photo = None if image is None else check_images(np.asarray(image)[None])[0]
-    plain = _window_numbers((rows, columns), window)
-    # After the shift, location (i, j) has the token of (i + s, j + s).
-    rolled_from = _rolled(np.arange(rows * columns).reshape(rows, columns), step)
-    place = np.argsort(rolled_from.ravel())
-    shifted = plain.ravel()[place].reshape(rows, columns)
-    pieces = _pieces((rows, columns), step)
-    masks = _unlike_masks(shifted_window_mask((rows, columns), window, step), plain)
+    photo = None if image is None else _cropped(image, size)
+    numbers = _window_numbers(size, window)
+    in_place = _rolled(numbers, -shift)
+    # Which tokens the shift rolls around an edge, and around which.
+    around = [np.arange(length) < shift for length in size]
+    pieces = 2 * around[0][:, None] + around[1]
+    masks = _unlike_masks(shifted_window_mask(size, window, shift))
 
     across = max(3, len(masks))
     height = _PANEL_INCHES * rows / columns
+    below_height = 3 * _PANEL_INCHES / across
     figure = new_figure(
         3 * _PANEL_INCHES,
-        height + 3 * _PANEL_INCHES / across + 1.3 + 0.3 * (title is not None),
+        height + below_height + 1.1 + 0.3 * (title is not None),
         layout="constrained",
     )
-    above, below = figure.subfigures(
-        2, 1, height_ratios=(height + 0.5, 3 * _PANEL_INCHES / across + 0.6)
-    )
+    ratios = height + 0.5, below_height + 0.4
+    parts: Any = figure.subfigures(2, 1, height_ratios=ratios)
+    above, below = parts
     maps = above.subplots(1, 3)
-    _draw_map(maps[0], plain, np.zeros_like(plain), photo)
-    in_place = pieces.ravel()[place].reshape(rows, columns)
-    _draw_map(maps[1], shifted, in_place, photo)
-    _draw_map(maps[2], plain, pieces, _rolled_photo(photo, step, (rows, columns)))
-    count = plain.max() + 1
+    _draw_map(maps[0], numbers, np.zeros_like(pieces), photo, window)
+    _draw_map(maps[1], in_place, pieces, photo, window)
+    rolled_photo = _rolled_photo(photo, shift, size)
+    _draw_map(maps[2], numbers, _rolled(pieces, shift), rolled_photo, window)
+    if shift:
+        style = {"color": TEXT_COLOR, "linewidth": 1.2, "linestyle": "dashed"}
+        maps[2].axhline(rows - shift - 0.5, **style)
+        maps[2].axvline(columns - shift - 0.5, **style)
     for axis, name in zip(
         maps,
         (
-            f"windows of one block:\n{count} of {window} x {window} tokens",
-            f"the next block: shifted by {step},\nin place",
+            f"windows of one block:\n{numbers.max() + 1} of {window} x {window} tokens",
+            f"the next block: shifted by {shift},\nin place",
             "the same after the cyclic shift:\ndashed, not adjacent before",
         ),
         strict=True,
@@ -120,13 +128,9 @@ def plot_windows(
     for axis in axes[len(masks) :]:
         axis.remove()
     for axis, (number, mask) in zip(axes, masks.items(), strict=False):
-        labels = _token_labels(window)
-        cell = 0.6 * 3 * _PANEL_INCHES / across / len(mask)
-        shown = labels if cell >= 0.09 else []
-        draw_panel(axis, mask.astype("float32"), shown, shown, cell)
+        _draw_mask(axis, mask, window)
         axis.set_title(f"mask of window {number}", **text_style(9))
-        axis.set_xlabel("key: row, column in the window", fontsize=7, color=TEXT_COLOR)
-    axes[0].set_ylabel("query", fontsize=8, color=TEXT_COLOR)
+    axes[0].set_ylabel(f"query: row of {window} tokens", fontsize=8, color=TEXT_COLOR)
     below.supxlabel(
         "blue: the query attends to the key; both are in the same piece of the window",
         fontsize=8,
@@ -140,82 +144,76 @@ def _check_size(size: Any, window: int) -> tuple[int, int]:
     """Rows and columns, after a check."""
     pair = as_pair(size)
     if pair is None or not all(
-        is_whole(n) and 0 < n <= _MAX_SIDE and n % window == 0 for n in pair
+        is_whole(n)
+        and n % window == 0
+        and 0 < n <= min(_MAX_TOKENS, _MAX_WINDOWS * window)
+        for n in pair
     ):
         raise ValueError(
             f"`size` must be rows and columns, multiples of `window_size`, {window}, "
-            f"and at most {_MAX_SIDE}. Received: size={size!r}"
+            f"at most {_MAX_TOKENS} tokens and {_MAX_WINDOWS} windows each. "
+            f"Received: size={size!r}"
         )
     return pair
 
 
-def _window_numbers(size: tuple[int, int], window: int) -> np.ndarray:
-    """The number of the window of each token, (R, S)."""
-    tokens = np.arange(size[0] * size[1], dtype="float32").reshape(1, *size, 1)
-    windows = ops.convert_to_numpy(window_partition(tokens, window))[..., 0]
-    numbers = np.empty(tokens.size, int)
-    for number, members in enumerate(windows.astype(int)):
-        numbers[members] = number
-    return numbers.reshape(size)
-
-
-def _rolled(values: np.ndarray, shift: int) -> np.ndarray:
-    """A map (R, S) of whole numbers after the cyclic shift."""
-    moved = cyclic_shift(values[None, ..., None].astype("float32"), shift)
-    return ops.convert_to_numpy(moved)[0, ..., 0].astype(int)
-
-
-def _pieces(size: tuple[int, int], shift: int) -> np.ndarray:
-    """After the shift: which part of the map was rolled around which edge, (R, S)."""
-    rows, columns = size
-    wrapped = np.arange(rows) >= rows - shift, np.arange(columns) >= columns - shift
-    return 2 * wrapped[0][:, None] + wrapped[1]
-
-
-def _unlike_masks(masks: np.ndarray, numbers: np.ndarray) -> dict[int, np.ndarray]:
-    """The masks (T, T) that differ, by the number of their first window."""
-    found: dict[int, np.ndarray] = {}
-    for number in range(numbers.max() + 1):
-        if not any(np.array_equal(masks[number], mask) for mask in found.values()):
-            found[number] = masks[number]
-    return found
+def _cropped(image: Any, size: tuple[int, int]) -> np.ndarray:
+    """The center of a photo, as much as has the map's aspect, (H, W, 3) in [0, 1]."""
+    photo = check_image(image)
+    token = min(n / m for n, m in zip(photo.shape, size, strict=False))
+    kept = [round(token * m) for m in size]
+    top, left = ((n - m) // 2 for n, m in zip(photo.shape, kept, strict=False))
+    return photo[top : top + kept[0], left : left + kept[1]]
 
 
 def _rolled_photo(photo, shift: int, size: tuple[int, int]):
     """The photo, rolled as far as its tokens are."""
     if photo is None:
         return None
-    pixels = [round(shift * n / m) for n, m in zip(photo.shape[:2], size, strict=True)]
+    pixels = [round(shift * n / m) for n, m in zip(photo.shape, size, strict=False)]
     return np.roll(photo, [-n for n in pixels], axis=(0, 1))
 
 
-def _draw_map(ax: Axes, numbers: np.ndarray, pieces: np.ndarray, photo) -> None:
+def _window_numbers(size: tuple[int, int], window: int) -> np.ndarray:
+    """The number of the window of each token, (R, S)."""
+    count = size[0] * size[1] // window**2
+    numbers = np.arange(count)[:, None, None].repeat(window**2, axis=1)  # (L, T, 1)
+    merged = window_merge(ops.convert_to_tensor(numbers), window, size)
+    return ops.convert_to_numpy(merged)[0, ..., 0]
+
+
+def _rolled(values: np.ndarray, shift: int) -> np.ndarray:
+    """A map (R, S) after the cyclic shift."""
+    return ops.convert_to_numpy(cyclic_shift(values[None, ..., None], shift))[0, ..., 0]
+
+
+def _unlike_masks(masks: np.ndarray) -> dict[int, np.ndarray]:
+    """The masks (T, T) that differ, by the number of their first window."""
+    first: dict[bytes, int] = {}
+    for number, mask in enumerate(masks):
+        first.setdefault(mask.tobytes(), number)
+    return {number: masks[number] for number in first.values()}
+
+
+def _draw_map(
+    ax: Axes, numbers: np.ndarray, pieces: np.ndarray, photo, window: int
+) -> None:
     """Draws a map of tokens: a color and a number for each window."""
     rows, columns = numbers.shape
     extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-    colors = class_colors(numbers.max() + 1)
-    alpha = 1.0
-    if photo is None:
-        colors = 1 - _LIGHT * (1 - colors)
-    else:
-        ax.imshow(photo.clip(0, 1), extent=extent)
-        alpha = _LIGHT
+    if photo is not None:
+        ax.imshow(photo, extent=extent)
     ax.imshow(
         numbers,
-        cmap=ListedColormap(colors),
-        vmin=-0.5,
-        vmax=numbers.max() + 0.5,
-        alpha=alpha,
+        cmap=ListedColormap(class_colors(numbers.max() + 1)),
+        alpha=_TINT if photo is None else _TINT_OF_PHOTO,
         interpolation="nearest",
     )
-    whole = numbers * 4 + pieces
     every = np.arange(rows * columns).reshape(rows, columns)
-    for values, style in (
-        (every, {"colors": "white", "linewidths": 0.4}),
-        (whole, {"colors": TEXT_COLOR, "linewidths": 1.2, "linestyles": "dashed"}),
-        (numbers, {"colors": TEXT_COLOR, "linewidths": 1.8}),
-    ):
-        ax.add_collection(LineCollection(_borders(values), **style), autolim=False)
+    for values, color, width in ((every, "white", 0.4), (numbers, TEXT_COLOR, 1.8)):
+        lines = LineCollection(_borders(values), colors=color, linewidths=width)
+        ax.add_collection(lines, autolim=False)
+    whole = numbers * 4 + pieces
     for value in np.unique(whole):
         row, column = np.argwhere(whole == value).mean(0)
         ax.text(
@@ -224,7 +222,7 @@ def _draw_map(ax: Axes, numbers: np.ndarray, pieces: np.ndarray, photo) -> None:
             str(value // 4),
             ha="center",
             va="center",
-            fontsize=11,
+            fontsize=min(11, 50 * window / max(rows, columns)),
             fontweight="bold",
             color=TEXT_COLOR,
             bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none"},
@@ -246,5 +244,15 @@ def _borders(values: np.ndarray) -> list[list[tuple[float, float]]]:
     return lines
 
 
-def _token_labels(window: int) -> list[str]:
-    return [f"{row},{column}" for row, column in np.ndindex(window, window)]
+def _draw_mask(ax: Axes, mask: np.ndarray, window: int) -> None:
+    """Draws the mask of a window, a tick for each of its rows of tokens."""
+    # Lines between tokens if there is room, and darker ones between rows.
+    draw_panel(ax, mask.astype("float32"), [], [], 0.09 if window <= 4 else 0.0)
+    for row in range(1, window):
+        for draw in (ax.axhline, ax.axvline):
+            draw(row * window - 0.5, color="#9aa3ad", linewidth=0.8)
+    shown = np.arange(0, window, max(1, window // 8))
+    middles = shown * window + (window - 1) / 2
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks(middles, map(str, shown), fontsize=8, color=TEXT_COLOR)
+    ax.set_xlabel(f"key: row of {window} tokens", fontsize=8, color=TEXT_COLOR)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_attn.checks.arguments import check_positive
+from keras_attn.checks.arguments import check_not_negative, check_positive
 from keras_attn.layers import (
     Conv2D,
     Dense,
@@ -29,7 +29,7 @@ class WorkedExample(NamedTuple):
     """An example in numbers.
 
     Attributes:
-        text: What to print: formulas and tables, lines of at most 88 letters for the
+        text: What to print: formulas and tables, lines of at most 80 letters for the
             default numbers.
         arrays: The numbers of the tables, float32 or int32, by name.
     """
@@ -80,10 +80,8 @@ def worked_convolution(image: Any = None, kernel: Any = None) -> WorkedExample:
             f"`kernel` must be at most as large as `image`, {height} x {width}. "
             f"Received: kernel.shape={kernel.shape}"
         )
-    dense, convolution = (
-        Dense(units, use_bias=False),
-        Conv2D(units, (rows, columns), use_bias=False),
-    )
+    dense = Dense(units, use_bias=False)
+    convolution = Conv2D(units, (rows, columns), use_bias=False)
     dense.build((None, rows * columns))
     convolution.build((None, None, None, 1))
     # (h, w, U) -> (h · w, U): row-major, as the map is flattened.
@@ -94,19 +92,18 @@ def worked_convolution(image: Any = None, kernel: Any = None) -> WorkedExample:
         return ops.convert_to_numpy(layer(inputs))
 
     window = image[:rows, :columns]
-    fields = np.lib.stride_tricks.sliding_window_view(image, (rows, columns))
-    flat = fields.reshape(-1, rows * columns)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (rows, columns))
+    flat = windows.reshape(-1, rows * columns)
     arrays = {
         "image": image,
         "kernel": kernel,
         "window": window,
         "dense": run(dense, window.reshape(1, -1))[0],
         "convolution": run(convolution, window[None, ..., None])[0, 0, 0],
-        "dense_everywhere": run(dense, flat).reshape(*fields.shape[:2], units),
+        "dense_everywhere": run(dense, flat).reshape(*windows.shape[:2], units),
         "convolution_everywhere": run(convolution, image[None, ..., None])[0],
     }
     everywhere = arrays["convolution_everywhere"]
-    count = flat.shape[0]
     names = f"Dense({units})", f"Conv2D({units}, ({rows}, {columns}))"
     lines = [
         "A fully connected layer is a convolution whose kernel is as large as its map.",
@@ -128,14 +125,14 @@ def worked_convolution(image: Any = None, kernel: Any = None) -> WorkedExample:
         ),
         "",
         f"On a larger map ({height}, {width}) the same layer is applied at each of "
-        f"{count} locations:",
+        f"{len(flat)} locations:",
         "",
         *_beside(
             {f"map ({height}, {width})": image}
             | {f"Conv2D, unit {u}": everywhere[:, :, u] for u in range(units)}
         ),
         "",
-        f"Dense, of each of the {count} windows, differs by at most "
+        f"Dense, of each of the {len(flat)} windows, differs by at most "
         f"{np.abs(everywhere - arrays['dense_everywhere']).max():g}.",
     ]
     return WorkedExample("\n".join(lines), arrays)
@@ -198,7 +195,7 @@ def worked_unpooling(
         "unpooled": _map(unpooled),
     }
     lines = [
-        f"Max pooling of {side} x {side} windows stores where each maximum was; "
+        f"Max pooling of {side} x {side} windows stores where each maximum was;",
         "unpooling puts values there.",
         "",
         f"  place = {side} · row + column, within the window, from 0",
@@ -237,7 +234,7 @@ def worked_transposed_convolution(
         kernel: Numbers (k,) or (k, k), with as many axes as `inputs`; two axes may be
             unlike. Default: 1, 2, 1, in two dimensions its products with itself.
         strides: s, the step from copy to copy.
-        padding: p, less than k.
+        padding: p, from 0 to less than k.
 
     Returns:
         The text, and the arrays `inputs`, `kernel`, `copies`, one for each input value,
@@ -246,7 +243,7 @@ def worked_transposed_convolution(
 
     Raises:
         ValueError: If an array is not of this shape, not finite or too large to be
-            read, or `padding` is not less than k.
+            read, or `padding` is not less than k or leaves nothing.
 
     Example:
         ```python
@@ -258,15 +255,15 @@ def worked_transposed_convolution(
         Dumoulin and Visin 2016, "A guide to convolution arithmetic for deep learning",
         section 4 (arXiv:1603.07285).
     """
-    inputs = np.asarray([1, 2, 3] if inputs is None else inputs, "float32")
+    inputs = [1, 2, 3] if inputs is None else inputs
+    inputs = _check("inputs", inputs, ("n",), ("h", "w"))
     is_flat = inputs.ndim == 1
-    axes = ("n",) if is_flat else ("h", "w")
-    inputs = _check("inputs", inputs, axes)
     if kernel is None:
         kernel = np.array([1, 2, 1], "float32")
         kernel = kernel if is_flat else np.outer(kernel, kernel)
     kernel = _check("kernel", kernel, ("k",) if is_flat else ("k", "k"))
     step = check_positive("strides", strides)
+    check_not_negative("padding", padding)
     uncropped = [
         (size - 1) * step + k
         for size, k in zip(inputs.shape, kernel.shape, strict=True)
@@ -276,129 +273,107 @@ def worked_transposed_convolution(
             f"`inputs`, `kernel` and `strides` must give at most {2 * _MOST} rows and "
             f"columns, which can be read. Received: {' x '.join(map(str, uncropped))}"
         )
+    if 2 * padding >= min(uncropped):
+        raise ValueError(
+            "`padding` must leave at least one location of "
+            f"{' x '.join(map(str, uncropped))}. Received: padding={padding}"
+        )
     # One dimension is a map of one row.
     grid, stamp = (np.atleast_2d(x) for x in (inputs, kernel))
-    crop = (0, padding) if is_flat else (padding, padding)
+    steps = (1, step) if is_flat else (step, step)
     layer = TransposedConv2D(
         1,
         stamp.shape,
-        (1, step) if is_flat else (step, step),
-        padding=crop,
+        steps,
+        padding=(0, padding) if is_flat else padding,
         use_bias=False,
     )
     layer.build((None, None, None, 1))
     layer.set_weights([stamp[..., None, None]])
     output = _map(layer(grid[None, ..., None]))
-    copies, count = _copies(grid, stamp, (1, step) if is_flat else (step, step))
-    shape = (-1, *uncropped)
+    copies = _copies(grid, stamp, steps).reshape(-1, *uncropped)
     arrays = {
         "inputs": inputs,
         "kernel": kernel,
-        "copies": copies.reshape(shape),
-        "count": count.reshape(shape[1:]),
-        "sum": copies.sum(0).reshape(shape[1:]),
+        "copies": np.nan_to_num(copies),
+        "count": (~np.isnan(copies)).sum(0, dtype="int32"),
+        "sum": np.nansum(copies, 0),
         "output": output[0] if is_flat else output,
     }
     write = _in_one_dimension if is_flat else _in_two_dimensions
-    return WorkedExample("\n".join(write(arrays, step, padding)), arrays)
+    return WorkedExample("\n".join(write(arrays, copies, step, padding)), arrays)
 
 
-def _in_one_dimension(arrays: dict[str, np.ndarray], step: int, padding: int):
+def _copies(grid, kernel, strides) -> np.ndarray:
+    """The copy of each value, (values, H, W); NaN where it adds nothing."""
+    size = [
+        (n - 1) * s + k
+        for n, s, k in zip(grid.shape, strides, kernel.shape, strict=True)
+    ]
+    copies = np.full((grid.size, *size), np.nan, "float32")
+    for copy, (place, value) in zip(copies, np.ndenumerate(grid), strict=True):
+        top, left = np.multiply(place, strides)
+        copy[top : top + kernel.shape[0], left : left + kernel.shape[1]] = (
+            value * kernel
+        )
+    return copies
+
+
+def _in_one_dimension(arrays, copies, step: int, padding: int) -> list[str]:
     """The lines of a transposed convolution of a row of numbers."""
     inputs, kernel, total = (arrays[name] for name in ("inputs", "kernel", "sum"))
-    width, count = len(total), arrays["count"]
     rows: list[Sequence[Any]] = [
-        (
-            f"x[{i}] · w = {value:g} · w",
-            *(
-                "" if not 0 <= j - i * step < len(kernel) else copy[j]
-                for j in range(width)
-            ),
-        )
-        for i, (value, copy) in enumerate(zip(inputs, arrays["copies"], strict=True))
+        (f"x[{i}] · w = {_number(value)} · w", *copy)
+        for i, (value, copy) in enumerate(zip(inputs, copies, strict=True))
     ]
-    kept = range(padding, width - padding)
     rows.append(("sum", *total))
     if padding:
-        shown = (total[j] if j in kept else "" for j in range(width))
-        rows.append(("cropped", *shown))
-    rows.append(("copies here", *count))
+        gone = np.full(padding, np.nan)
+        rows.append(("cropped", *gone, *arrays["output"], *gone))
+    rows.append(("copies here", *arrays["count"]))
     return [
         "Transposed convolution in 1-D: each value adds a copy of the kernel.",
         "",
-        f"  y[s i + j - p] += x[i] w[j]     (n - 1) s + k - 2 p = {len(kept)} values",
+        f"  y[s i + j - p] += x[i] w[j]     (n - 1) s + k - 2 p = "
+        f"{len(arrays['output'])} values",
         "",
         f"  x = {_joined(inputs)}     w = {_joined(kernel)}     n = {len(inputs)}, "
         f"k = {len(kernel)}, s = {step}, p = {padding}",
         "",
-        *_table(rows, ["location", *(str(j - padding) for j in range(width))]),
+        *_table(rows, ["location", *(str(j - padding) for j in range(len(total)))]),
         "",
         f"TransposedConv2D, of a map of one row: {_joined(arrays['output'])}",
     ]
 
 
-def _in_two_dimensions(arrays: dict[str, np.ndarray], step: int, padding: int):
+def _in_two_dimensions(arrays, copies, step: int, padding: int) -> list[str]:
     """The lines of a transposed convolution of a map."""
-    inputs, kernel, copies = (arrays[name] for name in ("inputs", "kernel", "copies"))
-    (height, width), (rows, columns) = inputs.shape, kernel.shape
-    size = " x ".join(map(str, arrays["output"].shape))
+    inputs, kernel, output = (arrays[name] for name in ("inputs", "kernel", "output"))
     lines = [
         "Transposed convolution in 2-D: each value adds a copy of the kernel.",
         "",
-        f"  y[s i + a - p, s j + b - p] += x[i, j] w[a, b]     "
-        f"(h - 1) s + k - 2 p: {size}",
+        "  y[s i + a - p, s j + b - p] += x[i, j] w[a, b]     "
+        f"(h - 1) s + k - 2 p: {' x '.join(map(str, output.shape))}",
         "",
-        *_beside(
-            {f"x ({height}, {width})": inputs, f"w ({rows}, {columns})": kernel},
-        ),
+        *_beside({f"x {inputs.shape}": inputs, f"w {kernel.shape}": kernel}),
         "",
         f"s = {step}, p = {padding}; the copy of x[i, j], from row {step} i and column "
         f"{step} j on:",
     ]
-    for i in range(height):
-        panels = {}
-        for j in range(width):
-            # Outside of its copy a value adds nothing.
-            part = np.full(copies.shape[1:], np.nan)
-            place = (
-                slice(i * step, i * step + rows),
-                slice(j * step, j * step + columns),
-            )
-            part[place] = copies[i * width + j][place]
-            panels[f"x[{i}, {j}] · w = {inputs[i, j]:g} · w"] = part
+    for i, row in enumerate(copies.reshape(*inputs.shape, *copies.shape[1:])):
+        panels = {
+            f"x[{i}, {j}] · w = {_number(inputs[i, j])} · w": copy
+            for j, copy in enumerate(row)
+        }
         lines += ["", *_beside(panels)]
-    lines += [
+    cropped = f"TransposedConv2D: the sum, {padding} cropped at each side"
+    return [
+        *lines,
         "",
         *_beside({"sum of the copies": arrays["sum"], "copies here": arrays["count"]}),
         "",
-        *_beside(
-            {
-                f"TransposedConv2D: the sum, {padding} cropped at each side": arrays[
-                    "output"
-                ]
-            }
-        ),
+        *_beside({cropped: output}),
     ]
-    return lines
-
-
-def _copies(grid, kernel, strides) -> tuple[np.ndarray, np.ndarray]:
-    """The copy of each value, (values, H, W), and how many reach each location."""
-    size = [
-        (n - 1) * s + k
-        for n, s, k in zip(grid.shape, strides, kernel.shape, strict=True)
-    ]
-    copies = np.zeros((grid.size, *size), "float32")
-    count = np.zeros(size, "int32")
-    for copy, ((i, j), value) in zip(copies, np.ndenumerate(grid), strict=True):
-        top, left = i * strides[0], j * strides[1]
-        place = (
-            slice(top, top + kernel.shape[0]),
-            slice(left, left + kernel.shape[1]),
-        )
-        copy[place] = value * kernel
-        count[place] += 1
-    return copies, count
 
 
 def _moves(arrays: dict[str, np.ndarray], side: int) -> list[Sequence[Any]]:
@@ -417,13 +392,20 @@ def _map(tensor) -> np.ndarray:
     return ops.convert_to_numpy(tensor)[0, ..., 0]
 
 
-def _check(name: str, value: Any, axes: tuple[str, ...]) -> np.ndarray:
-    """An array as float32, after a check of its shape."""
-    array = np.asarray(value, "float32")
-    limit = max(array.shape, default=0)
-    if array.ndim != len(axes) or 0 in array.shape or limit > _MOST:
+def _check(name: str, value: Any, *shapes: tuple[str, ...]) -> np.ndarray:
+    """An array as float32, after a check that it has one of the shapes."""
+    try:
+        array = np.asarray(value, "float32")
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`{name}` must have the shape ({', '.join(axes)}), each of 1 to {_MOST}: "
+            f"`{name}` must be numbers, rows of the same length. "
+            f"Received: {name}={value!r}"
+        ) from error
+    fits = array.ndim in map(len, shapes)
+    if not fits or not all(1 <= size <= _MOST for size in array.shape):
+        expected = " or ".join(f"({', '.join(shape)})" for shape in shapes)
+        raise ValueError(
+            f"`{name}` must have the shape {expected}, each of 1 to {_MOST}: "
             f"the tables are to be read. Received: {name}.shape={array.shape}"
         )
     if not np.isfinite(array).all():
@@ -431,44 +413,45 @@ def _check(name: str, value: Any, axes: tuple[str, ...]) -> np.ndarray:
     return array
 
 
+def _number(value) -> str:
+    """A number as text, 0 also for -0."""
+    return f"{value + 0:g}"
+
+
+def _joined(values: np.ndarray) -> str:
+    return "  ".join(map(_number, values))
+
+
 def _beside(panels: dict[str, np.ndarray]) -> list[str]:
     """Lines of maps side by side, under their names; "." where a number is NaN."""
     blocks = []
     for name, array in panels.items():
-        cells = [["." if np.isnan(x) else f"{x:g}" for x in row] for row in array]
+        cells = [["." if np.isnan(x) else _number(x) for x in row] for row in array]
         widest = max(len(cell) for row in cells for cell in row)
-        lines = [
-            name,
-            *("  ".join(cell.rjust(widest) for cell in row) for row in cells),
-        ]
-        width = max(map(len, lines))
-        blocks.append([line.ljust(width) for line in lines])
+        rows = ["  ".join(cell.rjust(widest) for cell in row) for row in cells]
+        width = max(len(name), *map(len, rows))
+        blocks.append([line.ljust(width) for line in (name, *rows)])
     height = max(map(len, blocks))
-    padded = [
-        [*block, *[" " * len(block[0])] * (height - len(block))] for block in blocks
-    ]
-    return [f"  {'     '.join(parts)}".rstrip() for parts in zip(*padded, strict=True)]
+    for block in blocks:
+        block += [" " * len(block[0])] * (height - len(block))
+    return [f"  {'     '.join(parts)}".rstrip() for parts in zip(*blocks, strict=True)]
 
 
 def _table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> list[str]:
-    """Lines of a table: the first column is text, numbers are right-aligned."""
+    """Lines of a table: the first column is text; nothing where a number is NaN."""
     written = [
-        [cell if isinstance(cell, str) else f"{cell:g}" for cell in row] for row in rows
-    ]
-    written = [list(header), *written]
-    widths = [max(map(len, column)) for column in zip(*written, strict=True)]
-    return [
-        "  "
-        + "  ".join(
-            [row[0].ljust(widths[0])]
-            + [
-                cell.rjust(width)
-                for cell, width in zip(row[1:], widths[1:], strict=True)
+        header,
+        *(
+            [
+                x if isinstance(x, str) else "" if np.isnan(x) else _number(x)
+                for x in row
             ]
-        ).rstrip()
-        for row in written
+            for row in rows
+        ),
     ]
-
-
-def _joined(values: np.ndarray) -> str:
-    return "  ".join(f"{value:g}" for value in values)
+    widths = [max(map(len, column)) for column in zip(*written, strict=True)]
+    lines = []
+    for first, *rest in written:
+        cells = [x.rjust(w) for x, w in zip(rest, widths[1:], strict=True)]
+        lines.append("  " + "  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    return lines

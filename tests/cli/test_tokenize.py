@@ -94,7 +94,11 @@ def test_spaces_of_subwords_and_both_tokenizers_of_a_run(
     command, folders, untrained_run
 ):
     assert command("tokenize", TEXT, "--tokenizer", folders["subword"]) == 0
-    assert command.out.splitlines()[1].startswith("  ␣")
+    about, cut_text, _, header, *_ = command.out.splitlines()
+    assert about.startswith(f"{folders['subword']}: SubwordTokenizer, ")
+    assert cut_text.startswith("  ␣") and header.split() == ["subword.json"]
+    assert command("tokenize", "a", "--tokenizer", "character") == 0
+    assert command.out.startswith("character: CharacterTokenizer, 5 pieces, 1 token\n")
     assert command("tokenize", "3 mar", "--tokenizer", untrained_run, "--json") == 0
     labels = [row["tokenizer"] for row in json.loads(command.out)["tokenizers"]]
     assert labels == [f"{untrained_run} (source)", f"{untrained_run} (target)"]

@@ -4,15 +4,20 @@ Sizes are distinct primes (`layer_contract`), so an order of S locations permute
 axis of that size: of keys, values and masks in the inputs, of scores in the outputs.
 """
 
+import inspect
+import re
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
-from layer_cases import CASES
+from layer_cases import CASES, NOT_INSTANTIATED
 from layer_contract import B, D, S, T, assert_close, built, built_on, flat, tensors
 
 from keras_attn import layers
 
+GUIDE = Path(__file__).parents[2] / "docs" / "own_layers.md"
 # The layer, its case, and the sizes whose order does not matter: of a memory, or of
 # queries, whose outputs are then in their order. Of a map, its rows or its columns.
 FREE = [
@@ -36,6 +41,7 @@ FREE = [
     ("GlimpseAttention", "dropout_scores", (S,)),
     ("WordGuidedAttention", "padding_scores", (S, T)),
     ("ProbePooling", "scores", (T,)),
+    ("AdditiveAttention2D", "neighbours", (T,)),
     ("AdditiveAttention2D", "projected", (4, 3, T)),
     ("SelfAttention2D", "plain", (8, 9)),
     ("AttentionRNN", "gru_additive", (S,)),
@@ -117,7 +123,14 @@ def test_positions_give_the_memory_an_order(positions):
     assert abs(outputs(tokens) - outputs(tokens[:, ::-1])).max() > 0.01
 
 
-def test_every_attention_layer_is_in_a_list():
-    names = {x for x in layers.__all__ if "Attention" in x or x.endswith("Block")}
-    without = {"ScoredAttention", "AttentionObjective"}  # Abstract; attends to nothing.
-    assert names - without <= {name for name, *_ in [*FREE, *BOUND]}
+def test_every_attention_layer_is_in_a_list_and_in_the_guide():
+    attending = {"SwinBlock"}  # Its attention is a `WindowAttention`.
+    for name in set(layers.__all__).difference(NOT_INSTANTIATED):
+        call = inspect.signature(getattr(layers, name).call)
+        if "return_attention_scores" in call.parameters:
+            attending.add(name)
+    assert {name for name, *_ in [*FREE, *BOUND]} == attending
+    text = GUIDE.read_text("utf-8")
+    section = text.split("## What depends on an order\n")[1].split("\n## ")[0]
+    first_cells = "".join(re.findall(r"^\|([^|]*)\|", section, re.MULTILINE))
+    assert set(re.findall(r"`(\w+)`", first_cells)) == attending

@@ -60,7 +60,7 @@ def test_every_kind_is_in_one_figure():
     assert len(drawn) == len(examples) == 12
     for axis, (name, example) in zip(drawn, examples.items(), strict=True):
         np.testing.assert_array_equal(shown(axis), example.mask)
-        assert axis.get_title() == f"{name}\n{example.meaning}"
+        assert axis.get_title().replace("\n", " ") == f"{name} {example.meaning}"
         assert tick_labels(axis.xaxis) == tick_labels(axis.yaxis) == example.tokens
         assert (axis.get_xlabel(), axis.get_ylabel()) == ("key", "query")
     assert figure.get_supxlabel().startswith("blue: the query of the row attends")
@@ -85,12 +85,19 @@ def test_given_masks_and_tokens():
     [
         ({}, None, "`masks` must be a dictionary, at least one"),
         (np.eye(3), None, "`masks` must be a dictionary"),
+        ({1: np.eye(3)}, None, "by its name, a string. Received: masks={1:"),
+        (
+            {"a": [[1, 0], [1]]},
+            None,
+            r"must be arrays. Received: 'a': \[\[1, 0\], \[1\]\]",
+        ),
+        ({"a": np.eye(2)}, [0, 1], r"`tokens` must be 2 strings.*tokens=\[0, 1\]"),
         ({"a": np.ones((2, 3))}, None, r"Received: 'a' of shape \(2, 3\)"),
         ({"a": np.ones((2, 3, 3))}, None, r"Received: 'a' of shape \(2, 3, 3\)"),
         ({"a": np.eye(33)}, None, "T from 1 to 32"),
         ({"a": np.full((2, 2), -1e9)}, None, "booleans, or 0 and 1"),
         ({"a": np.eye(3)}, ["x", "y"], "`tokens` must be 3 strings"),
-        ({"a": np.eye(3)}, list("wxyz"), "`tokens` must be a list of 1 to 3"),
+        ({"a": np.eye(3)}, list("wxyz"), r"`tokens` must be 3 strings.*\['w', 'x'"),
     ],
 )
 def test_masks_that_are_refused(masks, tokens, message):
@@ -121,7 +128,9 @@ def test_windows_before_and_after_the_shift():
     ]
     for axis, number in zip(masks, (0, 2, 3, 5), strict=True):
         np.testing.assert_array_equal(shown(axis), library[number])
-    assert tick_labels(masks[0].xaxis) == ["0,0", "0,1", "1,0", "1,1"]
+    # A label for each row of a window.
+    assert tick_labels(masks[0].xaxis) == tick_labels(masks[0].yaxis) == ["0", "1"]
+    assert masks[0].get_xlabel() == "key: row of 2 tokens"
     assert figure_to_array(figure).std() > 0
 
 
@@ -130,19 +139,25 @@ def test_windows_that_are_not_shifted():
     for axis in (plain, in_place, rolled):
         assert (shown(axis) == 0).all() and len(axis.texts) == 1
     assert shown(mask).all()
-    # Half a window is the default.
+    # Half a window is the default, and nothing if one window is all rows.
     assert len(panels(plot_windows((8, 8), 4))) == 3 + 4
+    assert len(panels(plot_windows((4, 8), 4))) == 3 + 1
 
 
 def test_a_photo_below_the_windows_is_rolled_with_them():
     photo = np.random.default_rng(0).random((8, 16, 3))
-    plain, in_place, rolled, *_ = panels(plot_windows((2, 4), 2, image=photo))
+    photo[0, :2, 0] = 0, 1  # The range of its values is drawn from black to white.
+    plain, in_place, rolled, *_ = panels(plot_windows((2, 4), 2, 1, photo))
     for axis in (plain, in_place):
         np.testing.assert_allclose(shown(axis, 0), photo, atol=1e-6)
         assert shown(axis, 1).shape == (2, 4)
     # A token is 4 pixels.
     moved = np.roll(photo, (-4, -4), axis=(0, 1))
     np.testing.assert_allclose(shown(rolled, 0), moved, atol=1e-6)
+    # Of a photo of another aspect, the center.
+    tall = np.concatenate([photo[:4], photo, photo[4:]])
+    _, in_place, *_ = panels(plot_windows((2, 4), 2, 1, tall))
+    np.testing.assert_allclose(shown(in_place, 0), photo, atol=1e-6)
     lines = [x for x in plain.collections if isinstance(x, LineCollection)]
     assert lines[-1].get_segments()[0].tolist() == [[1.5, -0.5], [1.5, 0.5]]
 
@@ -151,11 +166,13 @@ def test_a_photo_below_the_windows_is_rolled_with_them():
     ("arguments", "message"),
     [
         ({"size": (8, 6)}, r"multiples of `window_size`, 4.*Received: size=\(8, 6\)"),
-        ({"size": (68, 4)}, "at most 64"),
+        ({"size": (68, 4)}, "at most 64 tokens and 10 windows"),
+        ({"size": (44, 4)}, r"Received: size=\(44, 4\)"),
         ({"size": "8"}, "`size` must be rows and columns"),
         ({"shift": 4}, "`shift` must be an integer from 0 to less than"),
         ({"shift": -1}, "Received: shift=-1"),
         ({"window_size": 0}, "`window_size`"),
+        ({"image": np.zeros((8, 8))}, r"`image` must have the shape"),
     ],
 )
 def test_windows_that_are_refused(arguments, message):
