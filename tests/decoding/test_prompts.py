@@ -121,7 +121,7 @@ def test_caches_are_rounded_up_and_shared(monkeypatch):
     for prompt, more, expected in [
         (3, 4, [POSITIONS]),  # No longer than the model has positions.
         (5, 3, [POSITIONS]),  # The same length: nothing new is built.
-        (POSITIONS - 4, 4, [POSITIONS]),
+        (POSITIONS - 4, np.int64(4), [POSITIONS]),
     ]:
         answer = generate(model, {"token_ids": tokens[:, :prompt]}, more)
         assert lengths == expected
@@ -135,7 +135,7 @@ def test_cache_lengths_are_few_and_close(limit):
         assert length <= rounded <= max(length + 63, length * 1.25)
     assert sorted(set(lengths)) == [*range(64, 513, 64), 640, 768, 896, 1024]
     assert rounded_length(97, 100) == 100
-    assert rounded_length(97, None) == 128
+    assert rounded_length(97, None) == rounded_length(np.int64(97), None) == 128
 
 
 def test_a_state_without_caches_serves_every_length(monkeypatch):

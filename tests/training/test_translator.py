@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from keras_attn import models
 from keras_attn.decoding import Beam
 from keras_attn.translator import Alignment, Translator
 
@@ -265,3 +266,23 @@ def test_max_length_must_be_a_positive_integer(translator, max_length):
             translator.target_tokenizer,
             max_length=max_length,
         )
+
+
+def test_a_model_has_a_position_for_each_token_and_the_start(translator):
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    vocabulary = max(each.vocabulary_size for each in tokenizers)
+    model = models.create(
+        "transformer_base",
+        vocabulary_size=vocabulary,
+        hidden_dim=6,
+        num_heads=2,
+        mlp_dim=5,
+        num_layers=1,
+        positions="learned",
+        max_sequence_length=11,
+    )
+    with pytest.raises(ValueError, match=r"`max_length` .*at most 10: .*length=11"):
+        Translator(model, *tokenizers, max_length=11)
+    # The longest text that it takes.
+    (text,) = Translator(model, *tokenizers, max_length=10).translate(["1" * 20])
+    assert isinstance(text, str)
