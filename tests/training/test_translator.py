@@ -269,11 +269,10 @@ def test_max_length_must_be_a_positive_integer(translator, max_length):
 
 
 def test_a_model_has_a_position_for_each_token_and_the_start(translator):
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    vocabulary = max(each.vocabulary_size for each in tokenizers)
+    tokenizer = translator.source_tokenizer
     model = models.create(
         "transformer_base",
-        vocabulary_size=vocabulary,
+        vocabulary_size=tokenizer.vocabulary_size,
         hidden_dim=6,
         num_heads=2,
         mlp_dim=5,
@@ -282,7 +281,8 @@ def test_a_model_has_a_position_for_each_token_and_the_start(translator):
         max_sequence_length=11,
     )
     with pytest.raises(ValueError, match=r"`max_length` .*at most 10: .*length=11"):
-        Translator(model, *tokenizers, max_length=11)
-    # The longest text that it takes.
-    (text,) = Translator(model, *tokenizers, max_length=10).translate(["1" * 20])
-    assert isinstance(text, str)
+        Translator(model, tokenizer, tokenizer, max_length=11)
+    # The longest text that it takes, and the longest translation.
+    fitting = Translator(model, tokenizer, tokenizer, max_length=10)
+    (text,) = fitting.translate(["1" * 20])
+    assert len(tokenizer.encode(text)) <= 10
