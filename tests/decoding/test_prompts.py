@@ -135,7 +135,7 @@ def test_cache_lengths_are_few_and_close(limit):
         assert length <= rounded <= max(length + 63, length * 1.25)
     assert sorted(set(lengths)) == [*range(64, 513, 64), 640, 768, 896, 1024]
     assert rounded_length(97, 100) == 100
-    assert rounded_length(97, None) == rounded_length(np.int64(97), None) == 128
+    assert rounded_length(97, None) == 128
 
 
 def test_a_state_without_caches_serves_every_length(monkeypatch):
