@@ -16,9 +16,12 @@ attention takes away the limit of the memory, but not that of what was trained. 
 
 `--task copy` repeats random digits in their order, each with the same weight in the
 loss; the answer is decoded greedily, without help from the true digits, and guessing
-gets 10 % of them right. `--task translate` draws figure 2 of Bahdanau et al. for one
-`--longest`, on Multi30k, whose captions are short: BLEU of groups of captions by the
-words of the source.
+gets 10 % of them right. A model trained up to 20 digits that copies the first 20 and
+guesses the others has 85 % at 24 digits, 70 % at 30, 55 % at 40 and 40 % at 60; only
+more than that is a copy of what is longer.
+
+`--task translate` draws figure 2 of Bahdanau et al. for one `--longest`, on Multi30k,
+whose captions are short: BLEU of groups of captions by the words of the source.
 
 `--compare positions` does the same with Transformers, whose positions are sinusoids or
 learned, added to the tokens or concatenated (`build_transformer`). A learned vector
@@ -65,7 +68,7 @@ DEFAULTS = {
     "copy": {
         "longest": 20,
         "lengths": [4, 8, 12, 16, 20, 24, 30, 40, 60],
-        "learning_rates": [1e-3, 3e-3, 1e-2, 3e-2],
+        "learning_rates": [1e-3, 3e-3, 1e-2, 3e-2, 1e-1],
         "hidden_dim": 64,
     },
     "translate": {
@@ -453,7 +456,7 @@ def findings(results):
             f"{name} {np.mean([row[column] for row in model['scores']]):.0f}"
             for name, model in results["models"].items()
         ]
-        text.append(f"At length {lengths[column]:g}: {', '.join(means)}.")
+        text.append(f"At length {lengths[column]:g}: {'; '.join(means)}.")
     if results["chance"] is not None:
         text.append(f"Guessing: {results['chance']:g}.")
     return " ".join(text)

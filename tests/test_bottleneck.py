@@ -42,7 +42,7 @@ def test_the_text_under_the_picture_follows_from_the_figures(example_module):
     findings = example_module("bottleneck").findings
     good, bad = [[100, 90, 80], [100, 98, 84]], [[90, 60, 20]]
     assert findings(stored(8, 10.0, good, bad)) == (
-        "At length 8: model 0 94, model 1 60. At length 16: model 0 82, model 1 20. "
+        "At length 8: model 0 94; model 1 60. At length 16: model 0 82; model 1 20. "
         "Guessing: 10."
     )
     assert findings(stored(16, None, bad)) == "At length 16: model 0 20."
