@@ -11,14 +11,13 @@
 Both read a source of S tokens, and write T. However long the source is, RNNencdec keeps
 U numbers of it; RNNsearch keeps S annotations and reads them again at every step. Both
 are trained on sources of at most `--longest` tokens, and tested on longer ones, too:
-attention takes away the limit of the memory, but not that of what was trained. In
-`--task copy` the scores of both fall beyond it.
+attention takes away the limit of the memory, but not that of what was trained.
 
 `--task copy` repeats random digits in their order, each with the same weight in the
 loss; the answer is decoded greedily, without help from the true digits, and guessing
 gets 10 % of them right. A model trained up to 20 digits that copies the first 20 and
 guesses the others has 85 % at 24 digits, 70 % at 30, 55 % at 40 and 40 % at 60; only
-more than that is a copy of what is longer.
+more than that is a copy of what is longer, and no model here has it.
 
 `--task translate` draws figure 2 of Bahdanau et al. for one `--longest`, on Multi30k,
 whose captions are short: BLEU of groups of captions by the words of the source.
@@ -33,6 +32,17 @@ learning rates tried once each with a seed that is not reported; the best on len
 to the trained one is used for all seeds. At the same widths RNNsearch has more weights,
 as in the paper: its encoder reads in both directions. `results.json` has all figures,
 with command, CPU, date and seeds, `scores_by_length.png` draws them.
+
+Digits right (%), means of three seeds, on 2 cores of an AMD EPYC, 14 minutes of CPU
+time; of the positions 27 minutes, with the first three learning rates only:
+
+    digits                       4    8   12   16   20   24   30   40   60
+    RNNsearch (attention)      100  100  100  100  100   59   41   30   20
+    RNNencdec (fixed context)  100   99   95   77   61   47   34   26   18
+    sinusoidal, added          100  100  100  100  100   85   68   51   32
+    sinusoidal, concatenated   100  100  100  100  100   84   68   50   31
+    learned, added             100  100  100  100  100   82   63   45   27
+    learned, concatenated      100  100  100  100  100   81   58   38   20
 
 The figures of finished runs are kept: started again, a command goes on with the run
 that was killed, a translator after its last epoch. `--task translate` needs
@@ -392,14 +402,7 @@ def measure(arguments):
 def measured_run(task, label, name, options, rate, seed, key):
     """Trains and tests one model, unless its figures are in the run folder.
 
-    Args:
-        task: What is learned.
-        label: Name in the picture.
-        name: Name in the registry.
-        options: Arguments of the model's builder.
-        rate: Peak learning rate.
-        seed: Seed.
-        key: The method that tests it, `"scores"` or `"tuning_score"`.
+    `key` is the method that tests it, `"scores"` or `"tuning_score"`.
     """
     settings = script_arguments.selected(task.arguments, *SETTINGS)
     place = f"{task.arguments.task}_{label}_{rate:g}_{seed}".replace(" ", "_")
