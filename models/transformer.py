@@ -134,7 +134,7 @@ def build_transformer(
         combine: `"add"`, or `"concatenate"` token and position, D wide each, and
             project them to D, without a bias.
         max_sequence_length: Number of learned positions, the maximum number of tokens
-            of a source, and of a target. Default: 256.
+            of a source, and of a target with its start token. Default: 256.
         dropout: Probability of dropping a unit of an embedding or a sub-layer.
         name: Name of the model.
 

@@ -167,6 +167,7 @@ def rounded_length(length: int, limit: int | None) -> int:
         length: Number of tokens that key/value caches or a buffer of tokens must hold.
         limit: Maximum length; None without a limit.
     """
+    length = int(length)  # An integer of NumPy has no `bit_length`.
     multiple = 1 << max(6, length.bit_length() - 3)
     rounded = -(-length // multiple) * multiple
     return rounded if limit is None else min(rounded, limit)

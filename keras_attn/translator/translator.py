@@ -47,7 +47,11 @@ class Translator:
         source_tokenizer: Tokenizer of the texts to translate.
         target_tokenizer: Tokenizer of the translations.
         max_length: Maximum number of tokens of a source, and of a translation including
-            its end token.
+            its end token; less than the positions of the model, if it has so many.
+
+    Raises:
+        ValueError: If `max_length` is not a positive integer, or the model has too few
+            positions.
 
     Example:
         ```python
@@ -61,6 +65,14 @@ class Translator:
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.max_length = check_positive("max_length", max_length)
+        positions = getattr(model, "max_length", None)
+        if positions is not None and max_length >= positions:
+            raise ValueError(
+                f"`max_length` must be at most {positions - 1}: the model has "
+                f"{positions} positions, and a translation begins with a start token. "
+                "Pass a smaller one, or build the model with a larger "
+                f"`max_sequence_length`. Received: max_length={max_length}"
+            )
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the folder, each of its files atomically.
@@ -140,7 +152,8 @@ class Translator:
             chosen = order[start : start + batch_size]
             # If the batch size is fixed, the last batch repeats a row.
             filled = chosen + chosen[-1:] * ((fixed_batch or 0) - len(chosen))
-            token_ids = _pad([rows[index] for index in filled], fixed_length)
+            chosen_rows = [rows[index] for index in filled]
+            token_ids = _pad(chosen_rows, fixed_length, self.max_length)
             generated = generate(
                 self.model if runner is None else runner,
                 {"token_ids": token_ids, "padding_mask": token_ids != 0},
@@ -211,9 +224,9 @@ class Translator:
                 )
 
 
-def _pad(rows, length=None):
+def _pad(rows, length, max_length):
     # Rounded up, so that few shapes are compiled.
-    length = length or -(-max(map(len, rows)) // 8) * 8
+    length = length or min(-(-max(map(len, rows)) // 8) * 8, max_length)
     return keras.utils.pad_sequences(rows, length, padding="post")
 
 

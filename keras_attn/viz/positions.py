@@ -127,24 +127,24 @@ def _vectors(positions, length, width) -> np.ndarray:
         rows = np.arange(length or _LENGTH)
         columns = width or positions.position_dim or _WIDTH
         table = sinusoids(rows, columns, positions.max_wavelength)
-        vectors = keras.ops.convert_to_numpy(table)
     elif isinstance(positions, LearnedPositionEmbedding):
         if not positions.built:
             raise ValueError(
                 "`positions` must be built: call the layer, or its model, once. "
                 f"Received: positions={positions!r}"
             )
-        table = keras.ops.convert_to_numpy(positions.embeddings)
-        vectors = table[positions.first_row :]
+        # NumPy knows no bfloat16.
+        table = keras.ops.cast(positions.embeddings, "float32")[positions.first_row :]
     else:
-        vectors = np.asarray(positions)
-    if not np.issubdtype(vectors.dtype, np.number):
+        table = positions
+    try:
+        vectors = np.asarray(table, "float32")
+    except (TypeError, ValueError):
         raise TypeError(
             "`positions` must be a SinusoidalPositionEmbedding, a "
             "LearnedPositionEmbedding or an array of vectors. "
             f"Received: positions={positions!r}"
-        )
-    vectors = vectors.astype("float32")
+        ) from None
     if vectors.ndim != 2 or len(vectors) < 2 or not vectors.size:
         raise ValueError(
             "`positions` must be vectors (T, P) of at least two positions. "

@@ -56,7 +56,7 @@ def plot_scores_by_length(
 
     Raises:
         ValueError: If `lengths` are not two or more increasing numbers, or `scores` are
-            of no model or of more than six, are not (R, L) or not finite.
+            of no model or of more than six, are not (R, L) or are not finite.
 
     Example:
         ```python
@@ -67,17 +67,21 @@ def plot_scores_by_length(
     Reference:
         The figure is that of Bahdanau et al. 2015, figure 2 (arXiv:1409.0473).
     """
-    lengths = np.asarray(lengths, "float32")
-    if lengths.ndim != 1 or len(lengths) < 2 or not (np.diff(lengths) > 0).all():
+    places = _as_floats(lengths)
+    is_finite = places.ndim == 1 and np.isfinite(places).all()
+    if not is_finite or len(places) < 2 or not (np.diff(places) > 0).all():
         raise ValueError(
             "`lengths` must be two or more increasing numbers. "
-            f"Received: lengths={lengths.tolist()}"
+            f"Received: lengths={lengths!r}"
         )
-    runs = _check_scores(scores, len(lengths))
+    runs = _check_scores(scores, len(places))
     figure = new_figure(6.4, 4.2, "constrained")
     axis = figure.subplots()
-    edge = (lengths[-1] - lengths[0]) * 0.02
-    right = max(float(lengths[-1]), trained_length or 0) + edge
+    ends = [float(places[0]), float(places[-1])]
+    if trained_length is not None:
+        ends.append(trained_length)
+    edge = 0.02 * (max(ends) - min(ends))
+    left, right = min(ends) - edge, max(ends) + edge
     if trained_length is not None:
         axis.axvline(trained_length, color=TEXT_COLOR, linestyle="--", linewidth=1)
         axis.axvspan(trained_length, right, color="0.5", alpha=0.12, linewidth=0)
@@ -93,22 +97,26 @@ def plot_scores_by_length(
         )
     for (name, rows), (color, marker) in zip(runs.items(), _STYLES, strict=False):
         axis.fill_between(
-            lengths, rows.min(0), rows.max(0), color=color, alpha=0.22, linewidth=0
+            places, rows.min(0), rows.max(0), color=color, alpha=0.22, linewidth=0
         )
-        axis.plot(lengths, rows.mean(0), marker, ls="-", color=color, ms=5, label=name)
+        axis.plot(places, rows.mean(0), marker, ls="-", color=color, ms=5, label=name)
     if chance is not None:
         label = f"chance: {chance:g}"
         axis.axhline(chance, color=TEXT_COLOR, linestyle=":", linewidth=1, label=label)
-    top = max(chance or 0, *(float(rows.max()) for rows in runs.values()))
-    axis.set(xlim=(float(lengths[0]) - edge, right), ylim=(0, max(1.05 * top, 1e-6)))
+    drawn = np.concatenate([rows.ravel() for rows in runs.values()])
+    low = 1.05 * min(0, chance or 0, float(drawn.min()))
+    high = 1.05 * max(0, chance or 0, float(drawn.max()))
+    axis.set(xlim=(left, right), ylim=(low, high if high > low else 1))
     axis.set_xlabel(length_name, **text_style(9))
     axis.set_ylabel(score_name, **text_style(9))
     axis.tick_params(labelsize=8)
     axis.grid(axis="y", color="#e4e7eb")
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-    counts = sorted({len(rows) for rows in runs.values()})
-    of_runs = "one run" if counts == [1] else f"{counts[-1]} runs: mean, min–max"
+    counts = [len(rows) for rows in runs.values()]
+    least, most = min(counts), max(counts)
+    number = most if least == most else f"{least} to {most}"
+    of_runs = "one run" if most == 1 else f"{number} runs: mean, min–max"
     legend = axis.legend(title=of_runs, fontsize=8, title_fontsize=8, framealpha=0.9)
     for label in legend.get_texts():
         label.set_parse_math(False)
@@ -128,10 +136,7 @@ def _check_scores(scores, num_lengths) -> dict[str, np.ndarray]:
         )
     runs = {}
     for name, rows in scores.items():
-        try:
-            rows = np.asarray(rows, "float32")
-        except (TypeError, ValueError):  # Rows of unequal lengths, or no numbers.
-            rows = np.zeros(())
+        rows = _as_floats(rows)
         if rows.ndim != 2 or not len(rows) or rows.shape[1] != num_lengths:
             raise ValueError(
                 f"`scores` must be (runs, {num_lengths}) numbers of each model, a "
@@ -145,3 +150,11 @@ def _check_scores(scores, num_lengths) -> dict[str, np.ndarray]:
             )
         runs[name] = rows
     return runs
+
+
+def _as_floats(values) -> np.ndarray:
+    """Numbers as float32; without axes if they are none, or rows of unequal lengths."""
+    try:
+        return np.asarray(values, "float32")
+    except (TypeError, ValueError):
+        return np.zeros(())

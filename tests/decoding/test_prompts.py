@@ -121,7 +121,7 @@ def test_caches_are_rounded_up_and_shared(monkeypatch):
     for prompt, more, expected in [
         (3, 4, [POSITIONS]),  # No longer than the model has positions.
         (5, 3, [POSITIONS]),  # The same length: nothing new is built.
-        (POSITIONS - 4, 4, [POSITIONS]),
+        (POSITIONS - 4, np.int64(4), [POSITIONS]),
     ]:
         answer = generate(model, {"token_ids": tokens[:, :prompt]}, more)
         assert lengths == expected

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from keras_attn import models
 from keras_attn.decoding import Beam
 from keras_attn.translator import Alignment, Translator
 
@@ -265,3 +266,23 @@ def test_max_length_must_be_a_positive_integer(translator, max_length):
             translator.target_tokenizer,
             max_length=max_length,
         )
+
+
+def test_a_model_has_a_position_for_each_token_and_the_start(translator):
+    tokenizer = translator.source_tokenizer
+    model = models.create(
+        "transformer_base",
+        vocabulary_size=tokenizer.vocabulary_size,
+        hidden_dim=6,
+        num_heads=2,
+        mlp_dim=5,
+        num_layers=1,
+        positions="learned",
+        max_sequence_length=11,
+    )
+    with pytest.raises(ValueError, match=r"`max_length` .*at most 10: .*length=11"):
+        Translator(model, tokenizer, tokenizer, max_length=11)
+    # The longest text that it takes, and the longest translation.
+    fitting = Translator(model, tokenizer, tokenizer, max_length=10)
+    (text,) = fitting.translate(["1" * 20])
+    assert len(tokenizer.encode(text)) <= 10

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from attention_reference import sinusoid
-from viz.figures import panels
+from viz.figures import band_edges, line_values, panels
 
 from keras_attn.layers import LearnedPositionEmbedding, SinusoidalPositionEmbedding
 from keras_attn.viz import plot_positions, save_figure
@@ -12,28 +12,27 @@ RNG = np.random.default_rng(0)
 
 
 def drawn(figure):
-    """The vectors, and the line and the band of the distances."""
+    """The vectors, and the means and the band of the distances."""
     (heat,) = panels(figure)
     (distance,) = (ax for ax in figure.axes if ax.lines)
-    band = distance.collections[0].get_paths()[0].vertices
-    return np.asarray(heat.images[0].get_array()), distance.lines[0], band, figure
+    offsets, means = line_values(distance.lines[0])
+    np.testing.assert_array_equal(offsets, np.arange(len(means)))
+    return np.asarray(heat.images[0].get_array()), means, distance.collections[0]
 
 
 def test_sinusoids_have_one_distance_for_each_offset(tmp_path):
     layer = SinusoidalPositionEmbedding(max_wavelength=500)
-    vectors, line, band, figure = drawn(
-        plot_positions(layer, length=7, width=10, title="five $ waves")
-    )
+    figure = plot_positions(layer, length=7, width=10, title="five $ waves")
+    vectors, means, band = drawn(figure)
     expected = [sinusoid(position, 10, 500) for position in range(7)]
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
     # ‖p_t - p_{t+k}‖² = Σ_i 2 - 2 cos(k w_i)
     waves = 500 ** (-np.arange(0, 10, 2) / 10)
     angles = np.arange(7)[:, None] * waves
     distances = np.sqrt((2 - 2 * np.cos(angles)).sum(1))
-    np.testing.assert_allclose(line.get_ydata(), distances, atol=1e-5)
+    np.testing.assert_allclose(means, distances, atol=1e-5)
     for offset, distance in enumerate(distances):
-        edges = band[band[:, 0] == offset, 1]
-        np.testing.assert_allclose(edges, distance, atol=1e-5)
+        assert band_edges(band, offset) == pytest.approx((distance,) * 2, abs=1e-5)
     titles = [ax.get_title() for ax in figure.axes[:2]]
     assert titles[0] == "vectors: 7 positions × 10 dimensions"
     labels = [(ax.get_xlabel(), ax.get_ylabel()) for ax in figure.axes]
@@ -54,19 +53,18 @@ def test_sizes_of_sinusoids():
 
 
 def test_the_band_has_the_extremes_of_learned_vectors():
-    layer = LearnedPositionEmbedding(5, first_row=2)
+    # NumPy cannot draw bfloat16.
+    layer = LearnedPositionEmbedding(5, first_row=2, dtype="bfloat16")
     layer(np.zeros((1, 5, 3), "float32"))
-    table = RNG.normal(size=(7, 3)).astype("float32")
+    table = RNG.integers(-9, 9, (7, 3)).astype("float32")
     layer.embeddings.assign(table)
-    vectors, line, band, _ = drawn(plot_positions(layer, length=4))
+    vectors, means, band = drawn(plot_positions(layer, length=4))
     # The rows before position 0 are left out.
     np.testing.assert_array_equal(vectors, table[2:6])
     for offset in range(1, 4):
-        found = [np.linalg.norm(a - b) for a, b in zip(vectors[offset:], vectors)]  # noqa: B905
-        assert line.get_ydata()[offset] == pytest.approx(np.mean(found))
-        edges = band[band[:, 0] == offset, 1]
-        assert edges.min() == pytest.approx(min(found))
-        assert edges.max() == pytest.approx(max(found))
+        found = np.linalg.norm(vectors[offset:] - vectors[:-offset], axis=1)
+        assert means[offset] == pytest.approx(found.mean())
+        assert band_edges(band, offset) == pytest.approx((found.min(), found.max()))
     same, *_ = drawn(plot_positions(table[2:6]))
     np.testing.assert_array_equal(same, vectors)
 
@@ -75,6 +73,7 @@ def test_the_band_has_the_extremes_of_learned_vectors():
     ("positions", "options", "error", "match"),
     [
         ("abc", {}, TypeError, "`positions` must be a Sinus.*Received: positions='abc"),
+        ([[1, 2], [3]], {}, TypeError, r"Received: positions=\[\[1, 2\], \[3\]\]"),
         (np.ones(3), {}, ValueError, r"`positions` must be vectors .*shape \(3,\)"),
         (np.ones((1, 3)), {}, ValueError, r"at least two.*shape \(1, 3\)"),
         ([[1, 2, np.inf], [1, 2, np.nan]], {}, ValueError, "finite.*2 of 6 not finite"),

@@ -41,7 +41,7 @@ def check_cache_length(max_length, default, is_limit=False):
     """
     if max_length is None:
         return default
-    check_positive("max_length", max_length)
+    max_length = check_positive("max_length", max_length)
     if is_limit and max_length > default:
         raise ValueError(
             f"`max_length` must be at most {default}, the positions of the model. "
