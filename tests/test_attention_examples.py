@@ -156,23 +156,22 @@ def test_signals_and_their_answers(far):
     assert np.diff(centers).min() - 2 * far.RADIUS >= 6
     doc = far.__doc__ or ""
     many = far.make_signals(4000, seed=1)
-    local, others = far.baselines(many[0], many[2], many[3]["half"])
-    assert local == pytest.approx(0.8 / np.sqrt(48), rel=0.05)
-    assert f"{0.8 / np.sqrt(48):.3f}" in doc
-    assert others == pytest.approx(0.8 / np.sqrt(48) * np.sqrt(2 / 3), rel=0.05)
-    assert f"{0.8 / np.sqrt(72):.3f}" in doc
+    alone, unknown = far.baselines(many[0], many[2], many[3]["half"])
+    assert alone == pytest.approx(far.ALONE, rel=0.05)
+    assert unknown == pytest.approx(far.UNKNOWN, rel=0.05)
+    assert f"{far.ALONE:.3f}" in doc and f"{far.UNKNOWN:.3f}" in doc
     assert far.error_of(many[1]["half"], many[2], many[3]["half"]) < 1e-6
 
 
-def test_only_attention_sees_far(far):
+def test_how_far_each_model_sees(far):
     signals, *_ = far.make_signals(1, seed=0)
     changed = signals.copy()
-    changed[:, -2] += 1
+    changed[:, -1] += 1
     for kind in far.MODELS:
-        model = far.build(kind, 5)
+        model = far.build(kind, 24)
         moved = np.abs(model(changed) - model(signals))[0, :, 0] > 0
-        assert moved[-6:].any()
-        assert moved[: -2 - 4].any() == (kind != "convolution")
+        assert moved[-1]
+        assert moved[:-5].any() == moved[0] == (kind != "convolution"), kind
 
 
 @pytest.mark.runs
@@ -180,7 +179,7 @@ def test_only_attention_sees_far(far):
 def test_far_positions(example, tmp_path):
     printed = example("far_positions", "--smoke", "--run-dir", tmp_path)
     rows = re.findall(r"^\| (shape|half) \| (.*?) \| [\d,]+ \| \d+ \| 0", printed, re.M)
-    kinds = ["convolution", "+ attention", "+ positions"]
+    kinds = ["convolution", "+ dilation", "+ attention", "+ positions"]
     assert rows == [(task, kind) for task in ("shape", "half") for kind in kinds]
     assert_drawn(tmp_path, "far_positions")
 
@@ -204,6 +203,9 @@ def test_the_table_of_x_attend_and_y():
         build = getattr(models, builder.strip("`"))
         assert builder == f"`{build.__name__}`"
         assert name.strip("`").endswith(build.__name__.removeprefix("build_"))
+        # The page that the title links to is about it, and so is the example.
+        page = (DOCS / title.partition("](")[2].strip(")")).read_text("utf-8")
+        assert card.name in page or build.__name__ in page, title
         source = (EXAMPLES / script.strip("`")).read_text("utf-8")
         assert build.__name__ in source or card.name in source, script
         plot = re.findall(r"`(\w+)`", picture)[0]
