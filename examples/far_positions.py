@@ -238,7 +238,10 @@ def plot_models(signal, answers, found, errors, attention, centers):
             )
     for axis in axes[-1]:
         axis.set_xlabel("sample")
-    axes[0, 0].legend(frameon=False, fontsize=8, loc="upper left")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, ncols=3, frameon=False, fontsize=9, loc="outside lower center"
+    )
     figure.suptitle(
         "Each bump gets the mean height of two. Best possible error without seeing "
         f"another bump: {ALONE:.3f}; without knowing which: {UNKNOWN:.3f}",
