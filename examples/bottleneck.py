@@ -59,7 +59,7 @@ DEFAULTS = {
     "copy": {
         "longest": 20,
         "lengths": [4, 8, 12, 16, 20, 24, 30, 40, 60],
-        "learning_rates": [1e-3, 3e-3, 1e-2],
+        "learning_rates": [1e-3, 3e-3, 1e-2, 3e-2, 1e-1],
         "hidden_dim": 64,
     },
     "translate": {
