@@ -15,10 +15,23 @@ object of the image stand for the one that they share most words with, of those 
 other part of the caption names. An object that is left out has no wrong word, nor has
 one that is named beyond those of the image.
 
-The table has, for wrong words and for all other words that name an object, the share of
-attention inside of the object that is meant, and inside of the other one, in images of
-two: if a captioner were wrong because it looked at the other object, the latter would
-be large.
+The table has, for wrong words and for all other words that name an object, in images of
+two, the share of attention inside of the object that is meant, and inside of the other
+one: if a captioner is wrong because it looks at the other object, the latter is large.
+
+Results for captioners of `caption_shapes.py --seeds 1`, 500 images, on an AMD EPYC
+(AVX-512, no AMX):
+
+                                       attention inside             wrong sizes,
+                           wrong       its object     the other     colors and
+    captioner              captions    right  wrong   right  wrong  shapes
+    show_attend_tell_soft  103         0.41   0.33    0.18   0.35   0, 80, 41
+    show_attend_tell_hard  155         0.46   0.44    0.45   0.46   12, 152, 135
+    cnn_transformer        1           0.18   -       0.09   -      none
+
+Soft attention that is wrong looks at the other object about twice as much as where it
+is right, and takes a color or shape from there. Hard attention looks at both objects
+alike, right or wrong: its maps do not tell why. There is one seed, and no spread.
 """
 
 import textwrap
@@ -104,22 +117,23 @@ def words_of(row, caption, objects):
 
 
 def inside(words, kept):
-    """Mean shares of attention at words: inside the object meant, and the other one.
+    """Mean shares of attention: inside the object meant, and the other one.
 
     Args:
         words: List of `Word`.
         kept: The arrays of `caption_shapes.py`.
 
     Returns:
-        Two shares; the second is of images with two objects. NaN of no words.
+        Two shares, of words of images with two objects. NaN if there are none.
     """
     shares = []
     for is_other in (False, True):
         chosen = [
             (kept["attention"][each.row, each.place], mask)
             for each in words
+            if kept["masks"][each.row].any((1, 2)).sum() == 2
             for number, mask in enumerate(kept["masks"][each.row])
-            if mask.any() and (number != each.number) == is_other
+            if (number != each.number) == is_other
         ]
         if not chosen:
             shares.append(np.nan)

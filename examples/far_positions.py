@@ -210,7 +210,7 @@ def plot_models(signal, answers, found, errors, attention, centers):
         attention: For each task (T, T) of the last model.
         centers: The centers of the bumps, (4,).
     """
-    figure = Figure(figsize=(13, 4.6), dpi=110, layout="compressed")
+    figure = Figure(figsize=(13, 5), dpi=110, layout="compressed")
     axes = figure.subplots(len(TASKS), len(MODELS) + 1, sharex=True)
     for row, task in enumerate(TASKS):
         for axis, kind in zip(axes[row], MODELS, strict=False):

@@ -207,9 +207,9 @@ def test_mistakes_are_counted_measured_and_drawn(example_module, tmp_path, capsy
     assert_drawn(tmp_path, "mistakes")
     cells = capsys.readouterr().out.strip("| \n").split(" | ")
     assert cells[:6] == ["mine", "2 of 4", "2", "0", "1", "1"]
-    # Right: 2 + 3 + 2 + 3 + 3 + 3 words, of which the 5 of a star look at the ring.
-    right = (11 * 0.75 + 5 * 0.25) / 16, (6 * 0.25 + 5 * 0.75) / 11
-    wrong = (0.75 + 1) / 2, 0.0
+    # Of two objects: 11 right words, of which the 5 of a star look at the ring.
+    right = (6 * 0.75 + 5 * 0.25) / 11, (6 * 0.25 + 5 * 0.75) / 11
+    wrong = 1.0, 0.0
     expected = [right[0], wrong[0], right[1], wrong[1]]
     assert [float(cell) for cell in cells[6:]] == pytest.approx(expected, abs=0.006)
     (word,) = (
@@ -226,7 +226,7 @@ def test_mistakes_are_counted_measured_and_drawn(example_module, tmp_path, capsy
     one = {name: values[:1] for name, values in kept.items()}
     script.report("mine", one, tmp_path / "none")
     cells = capsys.readouterr().out.strip("| \n").split(" | ")
-    assert cells == ["mine", "0 of 1", *"0000", "0.75", "nan", "nan", "nan"]
+    assert cells == ["mine", "0 of 1", *"0000", *["nan"] * 4]
     assert not (tmp_path / "none").exists()
 
 
