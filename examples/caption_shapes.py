@@ -2,7 +2,6 @@
 
     python examples/shape_backbone.py
     python examples/caption_shapes.py
-    python examples/caption_shapes.py --mistakes
 
 Trains them on generated images of one or two shapes ("a small white square below a
 large red ring"), and scores the captions of held-out images, written by a beam of 3. An
@@ -29,11 +28,9 @@ the three words that name it, in the captions that the model wrote of new images
 brackets the share of the image that the object covers. Nothing says where to look.
 Transformers have several heads and blocks, of which it is the mean.
 
-`--mistakes` reads the trained captioners that attend, with the options of their
-training, and draws a dozen captions of new images that are wrong: the wrong word, the
-object that it should name, and where the captioner looked for it (Xu et al. 2015,
-figure 5, arXiv:1502.03044). It prints how often a wrong word is a size, a color or a
-shape, and how much attention is inside of the object at wrong words and at right ones.
+What a captioner that attends wrote of new images, and its attention at each word, is
+beside it in `new.npz`, from which `caption_mistakes.py` draws what is wrong. All that
+is compared here is in one file, since only `build` and `SYSTEMS` tell captioners apart.
 
 Results with one thread of an AMD EPYC (AVX-512, no AMX) with two cores, beside other
 work: 6,000 images, 12 epochs, 500 known and 500 new images. Means of three seeds of the
@@ -63,7 +60,6 @@ and remembers whole combinations: of new ones it names almost none.
 import collections
 import itertools
 import json
-import textwrap
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,7 +69,6 @@ from keras_attn import script_arguments  # isort: split
 import keras
 import numpy as np
 import tensorflow as tf
-from matplotlib.figure import Figure
 
 from keras_attn import data, models, viz
 from keras_attn.data import caption_dataset
@@ -91,8 +86,6 @@ MAX_LENGTH = 12  # Tokens of a caption.
 NUM_OBJECTS = (1, 2)
 PATCH_SIZE = 8  # Of the ViT.
 NUM_SHOWN = 3  # Captions that are printed and drawn.
-MISTAKE_ROWS, MISTAKE_COLUMNS = 3, 4  # Of the picture of wrong captions.
-WRONG = "#c0272d"
 NUM_MEASURED = 500  # Training images from which the channels are normalized.
 # Shares of right captions: of all images, and of images with one and two objects.
 SHARES = ("all", "one", "two")
@@ -143,11 +136,6 @@ def parse_arguments():
         type=Path,
         default=Path("runs/shape-backbone/model.keras"),
         help="the CNN that shape_backbone.py writes",
-    )
-    parser.add_argument(
-        "--mistakes",
-        action="store_true",
-        help="draw what the captioners in --run-dir get wrong; do not train",
     )
     script_arguments.add_training_options(
         parser, epochs=12, batch_size=32, learning_rate=3e-3
@@ -314,23 +302,28 @@ def write_captions(model, held_out, tokenizer):
 
 
 def attention_of(model, held_out, captions, tokenizer):
-    """A captioner's attention at each token of captions, (B, T, rows, columns).
+    """A captioner's attention at each word of captions, (B, T, rows, columns).
 
-    For a Transformer, it is the mean over blocks and heads, without the class token.
+    It is that at the word's first token. For a Transformer, it is the mean over blocks
+    and heads, without the class token.
     """
     tokens = np.full((len(captions), MAX_LENGTH + 1), tokenizer.pad_token_id, np.int32)
-    for row, caption in zip(tokens, captions, strict=True):
-        ids = [tokenizer.start_token_id, *tokenizer.encode(caption)]
+    firsts = np.zeros((len(captions), MAX_LENGTH), int)
+    for row, first, caption in zip(tokens, firsts, captions, strict=True):
+        pieces = [tokenizer.encode(word) for word in caption.split()[:MAX_LENGTH]]
+        ids = [tokenizer.start_token_id, *itertools.chain(*pieces)]
         row[: len(ids)] = ids[: len(row)]
+        first[: len(pieces)] = np.cumsum([0, *map(len, pieces)])[:-1]
+    firsts = np.minimum(firsts, MAX_LENGTH - 1)
     inputs = {**inputs_of(model, held_out.arrays), "decoder_token_ids": tokens[:, :-1]}
     maps = model.predict(inputs, batch_size=100, verbose=0)["attention_scores"]
     side = int(maps.shape[-1] ** 0.5)
-    maps = maps.mean(1)[..., -(side**2) :]
+    maps = maps.mean(1)[np.arange(len(maps))[:, None], firsts, -(side**2) :]
     return maps.reshape(*maps.shape[:2], side, side)
 
 
-def token_objects(captions, objects, tokenizer):
-    """For each token of a caption, the object of the image that it names, or -1.
+def objects_named(captions, objects, shapes):
+    """For each word of a caption, the object of the image that it names, or -1.
 
     An object is named by three words, its size, color and shape, and all of them count.
     Objects that are not in the image, or are twice in it, do not count, because they
@@ -338,13 +331,9 @@ def token_objects(captions, objects, tokenizer):
     """
     numbers = np.full((len(captions), MAX_LENGTH), -1, np.int32)
     for row, caption, known in zip(numbers, captions, objects, strict=True):
-        words = caption.split()
-        ends = np.cumsum([len(tokenizer.encode(word)) for word in words])
-        for first in range(len(words) - 2):
-            named = tuple(words[first : first + 3])
+        for place, named in named_in(caption, shapes):
             if known.count(named) == 1:
-                begin = ends[first - 1] if first else 0
-                row[begin : ends[first + 2]] = known.index(named)
+                row[place : place + 3] = known.index(named)
     return numbers
 
 
@@ -397,7 +386,7 @@ def score(model, images, tokenizer, shapes, folder=None):
         images: `Captions`.
         tokenizer: The tokenizer of the captions.
         shapes: The `Shapes` whose words name objects.
-        folder: Folder for pictures of the first captions.
+        folder: Folder for captions and their attention, if the model attends.
 
     Returns:
         Shares of captions with the right objects, for `all` images, and for images of
@@ -413,13 +402,40 @@ def score(model, images, tokenizer, shapes, folder=None):
         scores[name] = exact_objects(ours, theirs, shapes)
     if isinstance(model.output, dict):
         maps = attention_of(model, images, captions, tokenizer)
-        numbers = token_objects(captions, images.objects, tokenizer)
+        numbers = objects_named(captions, images.objects, shapes)
         scores["inside"], scores["area"] = share_inside(maps, images.masks, numbers)
         if folder is not None:
-            draw_captions(images, captions, maps, tokenizer, folder)
+            draw_captions(images, captions, maps, folder)
+            keep_captions(images, captions, maps, folder / "new.npz")
     for ours, theirs in list(zip(captions, references, strict=True))[:NUM_SHOWN]:
         print(f"  {ours}\n    ({theirs})")
     return scores
+
+
+def draw_captions(held_out, captions, maps, folder):
+    """Writes a picture of each of the first captions."""
+    for row in range(min(NUM_SHOWN, len(captions))):
+        words = captions[row].split()[:MAX_LENGTH]
+        if words:
+            figure = viz.plot_caption_attention(
+                held_out.arrays["images"][row], words, maps[row]
+            )
+            viz.save_figure(figure, folder / f"caption_{row}.png")
+
+
+def keep_captions(held_out, captions, maps, path):
+    """Writes captions, attention and what is in the images, for another script."""
+    objects = np.full((len(captions), NUM_OBJECTS[1], 3), "", "U16")
+    for row, known in zip(objects, held_out.objects, strict=True):
+        row[: len(known)] = known
+    np.savez_compressed(
+        path,
+        images=held_out.arrays["images"],
+        objects=objects,
+        masks=held_out.masks,
+        captions=np.array(captions),
+        attention=maps.astype("float16"),
+    )
 
 
 def print_table(runs, counts):
@@ -487,148 +503,6 @@ def save(model, tokenizer, folder, takes_shares):
     tokenizer.save(folder / "tokenizer.json")
 
 
-def wrong_words(caption, objects, shapes):
-    """The wrong words of a caption: size, color or shape of an object.
-
-    An object that is not in the image stands for the one that it shares most words
-    with, of those that no other part of the caption names.
-
-    Args:
-        caption: The caption.
-        objects: The size, color and shape of each object of the image.
-        shapes: The `Shapes` whose words name objects.
-
-    Returns:
-        For each wrong word its place in the caption, the right word, the number of the
-        object, and 0, 1 or 2 for a size, a color or a shape. Objects that are left out,
-        or named beyond those of the image, have no wrong word.
-    """
-    left, unknown, found = list(range(len(objects))), [], []
-    for place, triple in named_in(caption, shapes):
-        same = [number for number in left if tuple(objects[number]) == triple]
-        if same:
-            left.remove(same[0])
-        else:
-            unknown.append((place, triple))
-    for place, triple in unknown:
-        if left:
-            alike = [sum(map(str.__eq__, triple, objects[number])) for number in left]
-            number = left.pop(int(np.argmax(alike)))
-            found += [
-                (place + part, right, number, part)
-                for part, right in enumerate(objects[number])
-                if right != triple[part]
-            ]
-    return found
-
-
-def first_tokens(caption, tokenizer):
-    """The place of the first token of each word of a caption."""
-    lengths = [len(tokenizer.encode(word)) for word in caption.split()]
-    return np.cumsum([0, *lengths])[:-1]
-
-
-def draw_mistakes(images, captions, maps, mistakes, title):
-    """A grid of wrong captions, each with its image and the attention at the word.
-
-    Args:
-        images: `Captions`.
-        captions: The captions that were written.
-        maps: Attention at each token, (B, T, rows, columns).
-        mistakes: The number of the image, the place of the word and of its first token,
-            the right word and the number of its object.
-        title: Title of the figure.
-    """
-    shown = mistakes[: MISTAKE_ROWS * MISTAKE_COLUMNS]
-    rows = -(-len(shown) // MISTAKE_COLUMNS)
-    figure = Figure(figsize=(13, 2.6 * rows + 0.4), dpi=150, layout="compressed")
-    axes = figure.subplots(rows, 2 * MISTAKE_COLUMNS, squeeze=False)
-    for axis in axes.ravel():
-        axis.set_axis_off()
-    for (left, right), (row, place, token, truth, number) in zip(
-        axes.reshape(-1, 2), shown, strict=False
-    ):
-        words = captions[row].split()
-        said, words[place] = words[place], f"[{words[place]}]"
-        left.imshow(images.arrays["images"][row])
-        viz.plot_image_attention(
-            images.arrays["images"][row], maps[row, token], ax=right
-        )
-        for axis in (left, right):
-            axis.contour(images.masks[row, number], [0.5], colors="#19c3b2")
-        left.set_title(textwrap.fill(" ".join(words), 34), fontsize=8, loc="left")
-        left.text(
-            0,
-            -0.03,
-            f"“{said}” should be “{truth}”",
-            transform=left.transAxes,
-            va="top",
-            fontsize=8,
-            color=WRONG,
-        )
-    figure.suptitle(title, fontsize=10)
-    return figure
-
-
-def report_mistakes(model, name, images, tokenizer, shapes, folder):
-    """Prints and draws what a captioner gets wrong.
-
-    Args:
-        model: A captioner that returns its attention.
-        name: Its name.
-        images: `Captions`.
-        tokenizer: The tokenizer of the captions.
-        shapes: The `Shapes` whose words name objects.
-        folder: Folder for the picture.
-    """
-    captions = write_captions(model, images, tokenizer)
-    maps = attention_of(model, images, captions, tokenizer)
-    mistakes, parts, num_wrong = [], collections.Counter(), 0
-    numbers = np.full(maps.shape[:2], -1, np.int32)
-    for row, (caption, objects) in enumerate(
-        zip(captions, images.objects, strict=True)
-    ):
-        num_wrong += objects_of(caption, shapes) != collections.Counter(objects)
-        tokens = first_tokens(caption, tokenizer)
-        wrong = [
-            each
-            for each in wrong_words(caption, objects, shapes)
-            if tokens[each[0]] < maps.shape[1]
-        ]
-        for place, _, number, part in wrong:
-            numbers[row, tokens[place]] = number
-            parts[("sizes", "colors", "shapes")[part]] += 1
-        if wrong:
-            place, truth, number, _ = wrong[0]
-            mistakes.append((row, place, tokens[place], truth, number))
-    print(
-        f"{name}: {num_wrong} of {len(captions)} captions are wrong, "
-        f"{len(mistakes)} of them by a word; wrong words: {dict(parts)}"
-    )
-    if not mistakes:
-        return
-    right = token_objects(captions, images.objects, tokenizer)
-    for kind, each in (("wrong", numbers), ("right", right)):
-        inside, area = share_inside(maps, images.masks, each)
-        print(f"  attention inside the object at {kind} words: {inside:.2f} ", end="")
-        print(f"(area {area:.2f})")
-    title = f"{name}: wrong words in brackets, the object outlined, and where it looked"
-    path = folder / f"mistakes_{name}.png"
-    viz.save_figure(draw_mistakes(images, captions, maps, mistakes, title), path)
-    print(f"  picture: {path}")
-
-
-def show_mistakes(arguments, images, tokenizer, shapes):
-    """Reads the captioners of the first seed that attend, and shows their mistakes."""
-    for name in arguments.systems:
-        path = arguments.run_dir / f"{name}_{arguments.seed}" / "model.keras"
-        if not path.is_file():
-            raise SystemExit(f"error: --mistakes needs {path}: run without it first")
-        model = keras.saving.load_model(path)
-        if isinstance(model.output, dict):
-            report_mistakes(model, name, images, tokenizer, shapes, arguments.run_dir)
-
-
 def main():
     """Trains every captioner with every seed, writes captions and scores them."""
     arguments = parse_arguments()
@@ -644,12 +518,6 @@ def main():
     backbone = keras.saving.load_model(arguments.backbone)
     images = np.stack([known.example(i).image for i in range(NUM_MEASURED)])
     backbone = normalized(backbone, images)
-    if arguments.mistakes:
-        texts = [known.example(i).caption for i in range(arguments.images)]
-        tokenizer = data.SubwordTokenizer.train(texts)
-        images = draw(new, backbone, 0, arguments.held_out)
-        show_mistakes(arguments, images, tokenizer, shapes)
-        return
     train = draw(known, backbone, 0, arguments.images)
     held_out = {
         "known": draw(known, backbone, arguments.images, arguments.held_out),
@@ -677,7 +545,9 @@ def main():
             whole = with_backbone(build(name, *sizes, backbone=backbone), model)
         save(whole, tokenizer, folder, takes_shares=whole is model)
         scores = {
-            part: score(model, those, tokenizer, shapes, folder)
+            part: score(
+                model, those, tokenizer, shapes, folder if part == "new" else None
+            )
             for part, those in held_out.items()
         }
         print(json.dumps({"seconds": seconds, **scores}), flush=True)
@@ -687,19 +557,6 @@ def main():
     for backup in backups:
         backup.delete()
     print(f"\nPictures and models: {run_dir}; tensorboard --logdir {run_dir}")
-
-
-def draw_captions(held_out, captions, maps, tokenizer, folder):
-    """Writes a picture of each of the first captions."""
-    for row in range(min(NUM_SHOWN, len(captions))):
-        tokens = [
-            tokenizer.decode([token]) for token in tokenizer.encode(captions[row])
-        ]
-        if tokens[:MAX_LENGTH]:
-            figure = viz.plot_caption_attention(
-                held_out.arrays["images"][row], tokens[:MAX_LENGTH], maps[row]
-            )
-            viz.save_figure(figure, folder / f"caption_{row}.png")
 
 
 if __name__ == "__main__":

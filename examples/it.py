@@ -32,7 +32,8 @@ over the pairs, which were written for this file. The picture shows the lectures
 sentences in two heads: the one that turns most on them, as lectures choose it, and the
 one that is best on the other pairs.
 
-Results on one thread of an AMD EPYC, 13 s of CPU time: 36 pairs in 72 heads.
+Results on one thread of an AMD EPYC (AVX-512, no AMX), 13 s of CPU time: 36 pairs in 72
+heads.
 
     turns, of all pairs and heads     right 4.0% (3.1 to 4.9), wrong 2.3% (1.6 to 3.1)
     with the endings of other pairs   2.8% each
@@ -53,9 +54,11 @@ the best head is right on 22% (8 to 36) of the pairs and wrong on 3% (0 to 8). O
 lectures' own pair it does not turn. Block 4, head 0 does, but only on 3 of 36 pairs;
 and while 5 heads are right on the lectures' pair, 6 are wrong.
 
-The lectures' head is of a translator, MiniLM makes vectors of sentences; other models
-may do better. `--checkpoint FOLDER` asks another BERT in the Hugging Face layout, and
-`--smoke` a tiny one with new weights.
+Whether a head knows what "it" is, or only that streets are wide, these pairs cannot
+tell: what is meant is also what goes with the ending. The lectures' head is of a
+translator, MiniLM makes vectors of sentences; other models may do better.
+`--checkpoint FOLDER` asks another BERT in the Hugging Face layout, and `--smoke` a tiny
+one with new weights.
 
 Legend: P pairs, H heads of all blocks, T tokens of a sentence.
 """

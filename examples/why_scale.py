@@ -8,24 +8,33 @@
     a = softmax(e)                                   weights of the S keys
     H = -Σ_s a_s ln a_s                              ln S if all keys count alike
     G = ‖∂a/∂e‖ = ‖diag(a) - a aᵀ‖                   Frobenius norm, for each query
+    Q = ‖∂a/∂q‖ = ‖∂a/∂e ∂e/∂q‖                      ∂e/∂q = k, or k / √D
 
 e is `scores` of `DotProductAttention`, with `score="dot"` and `"scaled_dot"`. For many
 keys and scores of variance 1, H is about ln S - 1/2 and G about √(2.718 / S), at any D:
 the dashed lines of the picture (Vaswani et al. 2017, section 3.2.1, footnote 4,
 arXiv:1706.03762).
 
-Results for 64 keys and 1,000 queries, 6 s of CPU time; the mean of H, the median of G
-and, in brackets, its mean:
+Results for 64 keys and 1,000 queries with seed 0, 9 s of CPU time on one thread of an
+AMD EPYC (AVX-512, no AMX): the mean of H, and medians of G and Q with their means in
+brackets.
 
-    D      variance   H plain   scaled   G plain             scaled
-    4          4.0      2.82     3.70    0.26    (0.26)      0.17 (0.18)
-    64          65      0.59     3.68    0.21    (0.21)      0.18 (0.18)
-    1024      1018      0.13     3.68    3.9e-04 (0.073)     0.18 (0.18)
-    4096      4101      0.06     3.68    1.3e-08 (0.035)     0.18 (0.18)
+              H              G                        Q
+    D         plain  scaled  plain            scaled  plain            scaled
+    4          2.82   3.70   0.26    (0.26)    0.17   0.48    (0.50)    0.17
+    64         0.59   3.68   0.21    (0.21)    0.18   1.6     (1.7)     0.18
+    1024       0.13   3.68   3.9e-04 (0.073)   0.18   0.013   (2.3)     0.18
+    4096       0.06   3.68   1.3e-08 (0.035)   0.18   8.1e-07 (2.2)     0.18
+
+The means of scaled scores are nearly their medians. With seeds 1 and 2, plain H is 0.13
+at D = 1024, too, and the medians of G are 2.1e-04 and 1.8e-04.
 
 Without the factor nearly every query attends to one key, and half of them have next to
-no gradient. The mean falls only as 1 / √D: the few queries whose two best keys are
-almost equal keep all of theirs, so "vanishes" is true of most queries, not of the mean.
+no gradient: what the paper suspects holds for most queries. It does not for the mean: a
+few queries, whose two best keys are almost equal, keep all of their G, and ∂e/∂q is √D
+times as large without the factor. So the mean of Q is above that of scaled scores at
+every D: most queries learn nothing, and a few take leaps. At the usual width of a head,
+64, gradients do not vanish yet.
 
 Legend: S keys, D width of queries and keys.
 """
@@ -91,6 +100,21 @@ def gradient_norm(weights):
     return np.sqrt((diagonal + squares * (squares @ others)).sum(-1))
 
 
+def query_gradient_norm(weights, keys, scale):
+    """Q of each query, (…, T): row s of ∂a/∂q is `scale` a_s (k_s - Σ_r a_r k_r).
+
+    Args:
+        weights: (…, T, S).
+        keys: (…, S, D).
+        scale: 1, or 1 / √D.
+    """
+    means = weights @ keys
+    squares = [
+        ((row[..., None, :] - keys) ** 2).sum(-1) for row in np.moveaxis(means, -2, 0)
+    ]
+    return scale * np.sqrt((weights**2 * np.stack(squares, -2)).sum(-1))
+
+
 def measure(width, num_keys, num_queries, seed):
     """Variance, entropies and gradients at one width.
 
@@ -101,8 +125,7 @@ def measure(width, num_keys, num_queries, seed):
         seed: Seed of the vectors.
 
     Returns:
-        The `variance` of q · k; and for each of `LAYERS` a pair: the entropy and the
-        norm of the gradient of each query.
+        The `variance` of q · k; and for each of `LAYERS` H, G and Q of each query.
     """
     random = np.random.default_rng([seed, width])
     draws = math.ceil(num_queries / QUERIES_PER_DRAW)
@@ -115,23 +138,32 @@ def measure(width, num_keys, num_queries, seed):
         scores = np.asarray(layer.scores(queries, keys), "float64")
         if kind == "plain":
             found["variance"] = scores.var()
-        weights = softmax(scores).reshape(-1, num_keys)[:num_queries]
-        found[kind] = entropy(weights), gradient_norm(weights)
+        weights = softmax(scores)
+        scale = width**-0.5 if kind == "scaled" else 1.0
+        found[kind] = [
+            values.ravel()[:num_queries]
+            for values in (
+                entropy(weights),
+                gradient_norm(weights),
+                query_gradient_norm(weights, keys.astype("float64"), scale),
+            )
+        ]
     return found
 
 
 def print_table(results):
     """Prints the figures of the header, one row for each width."""
     heads = ("D", "variance of q · k", "variance / D")
-    for name in ("entropy", "median gradient", "mean gradient"):
+    for name in ("mean H", "median G", "mean G", "median Q", "mean Q"):
         heads += tuple(f"{name}, {kind}" for kind in LAYERS)
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for width, found in results.items():
         cells = [f"{width}", f"{found['variance']:.4g}"]
         cells += [f"{found['variance'] / width:.3f}"]
         cells += [f"{found[kind][0].mean():.3f}" for kind in LAYERS]
-        for middle in (np.median, np.mean):
-            cells += [f"{middle(found[kind][1]):.2g}" for kind in LAYERS]
+        for number in (1, 2):
+            for middle in (np.median, np.mean):
+                cells += [f"{middle(found[kind][number]):.2g}" for kind in LAYERS]
         print(f"| {' | '.join(cells)} |")
 
 

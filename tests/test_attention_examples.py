@@ -27,6 +27,13 @@ def test_entropy_and_gradient_of_a_softmax(scale):
     for row, norm in zip(weights, scale.gradient_norm(weights), strict=True):
         jacobian = np.diag(row) - np.outer(row, row)
         assert norm == pytest.approx(np.linalg.norm(jacobian), rel=1e-12)
+    keys = np.random.default_rng(1).normal(size=(2, 7, 5))
+    queries = np.random.default_rng(2).normal(size=(2, 3, 5))
+    weights = scale.softmax(queries @ keys.swapaxes(1, 2) / 4)
+    norms = scale.query_gradient_norm(weights, keys, 1 / 4)
+    for row, own, norm in zip(weights, keys, norms, strict=True):
+        jacobians = [(np.diag(a) - np.outer(a, a)) @ own / 4 for a in row]
+        np.testing.assert_allclose(norm, [*map(np.linalg.norm, jacobians)], rtol=1e-12)
     same = scale.softmax(np.zeros((1, 7)))
     assert scale.entropy(same) == pytest.approx(np.log(7))
     assert scale.entropy(scale.softmax(np.array([[0.0, -900.0]]))) == 0
@@ -38,12 +45,16 @@ def test_entropy_and_gradient_of_a_softmax(scale):
 def test_scores_have_the_variance_of_the_theory(scale):
     found = scale.measure(256, 53, 300, seed=0)
     assert found["variance"] == pytest.approx(256, rel=0.05)
-    entropy, gradient = found["scaled"]
-    assert entropy.shape == gradient.shape == (300,)
+    entropy, gradient, of_query = found["scaled"]
+    assert entropy.shape == gradient.shape == of_query.shape == (300,)
     assert entropy.mean() == pytest.approx(np.log(53) - 0.5, rel=0.02)
-    assert gradient.mean() == pytest.approx(np.sqrt(np.e / 53), rel=0.2)
+    # 1 / √D cancels the D numbers of a key.
+    for values in (gradient, of_query):
+        assert values.mean() == pytest.approx(np.sqrt(np.e / 53), rel=0.2)
     assert found["plain"][0].mean() < 0.1 * entropy.mean()
     assert np.median(found["plain"][1]) < 0.3 * np.median(gradient)
+    # Few queries, but large ones: the header's last paragraph.
+    assert found["plain"][2].mean() > 5 * of_query.mean()
 
 
 @pytest.mark.runs
@@ -156,23 +167,22 @@ def test_signals_and_their_answers(far):
     assert np.diff(centers).min() - 2 * far.RADIUS >= 6
     doc = far.__doc__ or ""
     many = far.make_signals(4000, seed=1)
-    local, others = far.baselines(many[0], many[2], many[3]["half"])
-    assert local == pytest.approx(0.8 / np.sqrt(48), rel=0.05)
-    assert f"{0.8 / np.sqrt(48):.3f}" in doc
-    assert others == pytest.approx(0.8 / np.sqrt(48) * np.sqrt(2 / 3), rel=0.05)
-    assert f"{0.8 / np.sqrt(72):.3f}" in doc
+    alone, unknown = far.baselines(many[0], many[2], many[3]["half"])
+    assert alone == pytest.approx(far.ALONE, rel=0.05)
+    assert unknown == pytest.approx(far.UNKNOWN, rel=0.05)
+    assert f"{far.ALONE:.3f}" in doc and f"{far.UNKNOWN:.3f}" in doc
     assert far.error_of(many[1]["half"], many[2], many[3]["half"]) < 1e-6
 
 
-def test_only_attention_sees_far(far):
+def test_how_far_each_model_sees(far):
     signals, *_ = far.make_signals(1, seed=0)
     changed = signals.copy()
-    changed[:, -2] += 1
+    changed[:, -1] += 1
     for kind in far.MODELS:
-        model = far.build(kind, 5)
+        model = far.build(kind, 24)
         moved = np.abs(model(changed) - model(signals))[0, :, 0] > 0
-        assert moved[-6:].any()
-        assert moved[: -2 - 4].any() == (kind != "convolution")
+        assert moved[-1]
+        assert moved[:-5].any() == moved[0] == (kind != "convolution"), kind
 
 
 @pytest.mark.runs
@@ -180,9 +190,20 @@ def test_only_attention_sees_far(far):
 def test_far_positions(example, tmp_path):
     printed = example("far_positions", "--smoke", "--run-dir", tmp_path)
     rows = re.findall(r"^\| (shape|half) \| (.*?) \| [\d,]+ \| \d+ \| 0", printed, re.M)
-    kinds = ["convolution", "+ attention", "+ positions"]
+    kinds = ["convolution", "+ dilation", "+ attention", "+ positions"]
     assert rows == [(task, kind) for task in ("shape", "half") for kind in kinds]
     assert_drawn(tmp_path, "far_positions")
+
+
+# What a model of each task attends to.
+ATTENDED = {
+    "image captioning": "places of an image, for each word",
+    "visual question answering": "places of an image, ",
+    "speech recognition": "moments of speech",
+    "navigation": "words of the instruction",
+    "human-robot interaction": "cameras' frames",
+    "text recognition": "places of the image of a word",
+}
 
 
 def test_the_table_of_x_attend_and_y():
@@ -194,9 +215,11 @@ def test_the_table_of_x_attend_and_y():
         if line.startswith("| [")
     ]
     assert sorted(row[1].strip("`") for row in rows) == models.list_models("*attend*")
-    for title, name, builder, paper, _, script, picture in rows:
+    for title, name, builder, paper, attends_to, script, picture in rows:
         card = models.describe(name.strip("`"))
         assert paper == card.paper
+        assert ATTENDED[card.task] in attends_to
+        assert ("glimpses" in attends_to) == ("glimpses" in card.title)
         words = re.findall(r"\w+", title.partition("]")[0].lower())
         assert [word for word in words if word != "and"] == (
             card.name.removeprefix("caption_").removeprefix("vqa_").split("_")
@@ -204,6 +227,9 @@ def test_the_table_of_x_attend_and_y():
         build = getattr(models, builder.strip("`"))
         assert builder == f"`{build.__name__}`"
         assert name.strip("`").endswith(build.__name__.removeprefix("build_"))
+        # The page that the title links to is about it, and so is the example.
+        page = (DOCS / title.partition("](")[2].strip(")")).read_text("utf-8")
+        assert card.name in page or build.__name__ in page, title
         source = (EXAMPLES / script.strip("`")).read_text("utf-8")
         assert build.__name__ in source or card.name in source, script
         plot = re.findall(r"`(\w+)`", picture)[0]

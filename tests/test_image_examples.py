@@ -156,24 +156,29 @@ def test_caption_shapes(example, backbone, tmp_path):
     options_of_page = ["--image", picture, "--output", page]
     assert main([str(x) for x in ["attention", folder, *options_of_page]]) == 0
     assert page.is_file()
-    printed = example("caption_shapes", *options, "--mistakes")
-    lines = re.findall(
-        r"^(\w+): \d of 4 captions are wrong, (\d) of them by a word", printed, re.M
-    )
-    assert [name for name, _ in lines] == names[1:]
-    for name, count in lines:
-        if int(count):
-            assert_drawn(tmp_path, f"mistakes_{name}")
-    with pytest.raises(SystemExit, match=r"show_and_tell_1.model.keras: run without"):
-        example("caption_shapes", *options, "--mistakes", "--seed", 1)
+    hard = tmp_path / "show_attend_tell_hard_0"
+    assert_drawn(hard, "caption_0")
+    kept = np.load(hard / "new.npz")
+    assert kept["attention"].shape == (4, 12, 16, 16)
+    np.testing.assert_allclose(kept["attention"].sum((2, 3)), 1, atol=0.01)
+    printed = example("caption_mistakes", "--run-dir", tmp_path)
+    names = re.findall(r"^\| (\w+) \| \d of 4 \|", printed, re.M)
+    assert names == ["show_attend_tell_hard_0", "vit_transformer_0"]
+    with pytest.raises(SystemExit, match=r"new.npz of captioners that attend: run"):
+        example("caption_mistakes", "--run-dir", tmp_path / "cnn")
 
 
 def test_wrong_words_of_a_caption(example_module):
-    script = example_module("caption_shapes")
+    script = example_module("caption_mistakes")
     ring, star = ("small", "red", "ring"), ("large", "blue", "star")
 
     def wrong(caption):
-        return script.wrong_words(caption, [ring, star], Shapes())
+        words = script.words_of(0, caption, [ring, star])
+        return [
+            (word.place, word.truth, word.number, word.part)
+            for word in words
+            if word.said != word.truth
+        ]
 
     assert wrong("a large blue star above a small red ring") == []
     # The star is named, so the other is the ring, although it shares a word with both.
@@ -184,40 +189,58 @@ def test_wrong_words_of_a_caption(example_module):
     assert wrong("a small red ring") == []
     text = "a small red ring and a large blue star and a large red star"
     assert wrong(text) == []
-    tokenizer = SubwordTokenizer.train([text])
-    pieces = [tokenizer.decode([token]) for token in tokenizer.encode(text)]
-    tokens = script.first_tokens(text, tokenizer)
-    assert len(tokens) == len(text.split())
-    for word, token in zip(text.split(), tokens, strict=True):
-        assert word.startswith(pieces[token].strip())
 
 
-def test_a_mistake_is_counted_measured_and_drawn(
-    example_module, tmp_path, monkeypatch, capsys
-):
-    script = example_module("caption_shapes")
-    shapes = Shapes(image_size=32, num_objects=(1, 1))
-    example = shapes.example(0)
-    (truth,) = [(each.size, each.color, each.shape) for each in example.objects]
-    other = next(shape for shape in shapes.shapes if shape != truth[2])
-    caption = " ".join(["a", *truth[:2], other])
-    tokenizer = SubwordTokenizer.train([caption, example.caption])
-    pixels = {"images": np.stack([example.image] * 2)}
-    images = script.Captions(pixels, [[truth]] * 2, np.stack([example.masks] * 2))
-    captions = [caption, example.caption]
-    maps = np.random.default_rng(0).uniform(size=(2, script.MAX_LENGTH, 4, 4))
-    monkeypatch.setattr(script, "write_captions", lambda *_: captions)
-    monkeypatch.setattr(script, "attention_of", lambda *_: maps)
-    script.report_mistakes(None, "mine", images, tokenizer, shapes, tmp_path)
-    assert_drawn(tmp_path, "mistakes_mine")
-    printed = capsys.readouterr().out
-    assert "mine: 1 of 2 captions are wrong, 1 of them by a word" in printed
-    assert "wrong words: {'shapes': 1}" in printed
-    assert len(re.findall(r"inside the object at (wrong|right) words: 0", printed)) == 2
-    mistakes = [(0, 3, 3, truth[2], 0)]
-    figure = script.draw_mistakes(images, captions, maps, mistakes, "wrong")
+def test_mistakes_are_counted_measured_and_drawn(example_module, tmp_path, capsys):
+    script = example_module("caption_mistakes")
+    ring, star = ("small", "red", "ring"), ("large", "blue", "star")
+    captions = [
+        "a small red ring",
+        "a small red star",
+        # The ring's color at the star, which is looked at; but for that word the ring.
+        "a small red ring above a large red star",
+        "a small red ring above a large blue star",
+    ]
+    masks = np.zeros((4, 2, 8, 8), bool)
+    masks[:, 0, :, :4] = True
+    masks[2:, 1, :, 4:] = True
+    attention = np.zeros((4, 12, 2, 2), "float16")
+    attention[:, :, 0, 0] = 0.75
+    attention[:, :, 0, 1] = 0.25
+    attention[2, 7] = [[0, 0], [0, 1]]
+    objects = [[ring, ("",) * 3]] * 2 + [[ring, star]] * 2
+    kept = {
+        "images": np.zeros((4, 8, 8, 3), "uint8"),
+        "objects": np.array(objects),
+        "masks": masks,
+        "captions": np.array(captions),
+        "attention": attention,
+    }
+    script.report("mine", kept, tmp_path)
+    assert_drawn(tmp_path, "mistakes")
+    cells = capsys.readouterr().out.strip("| \n").split(" | ")
+    assert cells[:6] == ["mine", "2 of 4", "2", "0", "1", "1"]
+    # Of two objects: 11 right words, of which the 5 of a star look at the ring.
+    right = (6 * 0.75 + 5 * 0.25) / 11, (6 * 0.25 + 5 * 0.75) / 11
+    wrong = 1.0, 0.0
+    expected = [right[0], wrong[0], right[1], wrong[1]]
+    assert [float(cell) for cell in cells[6:]] == pytest.approx(expected, abs=0.006)
+    (word,) = (
+        word
+        for word in script.words_of(2, captions[2], [ring, star])
+        if word.said != word.truth
+    )
+    figure = script.plot_mistakes([word], kept, "wrong")
     drawn = [text.get_text() for axis in figure.axes for text in axis.texts]
-    assert drawn == [f"“{other}” should be “{truth[2]}”"]
+    assert drawn == ["“red” should be “blue”"]
+    title = figure.axes[0].get_title(loc="left").split()
+    assert " ".join(title).endswith("large [red] star")
+    # Captions without a mistake have no picture.
+    one = {name: values[:1] for name, values in kept.items()}
+    script.report("mine", one, tmp_path / "none")
+    cells = capsys.readouterr().out.strip("| \n").split(" | ")
+    assert cells == ["mine", "0 of 1", *"0000", *["nan"] * 4]
+    assert not (tmp_path / "none").exists()
 
 
 def test_held_out_combinations_are_in_no_training_caption(example_module):
@@ -250,18 +273,46 @@ def test_objects_of_a_caption(example_module):
     assert script.exact_objects([text, *wrong], [turned] * 4, Shapes()) == 0.25
 
 
-def test_objects_that_the_tokens_of_a_caption_name(example_module):
+def test_objects_that_the_words_of_a_caption_name(example_module):
     script = example_module("caption_shapes")
-    token_objects = script.token_objects
     ring, star = ("small", "red", "ring"), ("large", "blue", "star")
     texts = ["a large blue star above a small red ring", "a small red star"]
-    tokenizer = SubwordTokenizer.train(texts)
-    numbers = token_objects(texts, [[ring, star]] * 2, tokenizer)
+    numbers = script.objects_named(texts, [[ring, star]] * 2, Shapes())
     assert numbers.shape == (2, script.MAX_LENGTH)
     assert numbers[0].tolist() == [-1, 1, 1, 1, -1, -1, 0, 0, 0, -1, -1, -1]
     assert (numbers[1] == -1).all()
     # Of two that are alike no one can say which is meant.
-    assert (token_objects(texts[:1], [[ring, ring]], tokenizer) == -1).all()
+    alike = script.objects_named(texts[:1], [[ring, ring]], Shapes())
+    assert (alike == -1).all()
+
+
+def test_the_attention_of_a_word_is_that_of_its_first_token(example_module):
+    script = example_module("caption_shapes")
+    captions = ["a small red ring", "a star", "red " * 20]
+    # Without "small", which is cut into pieces.
+    tokenizer = SubwordTokenizer.train(["a red ring", "a star"])
+    assert len(tokenizer.encode("small")) > 1 == len(tokenizer.encode("red"))
+
+    class Model:
+        input = ("features",)
+
+        def predict(self, inputs, **_):
+            """Two heads, a class token and 4 locations: ids of what was read last."""
+            ids = inputs["decoder_token_ids"].astype("float32")
+            return {"attention_scores": np.tile(ids[:, None, :, None], (1, 2, 1, 5))}
+
+    arrays = {"features": np.zeros((3, 2, 2, 1))}
+    maps = script.attention_of(
+        Model(), script.Captions(arrays, [], arrays), captions, tokenizer
+    )
+    assert maps.shape == (3, script.MAX_LENGTH, 2, 2)
+    start, (a,), small, (red,) = (
+        tokenizer.start_token_id,
+        *map(tokenizer.encode, ("a", "small", "red")),
+    )
+    assert maps[0, :4, 0, 0].tolist() == [start, a, small[-1], red]
+    assert maps[1, :2, 1, 1].tolist() == [start, a]
+    assert maps[2, :, 0, 1].tolist() == [start, *[red] * (script.MAX_LENGTH - 1)]
 
 
 # The guide to questions uses the same model and functions.
