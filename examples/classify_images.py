@@ -62,12 +62,7 @@ MODELS = {
 def parse_arguments():
     """Parses the command line."""
     parser = script_arguments.new_parser(__doc__, "runs/classify-images")
-    script_arguments.add_data_dir(
-        parser,
-        "cifar10",
-        "folder with `train` and `val`, each with one folder of JPEGs per class, or "
-        "with the archives train*.tar and val*.tar",
-    )
+    script_arguments.add_cifar10_dir(parser)
     script_arguments.add_training_options(
         parser, epochs=15, batch_size=64, learning_rate=1e-3
     )

@@ -47,12 +47,7 @@ NUM_SHOWN = 5
 def parse_arguments():
     """Parses the command line."""
     parser = script_arguments.new_parser(__doc__, "runs/denoise-photos")
-    script_arguments.add_data_dir(
-        parser,
-        "cifar10",
-        "folder with `train` and `val`, each with one folder of JPEGs per class, or "
-        "with the archives train*.tar and val*.tar",
-    )
+    script_arguments.add_cifar10_dir(parser)
     script_arguments.add_training_options(
         parser, epochs=10, batch_size=32, learning_rate=2e-3
     )

@@ -50,6 +50,9 @@ LATENT = 64
 NUM_SHOWN = 3  # Images of each shape in the picture.
 FIRST_JUDGED = 10_000_000  # The judge's images are counted from here.
 PARTS = ("shape", "color", "size")
+# What runs of one folder have in common.
+SETTINGS = ("images", "held_out", "epochs", "batch_size", "learning_rate")
+SETTINGS += ("width", "judge_epochs", "every", "seed")
 KINDS = {"attention": True, "no attention": False}
 
 
@@ -78,6 +81,19 @@ def parse_arguments():
         every=1,
         seeds=1,
     )
+
+
+def check_settings(arguments):
+    """Refuses a run folder whose runs and judge have other settings."""
+    path = arguments.run_dir / "settings.json"
+    settings = script_arguments.selected(arguments, *SETTINGS)
+    if path.is_file() and json.loads(path.read_text("utf-8")) != settings:
+        raise SystemExit(
+            f"error: {arguments.run_dir} has runs of other settings, see {path.name}; "
+            "pass another --run-dir"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(settings, indent=1), "utf-8")
 
 
 def make_images(shapes, start, count):
@@ -315,6 +331,7 @@ def plot_samples(train, arguments):
 def main():
     """Trains the judge and every pair of networks; prints the table, draws."""
     arguments = parse_arguments()
+    check_settings(arguments)
     shapes = data.Shapes(
         image_size=IMAGE_SIZE,
         num_objects=(1, 1),

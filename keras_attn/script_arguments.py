@@ -135,6 +135,16 @@ def add_data_dir(parser: argparse.ArgumentParser, folder: str, content: str) -> 
     )
 
 
+def add_cifar10_dir(parser: argparse.ArgumentParser) -> None:
+    """Adds `--data-dir`, a folder that `data.load_cifar10` reads."""
+    add_data_dir(
+        parser,
+        "cifar10",
+        "folder with `train` and `val`, each with one folder of JPEGs per class, or "
+        "with the archives train*.tar and val*.tar",
+    )
+
+
 def data_folder(name: str) -> Path:
     """The folder of this name in `KERAS_ATTN_DATA`, or in the current folder."""
     return Path(os.environ.get("KERAS_ATTN_DATA", ".")) / name

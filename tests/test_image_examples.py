@@ -113,6 +113,8 @@ def test_sagan_shapes(example, example_module, tmp_path):
     assert_drawn(tmp_path, "curves", "samples")
     # A finished run is read.
     assert example("sagan_shapes", "--smoke", "--run-dir", tmp_path) == printed
+    with pytest.raises(SystemExit, match="has runs of other settings"):
+        example("sagan_shapes", "--smoke", "--seed", 1, "--run-dir", tmp_path)
     # Of Gaussians: of means that are 3 and 4 apart, and of twice the deviation.
     module = example_module("sagan_shapes")
     one = np.random.default_rng(0).normal(size=(500, 2))

@@ -179,7 +179,9 @@ def test_four_tasks(example, example_module, tmp_path):
         max_detections=5,
     ).save(detector)
     printed = example("four_tasks", "--smoke", "--detector", detector, "--run-dir", run)
-    assert re.search(r"^classification: [\d.]+% of 24 images", printed, re.M)
+    line = r"^classification: [\d.]+% of 24 images .* most frequent shape: [\d.]+%\)$"
+    assert re.search(line, printed, re.M)
+    assert re.search(r"^  all background: mean IoU 0\.1\d\d$", printed, re.M)
     assert re.search(r"^semantic segmentation: mean IoU 0\.\d{3}$", printed, re.M)
     for task in ("detection", "instance segmentation"):
         assert re.search(rf"^{task}: mAP 0\.\d{{3}}, at 0\.5 ", printed, re.M)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,12 +38,9 @@ def test_a_pair_without_its_end_counts_as_truncated():
     assert "Truncated at 3 tokens: 2 pairs" in summary
 
 
-# Keras leaves the history open when it is interrupted.
-@pytest.mark.runs
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupted_run_is_resumed(command, corpus, tmp_path, monkeypatch):
-    folder = tmp_path / "my run"
-    options = [*corpus, *SMALL, "--epochs", 2, "--run-dir", folder]
+@contextmanager
+def interrupted_in_the_second_epoch(monkeypatch):
+    """As Ctrl-C, when the translations of that epoch are scored."""
     scored = []
 
     def interrupt_the_second(translations, references):
@@ -53,6 +51,16 @@ def test_an_interrupted_run_is_resumed(command, corpus, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("keras_attn.metrics.exact_match", interrupt_the_second)
+        yield
+
+
+# Keras leaves the history open when it is interrupted.
+@pytest.mark.runs
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_run_is_resumed(command, corpus, tmp_path, monkeypatch):
+    folder = tmp_path / "my run"
+    options = [*corpus, *SMALL, "--epochs", 2, "--run-dir", folder]
+    with interrupted_in_the_second_epoch(monkeypatch):
         assert command("train", *options) == 130
     assert "run the same command to go on" in command.err
     assert "Pairs left out because a side is empty: 1\n" in command.out
@@ -201,16 +209,7 @@ def test_the_folder_of_a_transformer_is_resumed_and_used(
 ):
     folder = tmp_path / "run"
     options = [*corpus, *TRANSFORMER, "--epochs", 2, "--run-dir", folder]
-    scored = []
-
-    def interrupt_the_second(translations, references):
-        scored.append(len(references))
-        if scored == [1, 3, 3]:  # The first is a check before training.
-            raise KeyboardInterrupt
-        return 0.0
-
-    with monkeypatch.context() as patch:
-        patch.setattr("keras_attn.metrics.exact_match", interrupt_the_second)
+    with interrupted_in_the_second_epoch(monkeypatch):
         assert command("train", *options) == 130
     assert command("train", *options) == 0
     assert "Resuming the interrupted run" in command.out and command.err == ""
