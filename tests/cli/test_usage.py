@@ -154,7 +154,7 @@ def test_a_list_for_programs(command):
     assert "exclude each other" in command.refuses("list", "--names", "--json")
 
 
-def test_sizes_and_scores(command, monkeypatch, tmp_path):
+def test_sizes_and_scores(command, tmp_path):
     assert command("list", "gpt3_175b", "--sizes") == 0
     sizes = "gpt3_175b 96 12288 96 175B - 300B_tokens v100 -"
     assert command.out == sizes.replace(" ", "\t").replace("_t", " t") + "\n"
@@ -181,10 +181,10 @@ def test_sizes_and_scores(command, monkeypatch, tmp_path):
     line = command.refuses(*without, "--score", "BLEU En-Fr")
     assert "--score must be one" in line and "parameters: none" in line
     assert not command.out
-    monkeypatch.setenv("COLUMNS", "150")
     assert command("describe", "transformer_base") == 0
-    for text in (
-        "WMT'14 En-De, 2.5B tokens, 8 x p100, 12 h, 3.3e+18 FLOPs (sections 5.1",
+    for text in (  # Each fits into a line of 80 letters.
+        "WMT'14 En-De, 2.5B tokens, 8 x p100, 12 h, 3.3e+18 FLOPs",
+        "(sections 5.1",
         "BLEU En-De 27.3 newstest 2014, beam of 4 (table 2)",
     ):
         assert text in command.out
