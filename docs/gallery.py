@@ -89,6 +89,9 @@ PICTURES = {
     "bottleneck_positions": Picture(
         f"{STORED}/bottleneck_positions.json", STORED_PATH, 0.2
     ),
+    "three_ways": Picture(
+        "python examples/three_ways.py", "runs/three-ways/three_ways.png", 1
+    ),
     "far_positions": Picture(
         "python examples/far_positions.py", "runs/far-positions/far_positions.png", 3
     ),
