@@ -25,6 +25,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK, LONG = 0.5, 15  # Minutes: less is quick, more is long.
+MOST_COLORS = 20_000  # Of a picture without photos.
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,12 @@ PICTURES = {
     ),
     "far_positions": Picture(
         "python examples/far_positions.py", "runs/far-positions/far_positions.png", 3
+    ),
+    "attend_in_cnn": Picture(
+        "python examples/attend_in_cnn.py",
+        "runs/attend-in-cnn/attention.png",
+        5,
+        data="cifar10",
     ),
     "it": Picture("python examples/it.py", "runs/it/it.png", 0.5),
     "model_sizes": Picture(
@@ -168,10 +175,11 @@ def main():
 
 
 def store(source: Path, target: Path) -> None:
-    """Copies a picture in 256 colors: a third of the size, and looks the same."""
-    colors = Image.open(source).convert("RGB")
-    colors = colors.quantize(256, dither=Image.Dither.NONE)
-    colors.save(target, optimize=True)
+    """Copies a picture; with 256 colors, a third of the size, unless it has photos."""
+    picture = Image.open(source).convert("RGB")
+    if picture.getcolors(MOST_COLORS) is not None:
+        picture = picture.quantize(256, dither=Image.Dither.NONE)
+    picture.save(target, optimize=True)
 
 
 def parse_arguments() -> argparse.Namespace:
