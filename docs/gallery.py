@@ -102,7 +102,7 @@ PICTURES = {
         5,
         data="cifar10",
     ),
-    "it": Picture("python examples/it.py", "runs/it/it.png", 0.5),
+    "it": Picture("python examples/it.py", "runs/it/it.png", 1),
     "model_sizes": Picture(
         "keras-attn list gpt --sizes --output model_sizes.png", "model_sizes.png", 0.2
     ),

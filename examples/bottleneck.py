@@ -11,13 +11,13 @@
 Both read a source of S tokens, and write T. However long the source is, RNNencdec keeps
 U numbers of it; RNNsearch keeps S annotations and reads them again at every step. Both
 are trained on sources of at most `--longest` tokens, and tested on longer ones, too:
-attention takes away the limit of the memory, but not that of what was trained.
+attention removes the limit of memory, not the limit of the lengths seen in training.
 
 `--task copy` repeats random digits in their order, each with the same weight in the
 loss; the answer is decoded greedily, without help from the true digits, and guessing
 gets 10 % of them right. A model trained up to 20 digits that copies the first 20 and
 guesses the others has 85 % at 24 digits, 70 % at 30, 55 % at 40 and 40 % at 60; only
-more than that is a copy of what is longer, and no model here has it.
+more than that shows that later digits are copied, and no mean here is more.
 
 `--task translate` draws figure 2 of Bahdanau et al. for one `--longest`, on Multi30k,
 whose captions are short: BLEU of groups of captions by the words of the source.
@@ -44,7 +44,7 @@ time; of the positions 27 minutes, with the first three learning rates only:
     learned, added             100  100  100  100  100   82   63   45   27
     learned, concatenated      100  100  100  100  100   81   58   38   20
 
-The figures of finished runs are kept: started again, a command goes on with the run
+A command that is started again reads the results of finished runs and resumes the one
 that was killed, a translator after its last epoch. `--task translate` needs
 `pip install ".[text,eval]"` and the files of Multi30k (Elliott et al. 2016).
 """

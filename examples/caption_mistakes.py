@@ -13,7 +13,7 @@ when it wrote it (arXiv:1502.03044).
 An object is named by three words: size, color and shape. Three words that are no
 object of the image stand for the one that they share most words with, of those that no
 other part of the caption names. An object that is left out has no wrong word, nor has
-one that is named beyond those of the image.
+an object that is named and is not in the image.
 
 The table has, for wrong words and for all other words that name an object, in images of
 two, the share of attention inside of the object that is meant, and inside of the other

@@ -27,23 +27,43 @@ def commands_of(page):
                     yield words[words.index("keras-attn") + 1 :]
 
 
-def options_of(name):
-    """All spellings of the options of a command."""
+def parameters_of(name):
+    """The options of a command by each of their spellings, and its arguments."""
     imported = typer.Typer(add_completion=False)
     imported.command(name)(resolve_name(_FUNCTIONS[name]))
-    parameters = get_command(imported).params
-    return {each for one in parameters for each in (*one.opts, *one.secondary_opts)}
+    options, arguments = {}, []
+    for each in get_command(imported).params:
+        if each.param_type_name == "argument":
+            arguments.append(each)
+        options |= dict.fromkeys((*each.opts, *each.secondary_opts), each)
+    return options, arguments
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_and_options_exist(page):
+def test_commands_have_options_and_arguments_that_exist(page):
     for words in commands_of(page):
         name, *rest = words
-        if name in HELP:
+        if name in HELP or HELP & {*rest}:
             continue
         assert name in _FUNCTIONS, words
-        options = {word.partition("=")[0] for word in rest if word.startswith("--")}
-        assert options - HELP <= options_of(name), words
+        options, arguments = parameters_of(name)
+        given, count, left = set(), 0, iter(rest)
+        for word in left:
+            if not word.startswith("-"):
+                count += 1
+                continue
+            option, equals, _ = word.partition("=")
+            assert option in options, words
+            given.add(options[option].name)
+            if not equals and not getattr(options[option], "is_flag", False):
+                next(left)
+        least = sum(each.required for each in arguments)
+        takes_many = any(each.nargs == -1 for each in arguments)
+        assert least <= count and (takes_many or count <= len(arguments)), words
+        required = {x.name for x in options.values() if x.required} - {
+            each.name for each in arguments
+        }
+        assert required <= given, words
 
 
 def test_there_are_commands_to_check():

@@ -108,9 +108,17 @@ def test_the_readme_is_read_in_three_minutes():
     assert len(README.split()) <= 600
 
 
-def test_links_lead_to_files():
+def anchors_of(page):
+    """The anchors of a page's headings, as Markdown viewers make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", x.lower()).replace(" ", "-") for x in headings}
+
+
+def test_links_lead_to_files_and_headings():
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")):
-        for link in re.findall(
-            r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8")
-        ):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+        links = re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
+        for link, anchor in links:
+            target = page.parent / link if link else page
+            assert target.exists(), f"{page.name}: {link}"
+            if anchor:
+                assert anchor in anchors_of(target), f"{page.name}: {link}#{anchor}"

@@ -181,7 +181,7 @@ def say_run(
         rows += _rows(run)
         note += (
             " The utilization is an assumption, --utilization: how much of the "
-            "devices' peak becomes these FLOPs. Energy is that of the devices at full "
+            "devices' peak becomes these FLOPs. Energy counts the devices at full "
             "load, without hosts, network and cooling. Their figures: "
             f"{run.accelerator.source}."
         )
