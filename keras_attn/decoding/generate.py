@@ -30,7 +30,7 @@ from keras_attn.decoding.inputs import (
     prepare,
     required_length,
 )
-from keras_attn.decoding.loop import Settings, decode, host_while
+from keras_attn.decoding.loop import Settings, decode, host_while, random_numbers
 from keras_attn.decoding.speculation import (
     DraftModel,
     PromptLookup,
@@ -181,14 +181,12 @@ def generate(
     vocabulary = functions.new_vocabulary
     pad_token_id = check_token("pad_token_id", pad_token_id, vocabulary)
     end_token_ids = check_end_tokens(end_token_id, vocabulary)
-    count = num_results or 1
-    settings = Settings(strategy, max_new_tokens, end_token_ids, pad_token_id, count)
+    settings = Settings(
+        strategy, max_new_tokens, end_token_ids, pad_token_id, num_results or 1
+    )
     if speculation is not None:
         return _speculate(model, functions, inputs, settings, speculation, jit_compile)
-    uniform = strategy.uniform(batch * count, max_new_tokens)
-    if uniform is not None:
-        # (B, M, n): one row for each prompt, as of its other inputs.
-        uniform = uniform.reshape(batch, count, -1).transpose(0, 2, 1)
+    uniform = random_numbers(settings, batch)
 
     # `decode` in one compiled graph, unless the host needs each token or the model is
     # an artefact.

@@ -38,6 +38,23 @@ class Settings:
     num_results: int = 1
 
 
+def random_numbers(settings: Settings, batch: int) -> np.ndarray | None:
+    """The random numbers that `decode` needs, or None if the strategy needs none.
+
+    Args:
+        settings: Settings whose numbers are plain Python numbers.
+        batch: B, the number of prompts.
+
+    Returns:
+        float32 (B, max_new_tokens, n): one row for each prompt, like its other inputs.
+    """
+    count, tokens = settings.num_results, settings.max_new_tokens
+    uniform = settings.strategy.uniform(batch * count, tokens)
+    if uniform is None:
+        return None
+    return uniform.reshape(batch, count, tokens).transpose(0, 2, 1)
+
+
 def decode(
     functions: DecodingFunctions,
     inputs: dict,

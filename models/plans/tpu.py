@@ -47,7 +47,7 @@ from keras_attn.decoding.inputs import (
     prepare,
     required_length,
 )
-from keras_attn.decoding.loop import Settings
+from keras_attn.decoding.loop import Settings, random_numbers
 from keras_attn.decoding.strategies import Greedy
 from keras_attn.kernels.devices import divided_rows
 from keras_attn.models.parts.keras_state import without_allocating
@@ -316,9 +316,8 @@ def compile_generate(
     )
     loop = CompiledLoop(functions, settings)
     loop.built = True  # Its two models are.
-    uniform = strategy.uniform(batch, max_new_tokens)
-    own = loop.own_inputs(inputs, uniform, settings)
-    rows = {name: value for name, value in own.items() if value.ndim == 2}
+    own = loop.own_inputs(inputs, random_numbers(settings, batch), settings)
+    rows = {name: value for name, value in own.items() if value.ndim >= 2}
     shared = {name: value for name, value in own.items() if value.ndim < 2}
 
     def generate(weights, rows, shared):
