@@ -115,6 +115,12 @@ PICTURES = {
     "windows": Picture(
         "keras-attn explain windows --output windows.png", "windows.png", 0.2
     ),
+    "four_tasks": Picture(
+        "python examples/four_tasks.py",
+        "runs/four-tasks/four_tasks.png",
+        11,
+        after=("python examples/shapes_masks.py",),
+    ),
     "membranes": Picture(
         "python examples/segment_membranes.py",
         "runs/segment-membranes/segmentation.png",
