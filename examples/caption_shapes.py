@@ -524,6 +524,7 @@ def main():
         "new": draw(new, backbone, 0, arguments.held_out),
     }
     image = held_out["new"].arrays["images"][0]
+    run_dir.mkdir(parents=True, exist_ok=True)
     keras.utils.save_img(run_dir / "image.png", image, scale=False)
     tokenizer = data.SubwordTokenizer.train(train.arrays["captions"].tolist())
     maps_of = {"grid_size": GRID_SIZE, "feature_dim": backbone.output_shape[-1]}

@@ -162,8 +162,13 @@ def example(monkeypatch, capsys):
     monkeypatch.syspath_prepend(EXAMPLES)
 
     def run(name, *options):
-        script = str(EXAMPLES / f"{name}.py")
-        monkeypatch.setattr(sys, "argv", [script, *map(str, options)])
+        script, words = str(EXAMPLES / f"{name}.py"), [*map(str, options)]
+        if "--run-dir" in words:
+            # A user's does not exist yet.
+            folder = Path(words[words.index("--run-dir") + 1])
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+        monkeypatch.setattr(sys, "argv", [script, *words])
         runpy.run_path(script, run_name="__main__")
         return capsys.readouterr().out
 

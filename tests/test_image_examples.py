@@ -125,11 +125,12 @@ def test_sagan_shapes(example, example_module, tmp_path):
 
 
 @pytest.fixture
-def backbone(example, tmp_path):
+def backbone(example, tmp_path_factory):
     """Options of an example that reads the CNN, which is trained here."""
-    printed = example("shape_backbone", "--smoke", "--run-dir", tmp_path / "cnn")
+    folder = tmp_path_factory.mktemp("cnn")
+    printed = example("shape_backbone", "--smoke", "--run-dir", folder)
     assert "of the locations covered by an object are right" in printed
-    return "--backbone", tmp_path / "cnn" / "model.keras"
+    return "--backbone", folder / "model.keras"
 
 
 @pytest.mark.variation
@@ -167,7 +168,7 @@ def test_caption_shapes(example, backbone, tmp_path):
     names = re.findall(r"^\| (\w+) \| \d of 4 \|", printed, re.M)
     assert names == ["show_attend_tell_hard_0", "vit_transformer_0"]
     with pytest.raises(SystemExit, match=r"new.npz of captioners that attend: run"):
-        example("caption_mistakes", "--run-dir", tmp_path / "cnn")
+        example("caption_mistakes", "--run-dir", tmp_path / "others")
 
 
 def test_wrong_words_of_a_caption(example_module):
