@@ -528,11 +528,15 @@ def plot_success(results):
     return figure
 
 
-def read_follower(arguments, seed):
-    """The follower of `walk_buildings.py` that was trained with a seed."""
+def follower_path(arguments, seed):
+    """The file of the follower of `walk_buildings.py` that was trained with a seed."""
     folder = arguments.followers / f"{SENSE}_attention_{seed}"
-    path = script_arguments.written_by("walk_buildings.py", folder / "model.keras")
-    return keras.saving.load_model(path)
+    return script_arguments.written_by("walk_buildings.py", folder / "model.keras")
+
+
+def read_follower(arguments, seed):
+    """The follower that was trained with a seed."""
+    return keras.saving.load_model(follower_path(arguments, seed))
 
 
 def simulator_of(split, arguments):
@@ -751,6 +755,8 @@ def main():
     """Runs all seeds of one world, and prints a table for each validation split."""
     arguments = parse_arguments()
     began = time.process_time()
+    if arguments.world == "ways" and arguments.masked_epochs is None:
+        follower_path(arguments, arguments.seed)  # Before minutes of reading.
     world = read_world(arguments)
     arguments.run_dir.mkdir(parents=True, exist_ok=True)
     if arguments.masked_epochs is not None:
