@@ -515,7 +515,8 @@ def main():
         seed=arguments.seed,
     )
     known, new = (replace(shapes, kinds=kinds) for kinds in split_kinds(shapes))
-    backbone = keras.saving.load_model(arguments.backbone)
+    path = script_arguments.written_by("shape_backbone.py", arguments.backbone)
+    backbone = keras.saving.load_model(path)
     images = np.stack([known.example(i).image for i in range(NUM_MEASURED)])
     backbone = normalized(backbone, images)
     train = draw(known, backbone, 0, arguments.images)

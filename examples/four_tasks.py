@@ -271,7 +271,8 @@ def main():
     """Trains two models, reads a third, prints scores and draws one image."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    detector = keras.saving.load_model(arguments.detector)
+    path = script_arguments.written_by("shapes_masks.py", arguments.detector)
+    detector = keras.saving.load_model(path)
     # As `shapes_masks.py` makes its images, other ones.
     shapes = data.Shapes(
         image_size=IMAGE_SIZE,
