@@ -58,7 +58,7 @@ PICTURES = {
     "alignment": Picture("keras-attn demo", "runs/demo/alignment.png", 4),
     "caption": Picture(
         CAPTIONS,
-        "runs/caption-shapes/show_attend_tell_soft_0/caption_0.png",
+        "runs/caption-shapes/show_attend_tell_soft_0/caption_1.png",
         20,
         after=(BACKBONE,),
     ),
