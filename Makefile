@@ -76,6 +76,7 @@ JAX_TESTS := not half_precision and not random_weights and not padding_changes \
 
 # XLA makes them of one processor; whatever needs no mesh uses the first.
 FOUR_DEVICES := --xla_force_host_platform_device_count=4
+SAMPLED := test_samples_on_the_host_are_the_same_and_scored
 HELD := test_a_large_weight_of_the_kl_holds_the_policy
 
 test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
@@ -88,6 +89,7 @@ test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
 		tests/kernels/test_accelerator_attention.py \
 		tests/decoding/test_speculation.py::test_prompts_of_any_length_and_number \
 		tests/decoding/test_decoding.py::test_beams_without_compilation \
+		tests/decoding/test_several_results.py::$(SAMPLED) \
 		"tests/training/test_policy_optima.py::$(HELD)[ppo]" \
 		"tests/training/test_policy_optima.py::$(HELD)[grpo]"
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import tarfile
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -122,6 +123,26 @@ def test_sagan_shapes(example, example_module, tmp_path):
     center = one - one.mean(0)
     assert module.frechet_distance(one, one + [3, 4]) == pytest.approx(25)
     assert module.frechet_distance(center, 2 * center) == pytest.approx(trace)
+
+
+def test_a_killed_sagan_leaves_no_part_of_a_judge(
+    example_module, monkeypatch, tmp_path
+):
+    """The next run would read it."""
+    module = example_module("sagan_shapes")
+    sizes = {x: getattr(module, x.upper()) for x in ("shapes", "colors", "sizes")}
+    shapes = Shapes(image_size=module.IMAGE_SIZE, num_objects=(1, 1), **sizes)
+
+    def save(model, path):
+        path.write_bytes(b"PK")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(keras.Model, "fit", lambda *args, **kwargs: None)
+    monkeypatch.setattr(keras.Model, "save", save)
+    arguments = SimpleNamespace(run_dir=tmp_path, seed=0, images=2, judge_epochs=1)
+    with pytest.raises(KeyboardInterrupt):
+        module.train_judge(shapes, arguments)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.fixture
