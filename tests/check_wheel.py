@@ -87,11 +87,12 @@ def check_metadata(content):
     assert str(metadata.version) == settings["project"]["version"]
     assert metadata.license_expression == "Apache-2.0"
     assert metadata.description_content_type == "text/markdown"
-    assert metadata.description.startswith("# keras_attn")
+    description = metadata.description or ""
+    assert description.startswith("# keras_attn")
     address = settings["tool"]["keras-attn"]["repository"]
     links = metadata.project_urls or {}
     assert links.get("Source", "") == address
-    assert not address or "](docs/" not in metadata.description
+    assert not address or "](docs/" not in description
 
 
 def modules_of_the_checkout():
