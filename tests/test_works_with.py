@@ -3,12 +3,14 @@
 `make test-works-with` installs these libraries. Their own warnings are theirs.
 """
 
+import importlib
 import importlib.metadata
 import json
 import os
 import re
 import runpy
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -106,7 +108,7 @@ def test_keras_tuner(run):
 
 @with_library("MLflow")
 def test_mlflow(run, tmp_path):
-    import mlflow
+    mlflow = importlib.import_module("mlflow")
 
     before = mlflow.get_tracking_uri()
     try:
@@ -130,25 +132,22 @@ def test_mlflow(run, tmp_path):
 
 def records_of(path):
     """What a `.wandb` file has: records in the format of LevelDB's logs."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    records = importlib.import_module("wandb.proto.wandb_internal_pb2")
 
     content = path.read_bytes()
     assert content.startswith(b":W&B")
     start = 7
     while start < len(content):
         # Checksum, length and kind, 1 for one that is whole; in blocks of 32 KiB.
-        length, kind = (
-            int.from_bytes(content[start + 4 : start + 6], "little"),
-            content[start + 6],
-        )
+        length, kind = struct.unpack_from("<HB", content, start + 4)
         assert kind == 1 and start + length < 32768
-        yield Record.FromString(content[start + 7 : start + 7 + length])
+        yield records.Record.FromString(content[start + 7 : start + 7 + length])
         start += 7 + length
 
 
 @with_library("Weights & Biases")
 def test_weights_and_biases(run, tmp_path):
-    import wandb
+    wandb = importlib.import_module("wandb")
 
     names = run("Weights & Biases")
     # The file is written by another process, to its end when that one stops.
@@ -239,51 +238,53 @@ def fetched(address, data=None):
         return answer.read()
 
 
+def namespaces(address, path, adapter):
+    """Those of a file's operations, as the page asks Model Explorer for them."""
+    command = {
+        "cmdId": "convert",
+        "extensionId": adapter,
+        "modelPath": str(path),
+        "settings": {},
+        "deleteAfterConversion": False,
+    }
+    url = f"{address}/apipost/v1/send_command"
+    collections = json.loads(fetched(url, json.dumps(command).encode()))
+    graphs = [x for each in collections["graphCollections"] for x in each["graphs"]]
+    return {node["namespace"] for graph in graphs for node in graph["nodes"]}
+
+
 @with_library("Model Explorer")
 def test_model_explorer(tmp_path):
     """As a user sees it, in a process that Ctrl+C ends."""
     (tmp_path / "program.py").write_text(program_of("Model Explorer"), "utf-8")
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-u", "program.py"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "BROWSER": "true"},
-    )
-    try:
-        printed = ""
-        for line in process.stdout:
-            printed += line
-            if line.startswith("http://"):
-                break
-        address = re.findall(r"^(http://[\w.:]+)", printed, re.M)[-1]
-        assert b"<html" in fetched(f"{address}/")
-        for adapter, path in (
-            ("builtin_tflite_flatbuffer", "vit.tflite"),
-            ("builtin_tf_direct", "vit/saved_model.pb"),
-        ):
-            command = {
-                "cmdId": "convert",
-                "extensionId": adapter,
-                "modelPath": str(tmp_path / path),
-                "settings": {},
-                "deleteAfterConversion": False,
-            }
-            answer = fetched(
-                f"{address}/apipost/v1/send_command", json.dumps(command).encode()
-            )
-            collections = json.loads(answer)["graphCollections"]
-            graphs = [graph for each in collections for graph in each["graphs"]]
-            nodes = [node for graph in graphs for node in graph["nodes"]]
-            # The layers' names are the hierarchy.
-            assert any("block_0" in node["namespace"] for node in nodes), path
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    ) as process:
+        try:
+            assert process.stdout is not None
+            printed = []
+            for line in process.stdout:
+                printed.append(line)
+                if line.startswith("http://"):
+                    break
+            address = re.sub(r"/\?.*|\s", "", printed[-1])
+            assert b"<html" in fetched(address), printed
+            for path, adapter in (
+                ("vit.tflite", "builtin_tflite_flatbuffer"),
+                ("vit/saved_model.pb", "builtin_tf_direct"),
+            ):
+                # The layers' names are the hierarchy.
+                opened = namespaces(address, tmp_path / path, adapter)
+                assert any("block_0" in name for name in opened), path
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
 
 
 def shown_by_netron(address):
@@ -295,7 +296,7 @@ def shown_by_netron(address):
 
 def stopped(address):
     """Stops a server of Netron, which takes it a moment."""
-    import netron
+    netron = importlib.import_module("netron")
 
     netron.stop(address)
     until = time.monotonic() + 10
@@ -306,7 +307,7 @@ def stopped(address):
 
 @with_library("Netron")
 def test_netron(run, tmp_path):
-    import netron
+    netron = importlib.import_module("netron")
 
     names = run("Netron")
     assert shown_by_netron(names["address"]) == (tmp_path / "vit.onnx").read_bytes()
