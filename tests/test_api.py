@@ -111,8 +111,9 @@ PUBLIC = {
         "truncate_completions whiten"
     ),
     "keras_attn.viz": (
-        "AttentionSteps CoAttention MaskExample WorkedExample attention_layer_page "
-        "attention_page attention_rollout attention_steps callbacks caption_page "
+        "AttentionSteps CoAttention MaskExample WorkedExample "
+        "attention_comparison_page attention_layer_page attention_page "
+        "attention_rollout attention_steps callbacks caption_page "
         "capture_attention capture_co_attention example_masks image_attention "
         "image_relevance image_rollout image_text_similarity plot_alignment "
         "plot_attention_heads plot_attention_layer plot_caption_attention plot_codes "

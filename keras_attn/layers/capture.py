@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_attn.layers.keras_attention import keras_attention_recorded
 from keras_attn.layers.recorder import record_attention_scores
 
 
@@ -14,8 +15,12 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     The model need not be rebuilt or configured: it may be compiled, fitted or loaded,
     in any precision. Weights, metrics and random generators do not change.
 
+    Keras' own `MultiHeadAttention`, `GroupedQueryAttention`, `Attention` and
+    `AdditiveAttention` are recorded too, and KerasHub's models that are made of them,
+    such as BERT, GPT-2 and ViT.
+
     Args:
-        model: A Keras model with at least one attention layer of keras_attn.
+        model: A Keras model with at least one attention layer.
         inputs: Inputs of the model: an array, or a list or dictionary of arrays, batch
             first.
 
@@ -50,12 +55,12 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     if not model.built:
         # Building calls the layers with symbolic tensors, which must not be recorded.
         model(inputs, training=False)
-    with record_attention_scores() as recorded:
+    with record_attention_scores() as recorded, keras_attention_recorded():
         model(inputs, training=False)
     if not recorded:
         raise ValueError(
-            "`model` must have an attention layer of `keras_attn.layers`, because "
-            "Keras' own do not record their scores; no layer recorded any. Received: "
+            "`model` must have an attention layer of `keras_attn.layers` or of Keras, "
+            "or a subclass of one; others do not record their scores. Received: "
             f"model={model.name!r} with the layers "
             f"{[layer.name for layer in model.layers]}"
         )

@@ -30,7 +30,7 @@ from keras_attn.viz.layer_page import attention_layer_page
 from keras_attn.viz.layer_steps import AttentionSteps, attention_steps
 from keras_attn.viz.masks import MaskExample, example_masks, plot_masks
 from keras_attn.viz.model_sizes import plot_model_scores, plot_model_sizes
-from keras_attn.viz.page import attention_page
+from keras_attn.viz.page import attention_comparison_page, attention_page
 from keras_attn.viz.positions import plot_positions
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
@@ -53,9 +53,10 @@ from keras_attn.viz.worked_examples import (
 __all__ = [
     "AttentionSteps",
     "CoAttention",
-    "attention_layer_page",
     "MaskExample",
     "WorkedExample",
+    "attention_comparison_page",
+    "attention_layer_page",
     "attention_page",
     "attention_rollout",
     "attention_steps",

@@ -3,14 +3,13 @@
 import base64
 import html
 import io
-import json
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.viz.drawing.overlays import check_image
+from keras_attn.viz.drawing.html import Page, fill_page
+from keras_attn.viz.drawing.overlays import check_box, check_image
 from keras_attn.viz.questions import check_words, plot_caption_attention
 
 _DECIMALS = 4
@@ -18,23 +17,30 @@ _DECIMALS = 4
 
 @described_as(plot_caption_attention)
 def caption_page(
-    image, words: Sequence[str], maps, *, title: str = "Where a captioner looks"
-) -> str:
+    image,
+    words: Sequence[str],
+    maps,
+    *,
+    title: str = "Where a captioner looks",
+    box: Sequence[float] | None = None,
+) -> Page:
     """Makes an HTML page with a caption; a word shows its attention over the image.
 
     Words are buttons, for the mouse, a finger or the keyboard. The brightest location
     of a word is opaque, one without attention black, so they compare locations, not
-    words; a number says how much attention the brightest location has. Styles, script,
-    image and data are in the page itself: it is a single file that loads nothing.
+    words; a bar says how much attention the brightest location has. A place of the
+    image shows for which words the model looked there. Styles, script, image and data
+    are in the page itself: it is a single file that loads nothing. A notebook shows the
+    page in a frame.
 
-    The data is JSON, in the element `attention`: `title`, `words` and `maps`, (T, h, w)
-    rounded to 4 decimals.
+    The data is JSON, in the element `attention`: `title`, `words`, `maps`, (T, h, w)
+    rounded to 4 decimals, and `box`, in shares of the image.
 
     Args:
         title: Title of the page.
 
     Returns:
-        The HTML, to be written as UTF-8.
+        The HTML, a `str`, to be written as UTF-8.
 
     Raises:
         ValueError: As for `plot_caption_attention`.
@@ -46,23 +52,25 @@ def caption_page(
         ```
     """
     image, (words, maps) = check_image(image), check_words(words, maps)
+    height, width = image.shape[:2]
+    corners = np.divide(check_box(box, width, height), (width, height, width, height))
+    left, top, right, bottom = corners.tolist()
     data = {
         "title": title,
         "words": list(words),
         # From float64: a rounded float32 would be printed with all of its digits.
         "maps": np.round(maps.astype("float64"), _DECIMALS).tolist(),
+        "box": [left, top, right, bottom],
     }
-    # "<" would let a word end the element; JSON has an escape for it.
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    sides = {"left": left, "top": top, "width": right - left, "height": bottom - top}
     fields = {
-        "title": html.escape(title),
         "image": _as_png(image),
         # Width to height: a tall image is as high as the window, with its words.
-        "proportion": f"{image.shape[1] / image.shape[0]:.4f}",
+        "proportion": f"{width / height:.4f}",
+        "place": " ".join(f"{side}: {x:.4%};" for side, x in sides.items()),
         "caption": html.escape(" ".join(words)),
-        "data": text.replace("<", "\\u003c"),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda field: fields[field[1]], _PAGE)
+    return fill_page("attention", title, data, _STYLE, _BODY, _SCRIPT, **fields)
 
 
 def _as_png(image: np.ndarray) -> str:
@@ -74,79 +82,101 @@ def _as_png(image: np.ndarray) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark">
-<title>{{title}}</title>
-<style>
-  :root { color-scheme: light dark; }
-  body { font: 16px/1.5 system-ui, sans-serif; max-width: 44em; margin: 1.5em auto;
-    padding: 0 1em; }
-  h1 { font-size: 1.15em; font-weight: 600; overflow-wrap: anywhere; }
+_STYLE = """
+  :root { --ink: 8 48 107; }
+  @media (prefers-color-scheme: dark) { :root { --ink: 125 190 255; } }
+  body { max-width: 44em; margin: 1em auto; padding: 0 1em; }
   #words { display: flex; flex-wrap: wrap; gap: 6px; }
-  button { font: inherit; padding: 4px 10px; border: 1px solid #8a929c;
-    border-radius: 6px; background: none; color: inherit; cursor: pointer;
-    overflow-wrap: anywhere; }
-  button[aria-pressed=true] { border-color: #d9480f; outline: 2px solid #d9480f; }
-  figure { position: relative; margin: 0; line-height: 0;
-    max-width: calc(75vh * {{proportion}}); }
-  img, canvas { width: 100%; border-radius: 4px; }
-  canvas { position: absolute; inset: 0; height: 100%; }
-  #hint { min-height: 3em; margin: 0.75em 0; }
-</style>
-</head>
-<body>
-<h1>{{title}}</h1>
+  button { font: inherit; padding: 4px 10px; border: 1px solid var(--line);
+    border-radius: 6px; color: inherit; cursor: pointer; overflow-wrap: anywhere;
+    background: rgb(var(--ink) / calc(var(--share, 0) * .6)); }
+  button[aria-pressed=true] { border-color: var(--mark);
+    outline: 2px solid var(--mark); }
+  figure { position: relative; margin: 0; line-height: 0; overflow: hidden;
+    border-radius: 4px; max-width: calc(75vh * {{proportion}}); touch-action: pan-y; }
+  img { width: 100%; }
+  canvas { position: absolute; {{place}}
+    box-shadow: 0 0 0 100vmax rgb(0 0 0 / .85); } /* What the model did not see. */
+  canvas[hidden] { display: none; }
+  #hint { min-height: 4.5em; margin: .75em 0 .25em; }
+  #bar { display: inline-block; width: 8em; height: .8em; margin: 0 .4em;
+    border: 1px solid var(--line); background: linear-gradient(90deg, #262626, #fff); }
+"""
+
+_BODY = """
 <div id="words"></div>
 <p id="hint" aria-live="polite"></p>
-<figure>
+<p id="scale" class="soft">attention: 0<span id="bar"></span><span
+id="most"></span></p>
+<figure id="figure">
   <img id="image" alt="{{caption}}" src="data:image/png;base64,{{image}}">
   <canvas id="heat"></canvas>
 </figure>
-<script type="application/json" id="attention">{{data}}</script>
-<script>
-"use strict";
-const data = JSON.parse(document.getElementById("attention").textContent);
-const [words, heat, hint] = ["words", "heat", "hint"].map(
-  id => document.getElementById(id));
+"""
+
+_SCRIPT = """
+const [words, heat, hint, scale, most, figure] =
+  ["words", "heat", "hint", "scale", "most", "figure"].map(byId);
 let kept = null;
 
+function percent(weight) {
+  return `${(100 * weight).toFixed(1)} %`;
+}
 function show(index) {
-  [...words.children].forEach((button, i) =>
-    button.setAttribute("aria-pressed", String(i === index)));
-  const map = index === null ? [] : data.maps[index];
-  heat.height = map.length;
-  heat.width = map.length ? map[0].length : 0;
+  [...words.children].forEach((button, i) => {
+    button.setAttribute("aria-pressed", String(i === index));
+    button.style.setProperty("--share", 0);
+  });
+  heat.hidden = index === null;
+  scale.style.visibility = index === null ? "hidden" : "visible";
   if (index === null) {
-    hint.textContent =
-      "Choose a word: the image stays bright where the model looked for it.";
+    hint.textContent = "Choose a word: the image stays bright where the model looked " +
+      "for it. Or a place of the image: the words for which it looked there.";
     return;
   }
+  const map = data.maps[index];
+  heat.height = map.length;
+  heat.width = map[0].length;
   const largest = Math.max(...map.flat(), 1e-12), context = heat.getContext("2d");
   map.forEach((row, i) => row.forEach((weight, j) => {
     // Dark where the model did not look; the image itself where it looked most.
     context.fillStyle = `rgba(0,0,0,${0.85 * (1 - weight / largest)})`;
     context.fillRect(j, i, 1, 1);
   }));
+  most.textContent = percent(largest);
   hint.textContent =
     `${data.words[index]}: the brightest of ${map.length} × ${map[0].length} ` +
-    `locations has ${(100 * largest).toFixed(1)} % of the attention`;
+    `locations has ${percent(largest)} of the attention`;
+}
+// The words for which the model looked at a place, by shares of the image.
+function showPlace(x, y) {
+  const [left, top, right, bottom] = data.box;
+  const [across, down] = [(x - left) / (right - left), (y - top) / (bottom - top)];
+  const weights = data.maps.map(map =>
+    map[Math.floor(down * map.length)]?.[Math.floor(across * map[0].length)]);
+  if (weights.includes(undefined)) return;
+  const largest = Math.max(...weights, 1e-12);
+  [...words.children].forEach((button, i) =>
+    button.style.setProperty("--share", weights[i] / largest));
+  const order = weights.map((_, i) => i).sort((i, j) => weights[j] - weights[i]);
+  hint.textContent = "Of the attention of each word, this place has: " +
+    order.slice(0, 4).map(i => `${data.words[i]} ${percent(weights[i])}`).join(", ");
 }
 words.replaceChildren(...data.words.map((text, index) => {
-  const button = document.createElement("button");
+  const button = make("button", text);
   button.type = "button";
-  button.append(text);
   button.onmouseenter = () => { if (kept === null) show(index); };
   button.onmouseleave = () => { if (kept === null) show(null); };
   button.onfocus = () => { if (kept === null) show(index); };
   button.onclick = () => { kept = kept === index ? null : index; show(kept); };
   return button;
 }));
+figure.onpointermove = figure.onpointerdown = event => {
+  const {left, top, width, height} = figure.getBoundingClientRect();
+  showPlace((event.clientX - left) / width, (event.clientY - top) / height);
+};
+figure.onpointerleave = event => {
+  if (event.pointerType === "mouse") show(kept);
+};
 show(null);
-</script>
-</body>
-</html>
 """

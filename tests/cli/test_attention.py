@@ -40,7 +40,8 @@ def folder(tmp_path_factory):
 
 def layers_of(page: Path):
     (data,) = re.findall(r'id="attention">(.*)</script>', page.read_text("utf-8"))
-    return json.loads(data)["layers"]
+    (model,) = json.loads(data)["models"]
+    return model["layers"]
 
 
 def test_a_pair_of_texts_as_a_page(command, folder, tmp_path):
@@ -55,7 +56,8 @@ def test_a_pair_of_texts_as_a_page(command, folder, tmp_path):
     written = layers_of(page)
     assert [layer["path"] for layer in written] == list(expected)
     for layer, scores in zip(written, expected.values(), strict=True):
-        np.testing.assert_allclose(layer["scores"], scores[0], atol=5.1e-5)
+        weights = np.array(layer["weights"]) / 10_000
+        np.testing.assert_allclose(weights, scores[0], atol=5.1e-5)
         assert layer["source_tokens"] == tokenizer.tokens(inputs["token_ids"][0])
     assert [path.name for path in page.parent.iterdir()] == ["pair.html"]
 
@@ -75,7 +77,7 @@ def test_ids_of_a_keras_file(command, folder, tmp_path):
     assert command("attention", folder / "bert.keras", *options) == 0
     (layer,) = layers_of(page)
     assert layer["path"] == "rollout"
-    np.testing.assert_allclose(np.sum(layer["scores"], -1), 1, atol=1e-3)
+    np.testing.assert_allclose(np.sum(layer["weights"], -1), 10_000, atol=10)
 
 
 def test_a_translator_with_layers_or_as_a_page(command, untrained_run, tmp_path):
@@ -86,7 +88,8 @@ def test_a_translator_with_layers_or_as_a_page(command, untrained_run, tmp_path)
     translator = Translator.load(untrained_run)
     alignment = translator.align("3 mar 2027", "2027-03-03")
     (layer,) = layers_of(page)
-    np.testing.assert_allclose(layer["scores"][0], alignment.scores, atol=5.1e-5)
+    weights = np.array(layer["weights"][0]) / 10_000
+    np.testing.assert_allclose(weights, alignment.scores, atol=5.1e-5)
     assert layer["target_tokens"] == alignment.target_tokens
     line = command.refuses("attention", untrained_run, "3 mar 2027", "--layer", 1)
     assert "--layer must be from 0 to 0 for this model" in line

@@ -1,5 +1,6 @@
 """The HTML page of attention: its data, and that it is complete in itself."""
 
+import html
 import json
 import re
 import shutil
@@ -9,35 +10,61 @@ import numpy as np
 import pytest
 from model_cases import tiny
 
-from keras_attn.viz import attention_page, capture_attention
+from keras_attn.viz import (
+    attention_comparison_page,
+    attention_page,
+    capture_attention,
+)
 
 TOKENS = ["</script>", "a b\n", "漢", "{{data}}", "&amp;"]
-# A document with only what the script of the page uses; then two events.
+# A document with only what the script of the page uses; then events.
 NODE = r"""
 const html = require("fs").readFileSync(0, "utf8");
 const [data, script] = [...html.matchAll(/<script[^>]*>([\s\S]*?)<\/script>/g)];
-const element = () => ({
-  children: [], dataset: {}, style: {}, classList: {toggle() {}}, selectedIndex: 0,
-  append(child) { this.children.push(child); },
+const parts = node => typeof node === "object"
+  ? [node, ...node.children.flatMap(parts)] : [];
+let focused = null;
+const element = tag => ({
+  tag, children: [], dataset: {}, className: "", clientWidth: 100, offsetWidth: 10,
+  style: {setProperty(name, value) { this[name] = value; }},
+  classList: {toggle(name, isOn) { this[name] = isOn; }}, setAttribute() {},
+  append(...children) {
+    this.children.push(...children);
+    children.forEach(child => child.parentElement = this);
+  },
   replaceChildren(...children) { this.children = children; },
   get lastChild() { return this.children.at(-1); },
-  getContext: () => ({fillRect() {}, strokeRect() {}}),
+  get nextSibling() { return this.parentElement.children[
+    this.parentElement.children.indexOf(this) + 1]; },
+  querySelectorAll() { return parts(this).filter(node => node.tag === "button"); },
+  focus() { (focused = this).onfocus?.(); },
+  getContext: () => ({scale() {}, beginPath() {}, moveTo() {}, putImageData() {},
+    lineTo() {}, stroke() { lines.push(this.globalAlpha); },
+    createImageData: (width, height) => ({data: {set: (color, at) =>
+      pixels[at / 4] = color[0], width, height}})}),
 });
+let lines = [], pixels = [];
 const all = {attention: {textContent: data[1]}};
-global.document = {
-  getElementById: id => all[id] ??= element(), createElement: element};
-global.Option = function(label) { this.label = label; };
+global.window = {};
+global.location = {hash: ""};
+global.devicePixelRatio = 1;
+global.matchMedia = () => ({});
+// Colors: the more weight, the less red; 255 is none.
+global.getComputedStyle = () => ({
+  getPropertyValue: name => name === "--ink" ? "0 0 0" : "255 255 255"});
+global.document = {getElementById: id => all[id] ??= element("div"),
+  createElement: element, documentElement: element("html")};
 (0, eval)(script[1]);
-const shown = () =>
-  all.sources.children.map(token => Number(token.lastChild.textContent));
-const mean = shown();
-all.layer.selectedIndex = 0;
-all.layer.onchange();
-all.head.selectedIndex = 2;
-all.head.onchange();
-all.targets.children[3].onmouseenter();
-console.log(JSON.stringify({mean, head: shown(),
-  heads: all.head.children.map(option => option.label)}));
+const found = {};
+const buttons = () => all.models.querySelectorAll();
+const column = (name, model = 0) => parts(all.models).filter(
+  node => node.className === name)[model].children;
+const press = key => document.onkeydown(
+  {key, target: focused ?? element("body"), preventDefault() {}});
+const shown = model => column("columns", model).map(
+  token => Number(token.lastChild.textContent));
+EVENTS
+console.log(JSON.stringify(found));
 """
 
 
@@ -56,13 +83,23 @@ def data_of(page):
     return json.loads(data)
 
 
+def run(page, events):
+    script = NODE.replace("EVENTS", events)
+    done = subprocess.run(
+        ["node", "-e", script], input=page, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
 def test_its_data_is_what_was_captured(scores):
     data = data_of(attention_page(scores, TOKENS, title="one <b> & two"))
     assert data["title"] == "one <b> & two"
-    assert [layer["path"] for layer in data["layers"]] == list(scores)
-    for layer, captured in zip(data["layers"], scores.values(), strict=True):
-        np.testing.assert_allclose(layer["scores"], captured[0], atol=5.1e-5)
-        assert np.array(layer["scores"]).std() > 0
+    (model,) = data["models"]
+    assert [layer["path"] for layer in model["layers"]] == list(scores)
+    for layer, captured in zip(model["layers"], scores.values(), strict=True):
+        weights = np.array(layer["weights"]) / 10_000
+        np.testing.assert_allclose(weights, captured[0], atol=5.1e-5)
+        assert weights.std() > 0
         assert layer["heads"] == [0, 1, 2]
         tokens = ["</script>", "a␣b\\n", "漢", "{{data}}", "&amp;"]
         assert layer["source_tokens"] == layer["target_tokens"] == tokens
@@ -70,10 +107,12 @@ def test_its_data_is_what_was_captured(scores):
 
 def test_layers_and_heads_are_filtered(scores):
     page = attention_page(scores, TOKENS[:3], layers=[1], heads=[2, 0])
-    (layer,) = data_of(page)["layers"]
-    assert layer["path"] == "block_1/attention" and layer["heads"] == [0, 2]
+    (layer,) = data_of(page)["models"][0]["layers"]
+    assert layer["path"] == "block_1/attention" and layer["index"] == 1
+    assert layer["heads"] == [0, 2]
     expected = scores["block_1/attention"][0][[0, 2], :3, :3]
-    np.testing.assert_allclose(layer["scores"], expected, atol=5.1e-5)
+    weights = np.array(layer["weights"]) / 10_000
+    np.testing.assert_allclose(weights, expected, atol=5.1e-5)
     with pytest.raises(ValueError, match="`layers` must be numbers from 0 to 1"):
         attention_page(scores, TOKENS, layers=[2])
 
@@ -83,16 +122,84 @@ def test_it_is_one_file_that_loads_nothing(scores):
     assert "<title>{{data}} &lt;img src=x&gt;</title>" in page
     assert page.count("<script") == page.count("</script>") == 2
     assert not re.search(r"https?:|src=\"|href=|@import|fetch\(|url\(", page)
+    assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page
+
+
+def test_a_notebook_shows_it_in_a_frame(scores):
+    page = attention_page(scores, TOKENS)
+    (inside,) = re.findall(r'^<iframe srcdoc="([^"]*)" ', page._repr_html_())
+    assert html.unescape(inside) == page
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
-def test_its_script_shows_the_weights_of_the_token_under_the_mouse(scores):
+def test_its_script_opens_on_all_heads_and_shows_one(scores):
     page = attention_page(scores, TOKENS)
-    done = subprocess.run(
-        ["node", "-e", NODE], input=page, capture_output=True, text=True, check=True
+    found = run(
+        page,
+        """
+        found.heads = buttons().map(button => button.dataset.place);
+        found.pixels = pixels;  // Of the last head drawn.
+        press("ArrowDown");
+        press("ArrowRight");
+        found.focused = focused.dataset.place;
+        focused.onclick();
+        focused = null;
+        column("rows")[3].onmouseenter();
+        found.head = shown();
+        press("ArrowRight");
+        column("rows")[3].onclick();
+        found.next = shown();
+        found.link = location.hash;
+        press("ArrowLeft");
+        press("ArrowLeft");
+        found.mean = shown();  // The token is kept.
+        press("Escape");
+        found.back = [location.hash, focused.dataset.place];
+        """,
     )
-    shown = json.loads(done.stdout)
-    assert shown["heads"] == ["mean of all", "0", "1", "2"]
-    first, last = scores["block_0/attention"][0], scores["block_1/attention"][0]
-    np.testing.assert_allclose(shown["mean"], last.mean(axis=0)[0], atol=6e-4)
-    np.testing.assert_allclose(shown["head"], first[1][3], atol=6e-4)
+    places = [f"0,{i},{head}" for i in (0, 1) for head in ("mean", 0, 1, 2)]
+    assert found["heads"] == places
+    last = scores["block_1/attention"][0]
+    red = 255 * (1 - last[2] / last[2].max())
+    np.testing.assert_allclose(found["pixels"], red.ravel(), atol=0.1)
+    assert found["focused"] == "0,1,0" and found["link"] == "layer=1&head=1&token=3"
+    np.testing.assert_allclose(found["head"], last[0][3], atol=6e-4)
+    np.testing.assert_allclose(found["next"], last[1][3], atol=6e-4)
+    np.testing.assert_allclose(found["mean"], last.mean(axis=0)[3], atol=6e-4)
+    assert found["back"] == ["", "0,1,mean"]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_a_link_to_lines_of_two_models(scores):
+    other = {path: each[:, ::-1] for path, each in scores.items()}
+    models = {"one": (scores, TOKENS), "two": (other, TOKENS, TOKENS)}
+    page = attention_comparison_page(models, title="both")
+    assert [model["name"] for model in data_of(page)["models"]] == ["one", "two"]
+    found = run(
+        page,
+        """
+        lines = [];
+        location.hash = "#layer=0&head=2&view=lines&token=4";
+        window.onhashchange();
+        found.lines = [...lines];
+        found.shown = [shown(0), shown(1)];
+        found.place = all.place.textContent;
+        column("rows", 1)[4].onclick();  // No token is kept.
+        found.link = location.hash;
+        location.hash = "#layer=7&token=x";
+        window.onhashchange();
+        found.wrong = all.place.textContent;
+        """,
+    )
+    first = scores["block_0/attention"][0]
+    np.testing.assert_allclose(found["shown"], [first[2][4], first[0][4]], atol=6e-4)
+    rows = [head[4] / head.max() for head in (first[2], first[0])]
+    drawn = [share for row in rows for share in row if share >= 0.02]
+    np.testing.assert_allclose(found["lines"], drawn, atol=1e-3)
+    assert found["place"] == "Layer 0, head 2 (block_0/attention)"
+    assert found["link"] == "layer=0&head=2&view=lines"
+    assert found["wrong"] == "All heads"
+    with pytest.raises(ValueError, match="`models` must have a model"):
+        attention_comparison_page({})
+    with pytest.raises(ValueError, match="`models` must be the scores, the source"):
+        attention_comparison_page({"one": scores})
