@@ -20,6 +20,7 @@ from keras_attn.cli.opened_model import (
     is_checkpoint,
     is_text_tokenizer,
     load_folder_tokenizer,
+    noting_warnings,
     open_model,
 )
 from keras_attn.cli.options import Model, Panel, Task, TokenizerFolder
@@ -100,6 +101,14 @@ def attention(
             metavar="N",
         ),
     ] = None,
+    beside: Annotated[
+        Path | None,
+        _DRAWING.option(
+            "Another model, whose attention to the same text is shown beside, on a "
+            "page (.html): a folder with its own tokenizer, or with that of MODEL.",
+            metavar="MODEL",
+        ),
+    ] = None,
     task: Task = None,
     output: Annotated[
         Path,
@@ -120,6 +129,8 @@ def attention(
 
     Example: keras-attn attention checkpoints/bert "A dog runs." --output dog.html
 
+    Example: keras-attn attention bert "A dog." --beside tuned --output two.html
+
     Example: keras-attn attention runs/en-de "A dog runs." --output dog.png
 
     Example: keras-attn attention checkpoints/vit --image dog.jpg --output dog.png
@@ -135,6 +146,8 @@ def attention(
     )
     if pixels is not None and image is None:
         raise typer.BadParameter("--pixels is for --image.")
+    if beside is not None and not (text and is_page(output)):
+        raise typer.BadParameter("--beside needs TEXT and an --output of .html.")
     with importing_tensorflow():
         from keras_attn import viz
 
@@ -152,10 +165,10 @@ def attention(
         example = _encode_ids(opened, ids, translation, tokenizer)
         drawn = _draw_heads(opened, example, ids, rollout, layer, head, output)
     elif opened.translator is not None:
-        if text_pair is not None or tokenizer is not None:
+        if text_pair is not None or tokenizer is not None or beside is not None:
             raise ValueError(
-                "--text-pair and --tokenizer do not apply to the folder of a "
-                f"translator. Received: {str(model)!r}"
+                "--text-pair, --tokenizer and --beside do not apply to the folder of "
+                f"a translator. Received: {str(model)!r}"
             )
         text = text or ""
         if translation is None:
@@ -165,7 +178,8 @@ def attention(
             drawn = _draw_heads(opened, example, text, rollout, layer, head, output)
         else:
             alignment = opened.translator.align(text, translation)
-            viz.save_figure(viz.plot_alignment(*alignment, title=text), output)
+            with noting_warnings():
+                viz.save_figure(viz.plot_alignment(*alignment, title=text), output)
             drawn = "Alignment"
         say(translation)
     else:
@@ -176,7 +190,12 @@ def attention(
             )
         text = text or ""
         example = encode_text(opened, text, text_pair, tokenizer)
-        drawn = _draw_heads(opened, example, text, rollout, layer, head, output)
+        other = None
+        if beside is not None:
+            folder = tokenizer or (beside if beside.is_dir() else model)
+            second = open_for_attention(beside, task, text, folder)
+            other = second, encode_text(second, text, text_pair, folder)
+        drawn = _draw_heads(opened, example, text, rollout, layer, head, output, other)
     say(f"{drawn}: {output}", "dim")
 
 
@@ -376,32 +395,57 @@ def _draw_heads(
     layers: list[int] | None,
     heads: list[int] | None,
     output: Path,
+    beside: tuple[OpenedModel, Example] | None = None,
 ) -> str:
-    """Writes the plot or the page; returns what is on it."""
+    """Writes the plot or the page, perhaps of two models; returns what is on it."""
     from keras_attn import viz
     from keras_attn.files.writing import write_atomically
 
-    scores = viz.capture_attention(opened.model, example.inputs)
-    if rollout:
-        if example.target_tokens is not None:
-            raise ValueError(
-                "--rollout needs a model with a single sequence, not an "
-                f"encoder-decoder. Received: {str(opened.path)!r}"
-            )
-        scores = {"rollout": viz.attention_rollout(scores)[:, None]}
+    scores = _capture(opened, example, rollout)
     check_numbers("--layer", layers, len(scores))
     paths = [path for index, path in enumerate(scores) if not layers or index in layers]
     # Layers may differ in their number of heads.
     check_numbers("--head", heads, min(scores[path].shape[1] for path in paths))
     options = {"layers": layers or None, "heads": heads or None, "title": title}
     tokens = example.source_tokens, example.target_tokens
-    if is_page(output):
+    if beside is not None:
+        other, second = beside
+        models = {
+            str(opened.path): (scores, *tokens),
+            str(other.path): (
+                _capture(other, second, rollout),
+                second.source_tokens,
+                second.target_tokens,
+            ),
+        }
+        page = viz.attention_comparison_page(models, **options)
+        write_atomically(output, page.encode())
+    elif is_page(output):
         page = viz.attention_page(scores, *tokens, **options)
         write_atomically(output, page.encode())
     else:
-        viz.save_figure(viz.plot_attention_heads(scores, *tokens, **options), output)
+        with noting_warnings():  # Such as of a font that is missing.
+            figure = viz.plot_attention_heads(scores, *tokens, **options)
+            viz.save_figure(figure, output)
     if rollout:
         return "Attention rollout"
     if len(paths) == 1:
         return f"Attention of {paths[0]}"
     return f"Attention of {len(paths)} layers, {paths[0]} to {paths[-1]}"
+
+
+def _capture(
+    opened: OpenedModel, example: Example, rollout: bool
+) -> "dict[str, np.ndarray]":
+    """The scores of all layers, or their rollout as those of one."""
+    from keras_attn import viz
+
+    scores = viz.capture_attention(opened.model, example.inputs)
+    if not rollout:
+        return scores
+    if example.target_tokens is not None:
+        raise ValueError(
+            "--rollout needs a model with a single sequence, not an "
+            f"encoder-decoder. Received: {str(opened.path)!r}"
+        )
+    return {"rollout": viz.attention_rollout(scores)[:, None]}

@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keras_attn.cli.opened_model import OpenedModel
+from keras_attn.cli.opened_model import OpenedModel, noting_warnings
 from keras_attn.cli.printed_text import TokenStream
 from keras_attn.cli.samples import NORMALIZATIONS
 from keras_attn.cli.terminal import note
@@ -273,10 +273,11 @@ def draw_caption(
         write_atomically(output, page.encode())
     else:
         title = textwrap.shorten(caption, _MAX_TITLE, placeholder=" …")
-        figure = viz.plot_caption_attention(
-            photo.shares, words, maps, title=title, box=photo.box
-        )
-        viz.save_figure(figure, output)
+        with noting_warnings():
+            figure = viz.plot_caption_attention(
+                photo.shares, words, maps, title=title, box=photo.box
+            )
+            viz.save_figure(figure, output)
     if pixels is None and getattr(opened.model, "preprocessing", None) is None:
         note(
             "MODEL does not say in which range it takes images: they are normalized to "

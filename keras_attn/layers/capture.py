@@ -15,7 +15,7 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     The model need not be rebuilt or configured: it may be compiled, fitted or loaded,
     in any precision. Weights, metrics and random generators do not change.
 
-    Keras' own `MultiHeadAttention`, `GroupedQueryAttention`, `Attention` and
+    Keras' own `MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
     `AdditiveAttention` are recorded too, and KerasHub's models that are made of them,
     such as BERT, GPT-2 and ViT.
 

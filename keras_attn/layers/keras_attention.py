@@ -21,7 +21,7 @@ _lock = threading.RLock()
 def keras_attention_recorded() -> Iterator[None]:
     """Lets Keras' attention layers call `record`, as ours do, inside of this block.
 
-    They are `MultiHeadAttention`, `GroupedQueryAttention`, `Attention`,
+    They are `MultiHeadAttention`, `GroupQueryAttention`, `Attention`,
     `AdditiveAttention`, and subclasses that compute scores as these do. Layers return
     what they return otherwise: they compute scores in any case, or leave it to a fused
     operator, whose outputs are the same but for rounding.

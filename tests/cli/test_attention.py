@@ -62,6 +62,20 @@ def test_a_pair_of_texts_as_a_page(command, folder, tmp_path):
     assert [path.name for path in page.parent.iterdir()] == ["pair.html"]
 
 
+def test_two_models_side_by_side(command, folder, tmp_path):
+    page = tmp_path / "two.html"
+    beside = ["--beside", folder / "bert.keras", "--output", page]
+    assert command("attention", folder / "bert", TEXT, *beside) == 0
+    (data,) = re.findall(r'id="attention">(.*)</script>', page.read_text("utf-8"))
+    one, two = json.loads(data)["models"]
+    assert one["name"] == str(folder / "bert")
+    assert two["name"] == str(folder / "bert.keras")
+    assert one["layers"] == two["layers"]  # The same model, saved in two ways.
+    arguments = ["attention", folder / "bert", TEXT, *beside[:2]]
+    assert command(*arguments, "--output", tmp_path / "two.png") == 2
+    assert "--beside needs TEXT and an --output of .html" in command.err
+
+
 def test_ids_of_a_keras_file(command, folder, tmp_path):
     page = tmp_path / "ids.html"
     options = ["--ids", "5 6, 7", "--layer", 1, "--head", 1, "--output", page]

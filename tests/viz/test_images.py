@@ -6,6 +6,7 @@ import pytest
 from event_files import steps_of
 from matplotlib.figure import Figure
 from model_cases import tiny
+from viz.figures import panels
 
 from keras_attn import layers
 from keras_attn.viz import (
@@ -129,29 +130,31 @@ def test_a_rollout_needs_the_same_tokens(shapes):
 def test_maps_are_drawn_over_the_image(tmp_path):
     image = RNG.uniform(size=(14, 21, 3))
     figure = plot_image_attention(image, RNG.uniform(size=(3, 2, 3)), title="block $0$")
-    assert [ax.get_title() for ax in figure.axes] == [
+    assert [ax.get_title() for ax in panels(figure)] == [
         "image",
         "head 0",
         "head 1",
         "head 2",
     ]
+    bar = figure.axes[-1]
+    assert bar.get_ylabel() == "attention weight" and bar.get_ylim() == (0, 1)
     # The map is stretched over the whole image.
     below, heat = figure.axes[1].images
     assert tuple(below.get_extent()) == tuple(heat.get_extent())
     assert tuple(heat.get_extent()) == (-0.5, 20.5, 13.5, -0.5)
     save_figure(figure, tmp_path / "heads.png")
     some = plot_image_attention(image, RNG.uniform(size=(2, 2, 3)), labels=["a", "$b$"])
-    assert [ax.get_title() for ax in some.axes] == ["image", "a", "$b$"]
+    assert [ax.get_title() for ax in panels(some)] == ["image", "a", "$b$"]
     with pytest.raises(ValueError, match="`labels` must be 2, one per map"):
         plot_image_attention(image, RNG.uniform(size=(2, 2, 3)), labels=["a"])
     gray = plot_image_attention(image[:, :, :1], RNG.uniform(size=(2, 3)))
-    assert len(gray.axes) == 2
+    assert len(panels(gray)) == 2
     alone = plot_image_attention(image, RNG.uniform(size=(2, 3)), ax=figure.axes[0])
     assert alone is figure
     table = np.concatenate([[[9.0, 9.0]], np.eye(2)[[0, 1, 0, 1, 1, 0]]])
     figure = plot_position_similarity(table, (2, 3), title="positions")
-    panels = [ax.images[0].get_array() for ax in figure.axes[:6]]
-    np.testing.assert_array_equal(panels[1], [[0, 1, 0], [1, 1, 0]])
+    maps = [ax.images[0].get_array() for ax in figure.axes[:6]]
+    np.testing.assert_array_equal(maps[1], [[0, 1, 0], [1, 1, 0]])
     save_figure(figure, tmp_path / "positions.png")
 
 

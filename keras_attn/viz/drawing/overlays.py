@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from keras_attn.viz.drawing.panels import check_pixels
@@ -74,7 +75,8 @@ def overlay(
 
 def add_heat_bar(figure: Figure, axes: Sequence[Axes]) -> None:
     """Adds the color bar of `overlay`, of which each map has its own maximum."""
-    bar = figure.colorbar(ScalarMappable(cmap=_HEAT), ax=axes, aspect=24, pad=0.02)
+    heat = ScalarMappable(Normalize(0, 1), _HEAT)
+    bar = figure.colorbar(heat, ax=axes, aspect=24, pad=0.02)
     bar.set_ticks([0, 1], labels=["0", "the map's\nlargest"])
     bar.set_label("attention weight", fontsize=8, color=TEXT_COLOR)
     bar.ax.tick_params(labelsize=7, length=2, labelcolor=TEXT_COLOR)
