@@ -16,8 +16,9 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     in any precision. Weights, metrics and random generators do not change.
 
     Keras' own `MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
-    `AdditiveAttention` are recorded too, and KerasHub's models that are made of them,
-    such as BERT, GPT-2 and ViT.
+    `AdditiveAttention` are recorded too, and KerasHub's models: those made of them,
+    such as BERT, GPT-2 and ViT, and those whose attention has a `Softmax` layer, such
+    as Llama.
 
     Args:
         model: A Keras model with at least one attention layer.
@@ -60,7 +61,7 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     if not recorded:
         raise ValueError(
             "`model` must have an attention layer of `keras_attn.layers` or of Keras, "
-            "or a subclass of one; others do not record their scores. Received: "
+            "or one with a `Softmax` layer; others do not record scores. Received: "
             f"model={model.name!r} with the layers "
             f"{[layer.name for layer in model.layers]}"
         )

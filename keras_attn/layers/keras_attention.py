@@ -1,17 +1,24 @@
 """Records the scores of Keras' attention layers, and of subclasses as in KerasHub.
 
-Legend: B batch, F axes without attention, N heads, T query and S key positions.
+Legend: B batch, F axes without attention, N heads, G groups of heads, T query and S key
+positions.
 """
 
 import contextlib
 import math
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import keras
 from keras import ops
 
-from keras_attn.layers.recorder import is_recording, record
+from keras_attn.layers.recorder import (
+    has_value,
+    is_recording,
+    record,
+    record_attention_scores,
+)
 
 # The classes are changed for all threads.
 _lock = threading.RLock()
@@ -22,9 +29,11 @@ def keras_attention_recorded() -> Iterator[None]:
     """Lets Keras' attention layers call `record`, as ours do, inside of this block.
 
     They are `MultiHeadAttention`, `GroupQueryAttention`, `Attention`,
-    `AdditiveAttention`, and subclasses that compute scores as these do. Layers return
-    what they return otherwise: they compute scores in any case, or leave it to a fused
-    operator, whose outputs are the same but for rounding.
+    `AdditiveAttention`, and subclasses that compute scores as these do; and layers with
+    "attention" in their path that have a `Softmax` layer for their scores, as KerasHub
+    has for Llama and Gemma. Layers return what they return otherwise: they compute
+    scores in any case, or leave it to a fused operator, whose outputs are the same but
+    for rounding.
     """
     with _lock:
         originals = {(owner, name): getattr(owner, name) for owner, name in _RECORDING}
@@ -53,13 +62,14 @@ def _of_heads(original):
         given = (self, query, key, value, attention_mask, training)
         if not is_recording():
             return original(*given, return_attention_scores, **options)
-        with _without_flash(self):
+        with _computing_scores(self):
             outputs, scores = original(*given, True, **options)
-        count = len(self._attention_axes)
-        targets = math.prod(scores.shape[-2 * count : -count])
-        sources = math.prod(scores.shape[-count:])
-        # (B, F, N, T, S), of each several axes, to (B·F, N, T, S).
-        record(self, ops.reshape(scores, (-1, self.num_heads, targets, sources)))
+        if has_value(scores):
+            count = len(self._attention_axes)
+            targets = math.prod(scores.shape[-2 * count : -count])
+            sources = math.prod(scores.shape[-count:])
+            # (B, F, N, T, S), of each several axes, to (B·F, N, T, S).
+            record(self, ops.reshape(scores, (-1, self.num_heads, targets, sources)))
         return outputs, scores if return_attention_scores else None
 
     return compute_attention
@@ -73,7 +83,7 @@ def _of_groups(original):
             return original(self, *args, **options)
         is_wanted, self._return_attention_scores = self._return_attention_scores, True
         try:
-            with _without_flash(self):
+            with _computing_scores(self):
                 outputs, scores = original(self, *args, **options)
         finally:
             self._return_attention_scores = is_wanted
@@ -94,12 +104,33 @@ def _of_one(original):
     return apply_scores
 
 
+def _of_softmax(original):
+    """`Softmax.call`, which records for the layer of attention that it is a part of."""
+
+    def call(self, inputs, mask=None):
+        outputs = original(self, inputs, mask)
+        path = self.path.rpartition("/")[0]
+        is_scores = "attention" in path and len(outputs.shape) >= 4
+        if is_scores and is_recording() and has_value(outputs):
+            batch, *_, targets, sources = outputs.shape
+            # (B, N, T, S) or (B, N, G, T, S) -> (B, N·G, T, S)
+            scores = ops.reshape(outputs, (batch, -1, targets, sources))
+            record(SimpleNamespace(path=path), scores)
+        return outputs
+
+    return call
+
+
 @contextlib.contextmanager
-def _without_flash(layer) -> Iterator[None]:
-    """The fused operator has no scores, and Keras refuses to return them with it."""
+def _computing_scores(layer) -> Iterator[None]:
+    """Without the fused operator, with which Keras refuses to return scores.
+
+    What a `Softmax` inside records is thrown away: `layer` records.
+    """
     flash, layer._flash_attention = layer._flash_attention, False
     try:
-        yield
+        with record_attention_scores():
+            yield
     finally:
         layer._flash_attention = flash
 
@@ -109,4 +140,5 @@ _RECORDING = {
     (keras.layers.MultiHeadAttention, "_compute_attention"): _of_heads,
     (keras.layers.GroupQueryAttention, "_compute_attention"): _of_groups,
     (keras.layers.Attention, "_apply_scores"): _of_one,
+    (keras.layers.Softmax, "call"): _of_softmax,
 }

@@ -28,6 +28,21 @@ class Subclass(keras.layers.MultiHeadAttention):
         return (outputs, scores) if return_attention_scores else outputs
 
 
+class Grouped(keras.layers.Layer):
+    """Attention of groups of heads with a `Softmax` layer, as KerasHub's Gemma."""
+
+    def __init__(self):
+        super().__init__(name="my_attention")
+        self.softmax = keras.layers.Softmax()
+
+    def call(self, query, value, return_attention_scores=False):
+        scores = keras.ops.einsum("btd,bsd->bts", query, value)
+        scores = keras.ops.tile(scores[:, None, None], (1, 2, 3, 1, 1))
+        scores = self.softmax(scores)
+        outputs = keras.ops.einsum("bngts,bsd->btd", scores, value)
+        return (outputs, scores) if return_attention_scores else outputs
+
+
 class Called(keras.Model):
     """Calls a layer with the inputs and some options."""
 
@@ -51,8 +66,9 @@ class Called(keras.Model):
         (keras.layers.Attention(use_scale=True), {}),
         (keras.layers.AdditiveAttention(), {}),
         (Subclass(2, 4), {}),
+        (Grouped(), {}),
     ],
-    ids=["heads", "causal", "gate", "groups", "dot", "additive", "subclass"],
+    ids=["heads", "causal", "gate", "groups", "dot", "additive", "subclass", "softmax"],
 )
 def test_scores_are_those_that_the_layer_returns(layer, options):
     model = Called(layer, **options)
