@@ -56,7 +56,7 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     if not model.built:
         # Building calls the layers with symbolic tensors, which must not be recorded.
         model(inputs, training=False)
-    with record_attention_scores() as recorded, keras_attention_recorded():
+    with record_attention_scores() as recorded, keras_attention_recorded(model):
         model(inputs, training=False)
     if not recorded:
         raise ValueError(

@@ -8,7 +8,6 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import keras
 from keras import ops
@@ -25,20 +24,30 @@ _lock = threading.RLock()
 
 
 @contextlib.contextmanager
-def keras_attention_recorded() -> Iterator[None]:
+def keras_attention_recorded(model: keras.Model) -> Iterator[None]:
     """Lets Keras' attention layers call `record`, as ours do, inside of this block.
 
     They are `MultiHeadAttention`, `GroupQueryAttention`, `Attention`,
-    `AdditiveAttention`, and subclasses that compute scores as these do; and layers with
-    "attention" in their path that have a `Softmax` layer for their scores, as KerasHub
-    has for Llama and Gemma. Layers return what they return otherwise: they compute
-    scores in any case, or leave it to a fused operator, whose outputs are the same but
-    for rounding.
+    `AdditiveAttention`, and subclasses that compute scores as these do; and layers of
+    the model with "attention" in their path that have a `Softmax` layer for their
+    scores, as KerasHub has for Llama and Gemma. Layers return what they return
+    otherwise: they compute scores in any case, or leave it to a fused operator, whose
+    outputs are the same but for rounding.
+
+    Args:
+        model: The model that is called, built.
     """
+    owners = {
+        id(inner): layer
+        for layer in model._flatten_layers()
+        for inner in layer._layers
+        if isinstance(inner, keras.layers.Softmax) and "attention" in (layer.path or "")
+    }
+    recording = {**_RECORDING, (keras.layers.Softmax, "call"): _of_softmax(owners)}
     with _lock:
-        originals = {(owner, name): getattr(owner, name) for owner, name in _RECORDING}
+        originals = {(owner, name): getattr(owner, name) for owner, name in recording}
         for (owner, name), original in originals.items():
-            setattr(owner, name, _RECORDING[owner, name](original))
+            setattr(owner, name, recording[owner, name](original))
         try:
             yield
         finally:
@@ -104,21 +113,23 @@ def _of_one(original):
     return apply_scores
 
 
-def _of_softmax(original):
-    """`Softmax.call`, which records for the layer of attention that it is a part of."""
+def _of_softmax(owners):
+    """`Softmax.call`, which records for the layer, by the id of its softmax."""
 
-    def call(self, inputs, mask=None):
-        outputs = original(self, inputs, mask)
-        path = self.path.rpartition("/")[0]
-        is_scores = "attention" in path and len(outputs.shape) >= 4
-        if is_scores and is_recording() and has_value(outputs):
-            batch, *_, targets, sources = outputs.shape
-            # (B, N, T, S) or (B, N, G, T, S) -> (B, N·G, T, S)
-            scores = ops.reshape(outputs, (batch, -1, targets, sources))
-            record(SimpleNamespace(path=path), scores)
-        return outputs
+    def recording(original):
+        def call(self, inputs, mask=None):
+            outputs = original(self, inputs, mask)
+            is_scores = id(self) in owners and len(outputs.shape) >= 4
+            if is_scores and is_recording() and has_value(outputs):
+                batch, *_, targets, sources = outputs.shape
+                # (B, N, T, S) or (B, N, G, T, S) -> (B, N·G, T, S)
+                scores = ops.reshape(outputs, (batch, -1, targets, sources))
+                record(owners[id(self)], scores)
+            return outputs
 
-    return call
+        return call
+
+    return recording
 
 
 @contextlib.contextmanager
@@ -140,5 +151,4 @@ _RECORDING = {
     (keras.layers.MultiHeadAttention, "_compute_attention"): _of_heads,
     (keras.layers.GroupQueryAttention, "_compute_attention"): _of_groups,
     (keras.layers.Attention, "_apply_scores"): _of_one,
-    (keras.layers.Softmax, "call"): _of_softmax,
 }

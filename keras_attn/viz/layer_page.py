@@ -19,7 +19,7 @@ from keras_attn.viz.attention_layer import (
     NUMBERED,
     plot_attention_layer,
 )
-from keras_attn.viz.drawing.html import fill_page
+from keras_attn.viz.drawing.html import Page, fill_page
 from keras_attn.viz.drawing.labels import visible
 from keras_attn.viz.layer_steps import (
     AttentionSteps,
@@ -43,12 +43,13 @@ def attention_layer_page(
     heads: Sequence[int] | None = None,
     title: str = "An attention layer",
     **call: Any,
-) -> str:
+) -> Page:
     """Makes an HTML page of each step of an attention layer, to explore in a browser.
 
     It shows what `plot_attention_layer` draws. A click on a cell of E or A, or Enter,
     shows the numbers that the score is made of, and the softmax of its row; arrow keys
-    move between cells. It has a dark and a light style, and loads nothing.
+    move between cells. It has a dark and a light style, and loads nothing. A notebook
+    shows it in a frame.
 
     The data is JSON, in the element `steps`: the heads, and for each order the labels,
     the arrays by name and the terms of the scores. Numbers have 9 digits, as many as
@@ -59,7 +60,7 @@ def attention_layer_page(
         **call: Further arguments of the layer's call, with a batch of one.
 
     Returns:
-        The HTML, to be written as UTF-8.
+        The HTML, a `str`, to be written as UTF-8.
 
     Raises:
         ValueError: As for `plot_attention_layer`; or if there are more than 32 queries
@@ -80,7 +81,7 @@ def steps_page(
     explained: Explained,
     heads: Sequence[int] | None = None,
     title: str = "An attention layer",
-) -> str:
+) -> Page:
     """The page of `attention_layer_page`, from the steps.
 
     Args:
