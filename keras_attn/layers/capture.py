@@ -18,7 +18,7 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     Keras' own `MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
     `AdditiveAttention` are recorded too, and KerasHub's models: those made of them,
     such as BERT, GPT-2 and ViT, and those whose attention has a `Softmax` layer, such
-    as Llama.
+    as Llama. A query whose keys are all masked has zeros.
 
     Args:
         model: A Keras model with at least one attention layer.
@@ -28,7 +28,7 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     Returns:
         Path of each attention layer to its scores, (B, heads, T, S), float32
         probabilities, in the order in which the layers were called. A layer called
-        again gets `path:1`, `path:2`, …
+        again, or another one with the same path, gets `path:1`, `path:2`, …
 
     Raises:
         TypeError: If `model` is not a Keras model.

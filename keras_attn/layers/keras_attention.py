@@ -1,5 +1,8 @@
 """Records the scores of Keras' attention layers, and of subclasses as in KerasHub.
 
+Keras has no hook for scores: a call returns them if it is asked to, which a user's
+model does not do. So methods of Keras' classes are replaced for a while.
+
 Legend: B batch, F axes without attention, N heads, G groups of heads, T query and S key
 positions.
 """
@@ -7,7 +10,7 @@ positions.
 import contextlib
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 from keras import ops
@@ -29,33 +32,46 @@ def keras_attention_recorded(model: keras.Model) -> Iterator[None]:
 
     They are `MultiHeadAttention`, `GroupQueryAttention`, `Attention`,
     `AdditiveAttention`, and subclasses that compute scores as these do; and layers of
-    the model with "attention" in their path that have a `Softmax` layer for their
-    scores, as KerasHub has for Llama and Gemma. Layers return what they return
-    otherwise: they compute scores in any case, or leave it to a fused operator, whose
-    outputs are the same but for rounding.
+    the model with "attention" in their name, or in that of their class, that have a
+    `Softmax` layer for their scores, as KerasHub has for Llama and Gemma. Layers return
+    what they return otherwise: where a fused operator computes the outputs, which has
+    no scores, these are computed besides.
 
     Args:
         model: The model that is called, built.
     """
     owners = {
-        id(inner): layer
+        id(softmax): layer
         for layer in model._flatten_layers()
-        for inner in layer._layers
-        if isinstance(inner, keras.layers.Softmax) and "attention" in (layer.path or "")
+        if _is_attention(layer)
+        for softmax in layer._layers
+        if isinstance(softmax, keras.layers.Softmax)
     }
-    recording = {**_RECORDING, (keras.layers.Softmax, "call"): _of_softmax(owners)}
+    # `AdditiveAttention` is a subclass of `Attention`.
+    recording = {
+        (keras.layers.MultiHeadAttention, "_compute_attention"): _of_heads,
+        (keras.layers.GroupQueryAttention, "_compute_attention"): _of_groups,
+        (keras.layers.Attention, "_apply_scores"): _of_one,
+        (keras.layers.Softmax, "call"): _of_softmax(owners),
+    }
     with _lock:
-        originals = {(owner, name): getattr(owner, name) for owner, name in recording}
-        for (owner, name), original in originals.items():
-            setattr(owner, name, recording[owner, name](original))
+        originals = {place: getattr(*place) for place in recording}
         try:
+            for place, original in originals.items():
+                setattr(*place, recording[place](original))
             yield
         finally:
-            for (owner, name), original in originals.items():
-                setattr(owner, name, original)
+            for place, original in originals.items():
+                setattr(*place, original)
 
 
-def _of_heads(original):
+def _is_attention(layer: keras.Layer) -> bool:
+    """Not a model: its `Softmax` may be of classes, as in an attention U-Net."""
+    names = f"{layer.name} {type(layer).__name__}".lower()
+    return "attention" in names and not isinstance(layer, keras.Model)
+
+
+def _of_heads(original: Callable) -> Callable:
     """`MultiHeadAttention._compute_attention`, which records."""
 
     def compute_attention(
@@ -68,63 +84,85 @@ def _of_heads(original):
         return_attention_scores=False,
         **options,
     ):
-        given = (self, query, key, value, attention_mask, training)
+        def compute(with_scores):
+            return original(
+                self,
+                query,
+                key,
+                value,
+                attention_mask,
+                training,
+                with_scores,
+                **options,
+            )
+
         if not is_recording():
-            return original(*given, return_attention_scores, **options)
-        with _computing_scores(self):
-            outputs, scores = original(*given, True, **options)
-        if has_value(scores):
+            return compute(return_attention_scores)
+        with record_attention_scores():  # Not of the `Softmax` inside: `self` records.
+            outputs, scores = compute(return_attention_scores)
+            every = scores
+            if scores is None:
+                with _not_fused(self):
+                    _, every = compute(True)
+        if has_value(every):
             count = len(self._attention_axes)
-            targets = math.prod(scores.shape[-2 * count : -count])
-            sources = math.prod(scores.shape[-count:])
+            targets = math.prod(every.shape[-2 * count : -count])
+            sources = math.prod(every.shape[-count:])
             # (B, F, N, T, S), of each several axes, to (B·F, N, T, S).
-            record(self, ops.reshape(scores, (-1, self.num_heads, targets, sources)))
-        return outputs, scores if return_attention_scores else None
-
-    return compute_attention
-
-
-def _of_groups(original):
-    """`GroupedQueryAttention._compute_attention`, which records."""
-
-    def compute_attention(self, *args, **options):
-        if not is_recording():
-            return original(self, *args, **options)
-        is_wanted, self._return_attention_scores = self._return_attention_scores, True
-        try:
-            with _computing_scores(self):
-                outputs, scores = original(self, *args, **options)
-        finally:
-            self._return_attention_scores = is_wanted
-        record(self, scores)
+            record(self, ops.reshape(every, (-1, self.num_heads, targets, sources)))
         return outputs, scores
 
     return compute_attention
 
 
-def _of_one(original):
+def _of_groups(original: Callable) -> Callable:
+    """`GroupQueryAttention._compute_attention`, which records."""
+
+    def compute_attention(self, *args, **options):
+        if not is_recording():
+            return original(self, *args, **options)
+        with record_attention_scores():
+            outputs, scores = original(self, *args, **options)
+            every = scores
+            if scores is None:
+                # What the call asked for: the layer has it as a state.
+                self._return_attention_scores = True
+                try:
+                    with _not_fused(self):
+                        _, every = original(self, *args, **options)
+                finally:
+                    self._return_attention_scores = False
+        record(self, every)
+        return outputs, scores
+
+    return compute_attention
+
+
+def _of_one(original: Callable) -> Callable:
     """`Attention._apply_scores`, which records."""
 
     def apply_scores(self, *args, **options):
         outputs, scores = original(self, *args, **options)
-        record(self, scores[:, None])  # (B, T, S) -> (B, 1, T, S)
+        if is_recording() and has_value(scores):
+            record(self, _with_one_axis_of_heads(scores))
         return outputs, scores
 
     return apply_scores
 
 
-def _of_softmax(owners):
+def _of_softmax(owners: dict[int, keras.Layer]) -> Callable[[Callable], Callable]:
     """`Softmax.call`, which records for the layer, by the id of its softmax."""
 
     def recording(original):
         def call(self, inputs, mask=None):
             outputs = original(self, inputs, mask)
-            is_scores = id(self) in owners and len(outputs.shape) >= 4
-            if is_scores and is_recording() and has_value(outputs):
-                batch, *_, targets, sources = outputs.shape
-                # (B, N, T, S) or (B, N, G, T, S) -> (B, N·G, T, S)
-                scores = ops.reshape(outputs, (batch, -1, targets, sources))
-                record(owners[id(self)], scores)
+            layer = owners.get(id(self))
+            if layer is not None and is_recording() and has_value(outputs):
+                rank = len(outputs.shape)
+                axes = [self.axis] if isinstance(self.axis, int) else [*self.axis]
+                # Over the keys: slot attention has its softmax over the queries.
+                if rank >= 4 and axes in ([-1], [rank - 1]):
+                    record(layer, _with_one_axis_of_heads(outputs))
             return outputs
 
         return call
@@ -132,23 +170,17 @@ def _of_softmax(owners):
     return recording
 
 
-@contextlib.contextmanager
-def _computing_scores(layer) -> Iterator[None]:
-    """Without the fused operator, with which Keras refuses to return scores.
+def _with_one_axis_of_heads(scores):
+    """(B, T, S), (B, N, T, S) or (B, N, G, T, S) as (B, heads, T, S)."""
+    batch, *_, targets, sources = scores.shape
+    return ops.reshape(scores, (batch, -1, targets, sources))
 
-    What a `Softmax` inside records is thrown away: `layer` records.
-    """
+
+@contextlib.contextmanager
+def _not_fused(layer: keras.Layer) -> Iterator[None]:
+    """Without the fused operator, with which Keras refuses to return scores."""
     flash, layer._flash_attention = layer._flash_attention, False
     try:
-        with record_attention_scores():
-            yield
+        yield
     finally:
         layer._flash_attention = flash
-
-
-# `AdditiveAttention` is a subclass of `Attention`.
-_RECORDING = {
-    (keras.layers.MultiHeadAttention, "_compute_attention"): _of_heads,
-    (keras.layers.GroupQueryAttention, "_compute_attention"): _of_groups,
-    (keras.layers.Attention, "_apply_scores"): _of_one,
-}
