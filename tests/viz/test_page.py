@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 from model_cases import tiny
+from viz.pages import data_of
 
 from keras_attn.viz import (
     attention_comparison_page,
@@ -23,9 +24,9 @@ const html = require("fs").readFileSync(0, "utf8");
 const [data, script] = [...html.matchAll(/<script[^>]*>([\s\S]*?)<\/script>/g)];
 const parts = node => typeof node === "object"
   ? [node, ...node.children.flatMap(parts)] : [];
-let focused = null;
+let focused = null, width = 100;
 const element = tag => ({
-  tag, children: [], dataset: {}, className: "", clientWidth: 100, offsetWidth: 10,
+  tag, children: [], dataset: {}, className: "", clientWidth: width, offsetWidth: 10,
   style: {setProperty(name, value) { this[name] = value; }},
   classList: {toggle(name, isOn) { this[name] = isOn; }}, setAttribute() {},
   append(...children) {
@@ -40,14 +41,14 @@ const element = tag => ({
   focus() { (focused = this).onfocus?.(); },
   getContext: () => ({scale() {}, beginPath() {}, moveTo() {}, putImageData() {},
     lineTo() {}, stroke() { lines.push(this.globalAlpha); },
-    createImageData: (width, height) => ({data: {set: (color, at) =>
-      pixels[at / 4] = color[0], width, height}})}),
+    createImageData: (width, height) => (pixels = {width, height, data: []})}),
 });
-let lines = [], pixels = [];
+let lines = [], pixels;
 const all = {attention: {textContent: data[1]}};
 global.window = {};
 global.location = {hash: ""};
 global.devicePixelRatio = 1;
+global.innerWidth = 1000;
 global.matchMedia = () => ({});
 // Colors: the more weight, the less red; 255 is none.
 global.getComputedStyle = () => ({
@@ -78,11 +79,6 @@ def scores():
     return capture_attention(tiny("bert_base"), inputs)
 
 
-def data_of(page):
-    (data,) = re.findall(r'<script type="application/json" id="attention">(.*)</', page)
-    return json.loads(data)
-
-
 def run(page, events):
     script = NODE.replace("EVENTS", events)
     done = subprocess.run(
@@ -97,9 +93,8 @@ def test_its_data_is_what_was_captured(scores):
     (model,) = data["models"]
     assert [layer["path"] for layer in model["layers"]] == list(scores)
     for layer, captured in zip(model["layers"], scores.values(), strict=True):
-        weights = np.array(layer["weights"]) / 10_000
-        np.testing.assert_allclose(weights, captured[0], atol=5.1e-5)
-        assert weights.std() > 0
+        np.testing.assert_allclose(layer["weights"], captured[0], atol=8e-6)
+        assert layer["weights"].std() > 0
         assert layer["heads"] == [0, 1, 2]
         tokens = ["</script>", "a␣b\\n", "漢", "{{data}}", "&amp;"]
         assert layer["source_tokens"] == layer["target_tokens"] == tokens
@@ -111,8 +106,7 @@ def test_layers_and_heads_are_filtered(scores):
     assert layer["path"] == "block_1/attention" and layer["index"] == 1
     assert layer["heads"] == [0, 2]
     expected = scores["block_1/attention"][0][[0, 2], :3, :3]
-    weights = np.array(layer["weights"]) / 10_000
-    np.testing.assert_allclose(weights, expected, atol=5.1e-5)
+    np.testing.assert_allclose(layer["weights"], expected, atol=8e-6)
     with pytest.raises(ValueError, match="`layers` must be numbers from 0 to 1"):
         attention_page(scores, TOKENS, layers=[2])
 
@@ -138,7 +132,8 @@ def test_its_script_opens_on_all_heads_and_shows_one(scores):
         page,
         """
         found.heads = buttons().map(button => button.dataset.place);
-        found.pixels = pixels;  // Of the last head drawn.
+        // Of the last head drawn.
+        found.pixels = pixels.data.filter((_, at) => at % 4 === 0);
         press("ArrowDown");
         press("ArrowRight");
         found.focused = focused.dataset.place;
@@ -157,16 +152,16 @@ def test_its_script_opens_on_all_heads_and_shows_one(scores):
         found.back = [location.hash, focused.dataset.place];
         """,
     )
-    places = [f"0,{i},{head}" for i in (0, 1) for head in ("mean", 0, 1, 2)]
+    places = [f"{i},{head}" for i in (0, 1) for head in ("mean", 0, 1, 2)]
     assert found["heads"] == places
     last = scores["block_1/attention"][0]
     red = 255 * (1 - last[2] / last[2].max())
     np.testing.assert_allclose(found["pixels"], red.ravel(), atol=0.1)
-    assert found["focused"] == "0,1,0" and found["link"] == "layer=1&head=1&token=3"
+    assert found["focused"] == "1,0" and found["link"] == "layer=1&head=1&token=3"
     np.testing.assert_allclose(found["head"], last[0][3], atol=6e-4)
     np.testing.assert_allclose(found["next"], last[1][3], atol=6e-4)
     np.testing.assert_allclose(found["mean"], last.mean(axis=0)[3], atol=6e-4)
-    assert found["back"] == ["", "0,1,mean"]
+    assert found["back"] == ["", "1,mean"]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
@@ -184,6 +179,9 @@ def test_a_link_to_lines_of_two_models(scores):
         found.lines = [...lines];
         found.shown = [shown(0), shown(1)];
         found.place = all.place.textContent;
+        found.paths = parts(all.models).filter(
+          node => node.className === "soft" && node.tag === "p"
+        ).map(node => node.children[0]).filter(text => text.includes("/"));
         column("rows", 1)[4].onclick();  // No token is kept.
         found.link = location.hash;
         location.hash = "#layer=7&token=x";
@@ -196,10 +194,70 @@ def test_a_link_to_lines_of_two_models(scores):
     rows = [head[4] / head.max() for head in (first[2], first[0])]
     drawn = [share for row in rows for share in row if share >= 0.02]
     np.testing.assert_allclose(found["lines"], drawn, atol=1e-3)
-    assert found["place"] == "Layer 0, head 2 (block_0/attention)"
+    assert found["place"] == "Layer 0, head 2"
+    assert found["paths"] == ["block_0/attention"] * 2
     assert found["link"] == "layer=0&head=2&view=lines"
     assert found["wrong"] == "All heads"
     with pytest.raises(ValueError, match="`models` must have a model"):
         attention_comparison_page({})
     with pytest.raises(ValueError, match="`models` must be the scores, the source"):
         attention_comparison_page({"one": scores})
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_the_second_model_may_be_larger(scores):
+    small = {"one": scores["block_0/attention"][:, :1]}
+    page = attention_comparison_page({"a": (small, TOKENS), "b": (scores, TOKENS)})
+    found = run(
+        page,
+        """
+        press("ArrowDown");
+        press("ArrowRight");
+        found.focused = focused.dataset.place;
+        focused.onclick();
+        found.place = all.place.textContent;
+        found.text = parts(all.models).filter(node => node.tag === "p").map(
+          node => node.children[0])[0];
+        press("ArrowUp");
+        press("ArrowRight");
+        found.link = location.hash;
+        """,
+    )
+    assert found["focused"] == "1,0" and found["place"] == "Layer 1, head 0"
+    assert found["text"] == "This model has no such layer or head."
+    assert found["link"] == "layer=0&head=1"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_many_tokens_have_the_largest_weights_of_a_point_and_the_largest_lines():
+    tokens = [str(number) for number in range(53)]
+    weights = np.random.default_rng(0).uniform(0.1, 1, (2, 53, 53))
+    page = attention_page({"layer": weights}, tokens)
+    found = run(
+        page.replace('"use strict";', '"use strict"; width = 20;'),
+        """
+        found.red = pixels.data.filter((_, at) => at % 4 === 0);
+        location.hash = "#layer=0&head=1&view=lines";
+        window.onhashchange();
+        found.lines = lines.slice(-2001);
+        """,
+    )
+    blocks = np.pad(weights[1], (0, 1)).reshape(18, 3, 18, 3).max(axis=(1, 3))
+    red = 255 * (1 - blocks / weights[1].max())
+    np.testing.assert_allclose(found["red"], red.ravel(), atol=0.1)
+    largest = np.sort(weights[1].ravel())[:-2001:-1] / weights[1].max()
+    np.testing.assert_allclose(found["lines"], largest, atol=1e-4)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_a_page_of_one_head_leaves_the_keys_to_the_browser(scores):
+    found = run(
+        attention_page(scores, TOKENS, layers=[1], heads=[2]),
+        """
+        found.place = all.place.textContent;
+        found.prevented = 0;
+        for (const key of ["ArrowDown", "Escape"]) document.onkeydown(
+          {key, target: element("body"), preventDefault() { found.prevented++; }});
+        """,
+    )
+    assert found == {"place": "Layer 1, head 2 (block_1/attention)", "prevented": 0}

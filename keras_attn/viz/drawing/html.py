@@ -75,7 +75,7 @@ _PAGE = """<!doctype html>
 </head>
 <body>
 <main>
-<h1>{{title}}</h1>
+<h1><bdi>{{title}}</bdi></h1>
 {{body}}
 </main>
 <script type="application/json" id="{{name}}">{{data}}</script>
