@@ -18,6 +18,7 @@ from keras_attn.viz import (
 )
 
 TOKENS = ["</script>", "a b\n", "漢", "{{data}}", "&amp;"]
+SHOWN = ["</script>", "a␣b\\n", "漢", "{{data}}", "&amp;"]
 # A document with only what the script of the page uses; then events.
 NODE = r"""
 const html = require("fs").readFileSync(0, "utf8");
@@ -96,8 +97,7 @@ def test_its_data_is_what_was_captured(scores):
         np.testing.assert_allclose(layer["weights"], captured[0], atol=8e-6)
         assert layer["weights"].std() > 0
         assert layer["heads"] == [0, 1, 2]
-        tokens = ["</script>", "a␣b\\n", "漢", "{{data}}", "&amp;"]
-        assert layer["source_tokens"] == layer["target_tokens"] == tokens
+        assert layer["source_tokens"] == layer["target_tokens"] == SHOWN
 
 
 def test_layers_and_heads_are_filtered(scores):
@@ -144,6 +144,8 @@ def test_its_script_opens_on_all_heads_and_shows_one(scores):
         press("ArrowRight");
         column("rows")[3].onclick();
         found.next = shown();
+        found.reading = parts(all.models).find(node => node.className === "reading")
+          .children.map(node => node.children?.[0] ?? node).join("");
         found.link = location.hash;
         press("ArrowLeft");
         press("ArrowLeft");
@@ -160,6 +162,9 @@ def test_its_script_opens_on_all_heads_and_shows_one(scores):
     assert found["focused"] == "1,0" and found["link"] == "layer=1&head=1&token=3"
     np.testing.assert_allclose(found["head"], last[0][3], atol=6e-4)
     np.testing.assert_allclose(found["next"], last[1][3], atol=6e-4)
+    largest = last[1][3].argmax()
+    start = f"{SHOWN[3]} attends most to {SHOWN[largest]} "
+    assert found["reading"].startswith(start)
     np.testing.assert_allclose(found["mean"], last.mean(axis=0)[3], atol=6e-4)
     assert found["back"] == ["", "1,mean"]
 

@@ -17,7 +17,7 @@ STYLE = """
     border: 1px solid var(--line); border-radius: 4px; padding: 2px 6px; }
   button { cursor: pointer; }
   [hidden] { display: none !important; }
-  #cell { min-height: 1.5em; }
+  .reading { height: 3em; overflow: auto; } /* Nothing moves below a finger. */
   #models { display: grid; gap: 1.5em;
     grid-template-columns: repeat(auto-fit, minmax(min(100%, 330px), 1fr)); }
   section { min-width: 0; }
@@ -89,13 +89,12 @@ BODY = """
 </div>
 <h2 id="place" tabindex="-1" aria-live="polite"></h2>
 <p class="soft"><span id="hint"></span> <span id="keys"></span></p>
-<p id="cell"></p>
 <div id="models"></div>
 """
 
 SCRIPT = """
-const [moves, views, view, scale, place, hint, keys, cell, models] = ["moves", "views",
-  "view", "scale", "place", "hint", "keys", "cell", "models"].map(byId);
+const [moves, views, view, scale, place, hint, keys, models] = ["moves", "views",
+  "view", "scale", "place", "hint", "keys", "models"].map(byId);
 const UNIT = 65535;  // Of the weights.
 const LINES = 2000;  // At most, the strongest: more are slow, and one cannot see them.
 const STEPS = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0],
@@ -331,8 +330,13 @@ function showHead(section, model) {
   const box = make("div", undefined, state.view), outline = make("div", "", "mark");
   const picture = make("canvas", undefined, "picture");
   if (isMatrix) drawMatrix(picture, weights);
+  const reading = make("p", undefined, "reading");
+  reading.setAttribute("aria-live", "polite");
   const mark = token => {
     const row = token in weights ? token : null;
+    reading.replaceChildren(...(row === null
+      ? [`Point at ${isMatrix ? "a cell or " : ""}a token for its weights.`]
+      : largestFor(layer, weights, row)));
     [...rows.children].forEach((each, i) => each.classList.toggle("chosen", i === row));
     [...columns.children].forEach((each, j) => {
       const weight = row === null ? 0 : weights[row][j];
@@ -349,7 +353,7 @@ function showHead(section, model) {
   box.append(rows, columns, picture, outline);
   scroll.append(box);
   if (model.name) section.append(make("p", layer.path, "soft"));
-  section.append(scaleOf(full.toFixed(full === 1 ? 0 : 3)), scroll);
+  section.append(reading, scaleOf(full.toFixed(full === 1 ? 0 : 3)), scroll);
   if (isMatrix) {
     const room = Math.floor(
       (section.clientWidth - rows.offsetWidth) / weights[0].length);
@@ -360,7 +364,7 @@ function showHead(section, model) {
         event.offsetX * weights[0].length / picture.clientWidth].map(Math.floor);
       if (weights[row]?.[column] === undefined) return;
       mark(row);
-      cell.replaceChildren(make("bdi", layer.target_tokens[row]), " to ",
+      reading.replaceChildren(make("bdi", layer.target_tokens[row]), " to ",
         make("bdi", layer.source_tokens[column]),
         `: ${weights[row][column].toFixed(4)}`);
       picture.onclick = () => keep(row);
@@ -369,6 +373,16 @@ function showHead(section, model) {
   }
   marks.push(mark);
   mark(state.token);
+}
+// Text: to which tokens a token attends most.
+function largestFor(layer, weights, row) {
+  const line = weights[row];
+  const most = [...line.keys()].filter(j => line[j] > 0)
+    .sort((one, other) => line[other] - line[one]).slice(0, 4);
+  return [make("bdi", layer.target_tokens[row]),
+    most.length ? " attends most to " : " attends to nothing",
+    ...most.flatMap((j, i) => [i ? ", " : "", make("bdi", layer.source_tokens[j]),
+      `\u00a0${line[j].toFixed(3)}`])];
 }
 function drawLines(canvas, weights, full, row) {
   const height = canvas.parentElement.clientHeight, width = canvas.clientWidth;
@@ -400,9 +414,7 @@ function show() {
   scale.value = state.scale;
   moves.hidden = state.all || isSingle;
   views.hidden = state.all;
-  cell.hidden = state.all;
   const isMatrix = state.view === "matrix";
-  cell.textContent = `Point at ${isMatrix ? "a cell or " : ""}a token for its weights.`;
   place.textContent = state.all ? "All heads"
     : nameOf(layer, state.head) + (data.models[0].name ? "" : ` (${layer.path})`);
   hint.textContent = state.all ? "Rows are layers, columns heads. Choose one."
@@ -422,7 +434,8 @@ function show() {
 }
 document.onkeydown = event => {
   if (event.altKey || event.ctrlKey || event.metaKey) return;
-  if (event.target.tagName !== "SELECT" && press(event.key)) event.preventDefault();
+  if (event.target.tagName === "SELECT" && event.key !== "Escape") return;
+  if (press(event.key)) event.preventDefault();
 };
 for (const button of moves.querySelectorAll("button"))
   button.onclick = () => press(button.dataset.key);
