@@ -105,7 +105,8 @@ def attention(
         Path | None,
         _DRAWING.option(
             "Another model, whose attention to the same text is shown beside, on a "
-            "page (.html): a folder with its own tokenizer, or with that of MODEL.",
+            "page (.html): a folder with a tokenizer, or a file, for which that of "
+            "MODEL is taken. With --tokenizer, both take that.",
             metavar="MODEL",
         ),
     ] = None,
@@ -148,6 +149,8 @@ def attention(
         raise typer.BadParameter("--pixels is for --image.")
     if beside is not None and not (text and is_page(output)):
         raise typer.BadParameter("--beside needs TEXT and an --output of .html.")
+    if beside == model:
+        raise typer.BadParameter("--beside must be another model than MODEL.")
     with importing_tensorflow():
         from keras_attn import viz
 
@@ -194,6 +197,11 @@ def attention(
         if beside is not None:
             folder = tokenizer or (beside if beside.is_dir() else model)
             second = open_for_attention(beside, task, text, folder)
+            if second.translator is not None:
+                raise ValueError(
+                    "--beside must not be the folder of a translator. "
+                    f"Received: {str(beside)!r}"
+                )
             other = second, encode_text(second, text, text_pair, folder)
         drawn = _draw_heads(opened, example, text, rollout, layer, head, output, other)
     say(f"{drawn}: {output}", "dim")

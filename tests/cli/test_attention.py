@@ -59,7 +59,7 @@ def test_a_pair_of_texts_as_a_page(command, folder, tmp_path):
     assert [path.name for path in page.parent.iterdir()] == ["pair.html"]
 
 
-def test_two_models_side_by_side(command, folder, tmp_path):
+def test_two_models_side_by_side(command, folder, untrained_run, tmp_path):
     page = tmp_path / "two.html"
     beside = ["--beside", folder / "bert.keras", "--output", page]
     assert command("attention", folder / "bert", TEXT, *beside) == 0
@@ -72,6 +72,12 @@ def test_two_models_side_by_side(command, folder, tmp_path):
     arguments = ["attention", folder / "bert", TEXT, *beside[:2]]
     assert command(*arguments, "--output", tmp_path / "two.png") == 2
     assert "--beside needs TEXT and an --output of .html" in command.err
+    same = ["attention", folder / "bert", TEXT, "--beside", folder / "bert"]
+    assert command(*same, "--output", page) == 2
+    assert "--beside must be another model" in command.err
+    same[-1] = untrained_run
+    line = command.refuses(*same, "--output", page)
+    assert "--beside must not be the folder of a translator" in line
 
 
 def test_ids_of_a_keras_file(command, folder, tmp_path):

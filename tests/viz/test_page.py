@@ -163,7 +163,7 @@ def test_its_script_opens_on_all_heads_and_shows_one(scores):
     np.testing.assert_allclose(found["head"], last[0][3], atol=6e-4)
     np.testing.assert_allclose(found["next"], last[1][3], atol=6e-4)
     largest = last[1][3].argmax()
-    start = f"{SHOWN[3]} attends most to {SHOWN[largest]} "
+    start = f"{SHOWN[3]} attends most to {SHOWN[largest]}\u00a0"
     assert found["reading"].startswith(start)
     np.testing.assert_allclose(found["mean"], last.mean(axis=0)[3], atol=6e-4)
     assert found["back"] == ["", "1,mean"]

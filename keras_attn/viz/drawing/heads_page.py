@@ -1,6 +1,7 @@
 """Style, body and script of the page of `attention_page`, for `fill_page`.
 
-The script finds the data that `attention_page` describes.
+The script finds the data that `attention_page` describes. They are one file, since the
+style and the script need each other's names.
 """
 
 STYLE = """
