@@ -55,7 +55,8 @@ def keras_attention_recorded(model: keras.Model) -> Iterator[None]:
         (keras.layers.Softmax, "call"): _of_softmax(owners),
     }
     with _lock:
-        originals = {place: getattr(*place) for place in recording}
+        # The names are private: where a later Keras has others, only ours record.
+        originals = {place: getattr(*place) for place in recording if hasattr(*place)}
         try:
             for place, original in originals.items():
                 setattr(*place, recording[place](original))
