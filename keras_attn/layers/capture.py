@@ -61,8 +61,9 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     if not recorded:
         raise ValueError(
             "`model` must have an attention layer of `keras_attn.layers` or of Keras, "
-            "or one with a `Softmax` layer; others do not record scores. Received: "
-            f"model={model.name!r} with the layers "
+            "or one with a `Softmax` layer; others do not record scores, nor does what "
+            "is compiled inside of the model, as by `tf.function`, or by a "
+            f"`RematScope` on JAX. Received: model={model.name!r} with the layers "
             f"{[layer.name for layer in model.layers]}"
         )
     return {

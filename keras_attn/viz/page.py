@@ -100,10 +100,13 @@ def attention_comparison_page(
         )
         ```
     """
-    if not models:
-        raise ValueError("`models` must have a model. Received: models={}")
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError(
+            "`models` must be a dictionary of at least one model. Received: "
+            f"models={models!r}"
+        )
     for name, parts in models.items():
-        if not isinstance(parts, Sequence) or len(parts) not in (2, 3):
+        if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
             raise ValueError(
                 "`models` must be the scores, the source tokens and, perhaps, the "
                 f"target tokens of each model. Received: {type(parts).__name__} of "

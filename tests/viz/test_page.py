@@ -203,10 +203,12 @@ def test_a_link_to_lines_of_two_models(scores):
     assert found["paths"] == ["block_0/attention"] * 2
     assert found["link"] == "layer=0&head=2&view=lines"
     assert found["wrong"] == "All heads"
-    with pytest.raises(ValueError, match="`models` must have a model"):
-        attention_comparison_page({})
-    with pytest.raises(ValueError, match="`models` must be the scores, the source"):
-        attention_comparison_page({"one": scores})
+    for wrong in ({}, [(scores, TOKENS)]):
+        with pytest.raises(ValueError, match="`models` must be a dictionary of at"):
+            attention_comparison_page(wrong)
+    for wrong in (scores, "ab", (scores,)):
+        with pytest.raises(ValueError, match="`models` must be the scores, the source"):
+            attention_comparison_page({"one": wrong})
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
