@@ -28,6 +28,7 @@ const parts = node => typeof node === "object"
 let focused = null, width = 100;
 const element = tag => ({
   tag, children: [], dataset: {}, className: "", clientWidth: width, offsetWidth: 10,
+  offsetHeight: 20,
   style: {setProperty(name, value) { this[name] = value; }},
   classList: {toggle(name, isOn) { this[name] = isOn; }}, setAttribute() {},
   append(...children) {
@@ -40,11 +41,11 @@ const element = tag => ({
     this.parentElement.children.indexOf(this) + 1]; },
   querySelectorAll() { return parts(this).filter(node => node.tag === "button"); },
   focus() { (focused = this).onfocus?.(); },
-  getContext: () => ({scale() {}, beginPath() {}, moveTo() {}, putImageData() {},
-    lineTo() {}, stroke() { lines.push(this.globalAlpha); },
+  getContext: () => ({scale() {}, beginPath() {}, moveTo(x, y) { starts.push(y); },
+    putImageData() {}, lineTo() {}, stroke() { lines.push(this.globalAlpha); },
     createImageData: (width, height) => (pixels = {width, height, data: []})}),
 });
-let lines = [], pixels;
+let lines = [], starts = [], pixels;
 const all = {attention: {textContent: data[1]}};
 global.window = {};
 global.location = {hash: ""};
@@ -178,10 +179,11 @@ def test_a_link_to_lines_of_two_models(scores):
     found = run(
         page,
         """
-        lines = [];
+        [lines, starts] = [[], []];
         location.hash = "#layer=0&head=2&view=lines&token=4";
         window.onhashchange();
         found.lines = [...lines];
+        found.starts = [...starts];
         found.shown = [shown(0), shown(1)];
         found.place = all.place.textContent;
         found.paths = parts(all.models).filter(
@@ -199,6 +201,7 @@ def test_a_link_to_lines_of_two_models(scores):
     rows = [head[4] / head.max() for head in (first[2], first[0])]
     drawn = [share for row in rows for share in row if share >= 0.02]
     np.testing.assert_allclose(found["lines"], drawn, atol=1e-3)
+    assert {*found["starts"]} == {90}  # The middle of the fifth row.
     assert found["place"] == "Layer 0, head 2"
     assert found["paths"] == ["block_0/attention"] * 2
     assert found["link"] == "layer=0&head=2&view=lines"

@@ -386,8 +386,10 @@ function largestFor(layer, weights, row) {
       `\u00a0${line[j].toFixed(3)}`])];
 }
 function drawLines(canvas, weights, full, row) {
-  const height = canvas.parentElement.clientHeight, width = canvas.clientWidth;
-  const each = height / Math.max(weights.length, weights[0].length);
+  const width = canvas.clientWidth, [rows] = canvas.parentElement.children;
+  const each = rows.children[0].offsetHeight;
+  const height = each * Math.max(weights.length, weights[0].length);
+  canvas.style.height = `${height}px`;
   // Browsers have a limit of about 16,000 pixels.
   const density = Math.min(devicePixelRatio, 16000 / height);
   canvas.width = width * density;
