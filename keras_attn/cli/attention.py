@@ -12,8 +12,8 @@ import typer
 from keras_attn.cli.image_maps import (
     check_numbers,
     draw_caption,
+    draw_image,
     is_captioner,
-    plot_image,
 )
 from keras_attn.cli.opened_model import (
     OpenedModel,
@@ -114,8 +114,7 @@ def attention(
     output: Annotated[
         Path,
         _OPTIONS.option(
-            "A plot (.png, .pdf or .svg) or, for a text or a caption, a page to "
-            "explore in a browser (.html).",
+            "A plot (.png, .pdf or .svg) or a page to explore in a browser (.html).",
             dir_okay=False,
         ),
     ] = Path("alignment.png"),
@@ -355,8 +354,6 @@ def _draw_image(
     output: Path,
 ) -> str:
     """Writes the plot or the page of an image; returns what is on it."""
-    from keras_attn import viz
-
     if is_captioner(opened):
         if rollout:
             raise ValueError(
@@ -373,14 +370,7 @@ def _draw_image(
             "--tokenizer is for a text or a captioner. "
             f"Received: --tokenizer {str(tokenizer)!r} with {str(opened.path)!r}"
         )
-    if is_page(output):
-        raise ValueError(
-            "--output must end in .png, .pdf or .svg for an image; .html is for texts "
-            f"and captions. Received: --output {str(output)!r}"
-        )
-    figure, drawn = plot_image(opened, file, rollout, layers, heads, pixels)
-    viz.save_figure(figure, output)
-    return drawn
+    return draw_image(opened, file, rollout, layers, heads, pixels, output)
 
 
 def _load_words(path: Path, tokenizer: Path | None) -> Any:

@@ -115,15 +115,16 @@ def _for_drawing(picture: Any, channels: int) -> "np.ndarray":
     return (np.asarray(picture).reshape(shape) / 255).astype("float32")
 
 
-def plot_image(
+def draw_image(
     opened: OpenedModel,
     file: Path,
     rollout: bool,
     layers: list[int] | None,
     heads: list[int] | None,
     pixels: str | None,
-) -> tuple[Any, str]:
-    """The figure of the maps over the image, and what is on it.
+    output: Path,
+) -> str:
+    """Writes the maps over the image, as a figure or a page; returns what they are.
 
     Args:
         opened: An image model.
@@ -132,6 +133,7 @@ def plot_image(
         layers: Numbers of layers; None = the last.
         heads: Numbers of heads; None = all.
         pixels: The value range of images, if not as the model says.
+        output: The file to write.
 
     Raises:
         ValueError: If the model or the file is no image model or image, or a number is
@@ -160,10 +162,9 @@ def plot_image(
                 "image, such as a ViT; leave it out for windowed models such as Swin. "
                 f"Received: {str(opened.path)!r}"
             ) from error
-        figure = viz.plot_image_attention(
-            photo.shares, maps[0], labels=["rollout"], box=photo.box
-        )
-        return figure, "Attention rollout"
+        drawn = "Attention rollout"
+        _write_maps(photo, maps[0], ["rollout"], drawn, None, output)
+        return drawn
     maps = viz.image_attention(opened.model, images)
     paths = list(maps)
     check_numbers("--layer", layers, len(paths))
@@ -176,14 +177,34 @@ def plot_image(
             panels.append(_resize_map(maps[path][0, head], maps[chosen[0]].shape[2:]))
             prefix = f"layer {paths.index(path)}, " * (len(chosen) > 1)
             labels.append(f"{prefix}head {head}")
-    figure = viz.plot_image_attention(
-        photo.shares,
-        np.stack(panels),
-        labels=labels,
-        title=chosen[0] if len(chosen) == 1 else None,
-        box=photo.box,
-    )
-    return figure, f"Attention of {', '.join(chosen)}"
+    drawn = f"Attention of {', '.join(chosen)}"
+    title = chosen[0] if len(chosen) == 1 else None  # A figure has one line for it.
+    _write_maps(photo, np.stack(panels), labels, drawn, title, output)
+    return drawn
+
+
+def _write_maps(
+    photo: _Photo,
+    maps: "np.ndarray",
+    labels: list[str],
+    drawn: str,
+    title: str | None,
+    output: Path,
+) -> None:
+    """Writes a page with the title `drawn`, or a figure with `title`."""
+    from keras_attn import viz
+    from keras_attn.files.writing import write_atomically
+
+    if output.suffix.lower() == ".html":
+        page = viz.image_attention_page(
+            photo.shares, maps, labels=labels, title=drawn, box=photo.box
+        )
+        write_atomically(output, page.encode())
+    else:
+        figure = viz.plot_image_attention(
+            photo.shares, maps, labels=labels, title=title, box=photo.box
+        )
+        viz.save_figure(figure, output)
 
 
 def _resize_map(heat: "np.ndarray", shape: tuple[int, ...]) -> "np.ndarray":

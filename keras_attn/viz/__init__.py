@@ -3,7 +3,6 @@
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
 from keras_attn.viz.attention_layer import plot_attention_layer
-from keras_attn.viz.caption_page import caption_page
 from keras_attn.viz.co_attention import (
     CoAttention,
     capture_co_attention,
@@ -18,6 +17,7 @@ from keras_attn.viz.generation import (
     plot_image_masks,
 )
 from keras_attn.viz.heads import plot_attention_heads
+from keras_attn.viz.image_page import caption_page, image_attention_page
 from keras_attn.viz.images import (
     attention_rollout,
     image_attention,
@@ -66,6 +66,7 @@ __all__ = [
     "capture_co_attention",
     "example_masks",
     "image_attention",
+    "image_attention_page",
     "image_relevance",
     "image_rollout",
     "image_text_similarity",

@@ -20,6 +20,7 @@ from keras_attn.viz.drawing.overlays import (
     add_heat_bar,
     check_image,
     check_maps,
+    map_labels,
     overlay,
 )
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure, text_style
@@ -183,14 +184,7 @@ def plot_image_attention(
             numbers of labels and maps differ, or `box` is empty.
     """
     image, maps = check_image(image), check_maps(maps)
-    if labels is None:
-        labels = (
-            [f"head {head}" for head in range(len(maps))] if len(maps) > 1 else [""]
-        )
-    if len(labels) != len(maps):
-        raise ValueError(
-            f"`labels` must be {len(maps)}, one per map. Received: labels={labels!r}"
-        )
+    labels = map_labels(labels, len(maps), alone="")
     if ax is not None:
         if len(maps) != 1:
             raise ValueError(

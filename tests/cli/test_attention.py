@@ -144,11 +144,17 @@ def test_an_image(command, folder, tmp_path):
     assert "layer 3, head 2" in plot.read_text("utf-8")
     line = command.refuses("attention", swin, *options, "--rollout")
     assert "leave it out for windowed models such as Swin" in line
+    page = tmp_path / "page.html"
+    options = ["--image", folder / "image.png", "--output", page, "--layer", 0]
+    assert command("attention", vit, *options, "--head", 2, "--head", 0) == 0
+    text = page.read_text("utf-8")
+    assert "<h1><bdi>Attention of block_0/attention</bdi></h1>" in text
+    assert '"words":["head 0","head 2"]' in text and "data:image/png" in text
 
 
 def test_the_wrong_kind_of_input(command, folder, tmp_path):
     bert, vit = folder / "bert.keras", folder / "vit_base_patch16.keras"
-    image, page = ["--image", folder / "image.png"], tmp_path / "a.html"
+    image = ["--image", folder / "image.png"]
     command.refuses_each(
         ["attention", bert],
         ("Received: none of them",),
@@ -166,7 +172,6 @@ def test_the_wrong_kind_of_input(command, folder, tmp_path):
         ("--translation cannot be combined", *image, "--translation", TEXT),
         ("use --image for an image model", "--ids", "1"),
         ("--image must be an image file", "--image", bert),
-        (".html is for texts and captions", *image, "--output", page),
         ("--tokenizer is for a text", *image, "--tokenizer", folder / "bert"),
         ("leave out --layer and --head", *image, "--rollout", "--layer", 0),
     )

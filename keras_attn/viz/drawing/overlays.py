@@ -37,6 +37,17 @@ def check_maps(maps) -> np.ndarray:
     return maps.reshape(-1, *maps.shape[-2:])
 
 
+def map_labels(labels: Sequence[str] | None, count: int, alone: str) -> list[str]:
+    """The labels of `count` maps, by default their numbers, or `alone` if it is one."""
+    if labels is None:
+        return [f"head {head}" for head in range(count)] if count > 1 else [alone]
+    if len(labels) != count:
+        raise ValueError(
+            f"`labels` must be {count}, one per map. Received: labels={labels!r}"
+        )
+    return list(labels)
+
+
 def overlay(
     ax: Axes,
     image: np.ndarray,

@@ -1,4 +1,7 @@
-"""Where a captioner looks for each word, as one HTML page, without a network."""
+"""Maps over an image as one HTML page, without a network: of words, or of heads.
+
+Legend: H and W pixels, N maps of R rows and S columns.
+"""
 
 import base64
 import html
@@ -9,7 +12,13 @@ import numpy as np
 
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.viz.drawing.html import Page, fill_page
-from keras_attn.viz.drawing.overlays import check_box, check_image
+from keras_attn.viz.drawing.overlays import (
+    check_box,
+    check_image,
+    check_maps,
+    map_labels,
+)
+from keras_attn.viz.images import plot_image_attention
 from keras_attn.viz.questions import check_words, plot_caption_attention
 
 _DECIMALS = 4
@@ -33,7 +42,7 @@ def caption_page(
     are in the page itself: it is a single file that loads nothing. A notebook shows the
     page in a frame.
 
-    The data is JSON, in the element `attention`: `title`, `words`, `maps`, (T, h, w)
+    The data is JSON, in the element `attention`: `title`, `words`, `maps`, (N, R, S)
     rounded to 4 decimals, and `box`, in shares of the image.
 
     Args:
@@ -51,13 +60,75 @@ def caption_page(
         Path("caption.html").write_text(page, encoding="utf-8")
         ```
     """
-    image, (words, maps) = check_image(image), check_words(words, maps)
+    words, maps = check_words(words, maps)
+    texts = {
+        "choose": "Choose a word: the image stays bright where the model looked for "
+        "it. Or a place of the image: the words for which it looked there.",
+        "place": "Of the attention of each word, this place has: ",
+    }
+    return _page(image, words, maps, title, box, " ".join(words), texts)
+
+
+@described_as(plot_image_attention)
+def image_attention_page(
+    image: np.ndarray,
+    maps: np.ndarray,
+    *,
+    title: str = "Attention over an image",
+    labels: Sequence[str] | None = None,
+    box: Sequence[float] | None = None,
+) -> Page:
+    """Makes an HTML page with an image; a head shows its attention over the image.
+
+    It is the page of `caption_page`, with the labels of the maps in place of the words
+    of a caption, also in its data.
+
+    Args:
+        title: Title of the page.
+        labels: Names of the N maps. Default: `head 0`, `head 1`, …, or `attention` if
+            there is one map.
+
+    Returns:
+        The HTML, a `str`, to be written as UTF-8.
+
+    Raises:
+        ValueError: As for `plot_image_attention`.
+
+    Example:
+        ```python
+        maps = image_attention(model, images)["block_11/attention"]
+        page = image_attention_page(photo, maps[0], box=preprocessing.visible_box(h, w))
+        Path("attention.html").write_text(page, encoding="utf-8")
+        ```
+    """
+    maps = check_maps(maps)
+    labels = map_labels(labels, len(maps), alone="attention")
+    texts = {
+        "choose": "Choose a map: the image stays bright where it attends. Or a place "
+        "of the image: the maps that attend to it.",
+        "place": "Of the attention of each map, this place has: ",
+    }
+    return _page(image, labels, maps, title, box, title, texts)
+
+
+def _page(
+    image,
+    words: list[str],
+    maps: np.ndarray,
+    title: str,
+    box: Sequence[float] | None,
+    description: str,
+    texts: dict[str, str],
+) -> Page:
+    """The page of maps (N, R, S), each with the text of its button."""
+    image = check_image(image)
     height, width = image.shape[:2]
     corners = np.divide(check_box(box, width, height), (width, height, width, height))
     left, top, right, bottom = corners.tolist()
     data = {
         "title": title,
-        "words": list(words),
+        "texts": texts,
+        "words": words,
         # From float64: a rounded float32 would be printed with all of its digits.
         "maps": np.round(maps.astype("float64"), _DECIMALS).tolist(),
         "box": [left, top, right, bottom],
@@ -68,7 +139,7 @@ def caption_page(
         # Width to height: a tall image is as high as the window, with its words.
         "proportion": f"{width / height:.4f}",
         "place": " ".join(f"{side}: {x:.4%};" for side, x in sides.items()),
-        "caption": html.escape(" ".join(words)),
+        "description": html.escape(description),
     }
     return fill_page("attention", title, data, _STYLE, _BODY, _SCRIPT, **fields)
 
@@ -109,7 +180,7 @@ _BODY = """
 <p id="scale" class="soft">attention: 0<span id="bar"></span><span
 id="most"></span></p>
 <figure id="figure">
-  <img id="image" alt="{{caption}}" src="data:image/png;base64,{{image}}">
+  <img id="image" alt="{{description}}" src="data:image/png;base64,{{image}}">
   <canvas id="heat"></canvas>
 </figure>
 """
@@ -130,8 +201,7 @@ function show(index) {
   heat.hidden = index === null;
   scale.style.visibility = index === null ? "hidden" : "visible";
   if (index === null) {
-    hint.textContent = "Choose a word: the image stays bright where the model looked " +
-      "for it. Or a place of the image: the words for which it looked there.";
+    hint.textContent = data.texts.choose;
     return;
   }
   const map = data.maps[index];
@@ -148,7 +218,7 @@ function show(index) {
     `${data.words[index]}: the brightest of ${map.length} × ${map[0].length} ` +
     `locations has ${percent(largest)} of the attention`;
 }
-// The words for which the model looked at a place, by shares of the image.
+// The words, or heads, that attend to a place, by shares of the image.
 function showPlace(x, y) {
   const [left, top, right, bottom] = data.box;
   const [across, down] = [(x - left) / (right - left), (y - top) / (bottom - top)];
@@ -159,7 +229,7 @@ function showPlace(x, y) {
   [...words.children].forEach((button, i) =>
     button.style.setProperty("--share", weights[i] / largest));
   const order = weights.map((_, i) => i).sort((i, j) => weights[j] - weights[i]);
-  hint.textContent = "Of the attention of each word, this place has: " +
+  hint.textContent = data.texts.place +
     order.slice(0, 4).map(i => `${data.words[i]} ${percent(weights[i])}`).join(", ");
 }
 words.replaceChildren(...data.words.map((text, index) => {
