@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,7 +207,8 @@ def test_a_link_to_lines_of_two_models(scores):
     assert found["paths"] == ["block_0/attention"] * 2
     assert found["link"] == "layer=0&head=2&view=lines"
     assert found["wrong"] == "All heads"
-    for wrong in ({}, [(scores, TOKENS)]):
+    not_models: list[Any] = [{}, [(scores, TOKENS)]]
+    for wrong in not_models:
         with pytest.raises(ValueError, match="`models` must be a dictionary of at"):
             attention_comparison_page(wrong)
     for wrong in (scores, "ab", (scores,)):

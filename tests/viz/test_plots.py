@@ -67,7 +67,7 @@ def test_a_long_source_continues_below():
         for wrap in (False, True)
     )
     assert len(panels(strip)) == 1 and len(panels(square)) == 2
-    one, two = (np.ma.getdata(ax.images[0].get_array()) for ax in panels(square))
+    one, two = (np.asarray(ax.images[0].get_array()) for ax in panels(square))
     found = np.concatenate([one, two], axis=1)
     np.testing.assert_array_equal(found[:, : len(source)], scores)
     assert np.isnan(found[:, len(source) :]).all() and found.shape[1] == 40
