@@ -2,6 +2,7 @@
 
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
+from keras_attn.viz.animation import alignment_frames, save_animation
 from keras_attn.viz.attention_layer import plot_attention_layer
 from keras_attn.viz.co_attention import (
     CoAttention,
@@ -51,6 +52,7 @@ from keras_attn.viz.worked_examples import (
 )
 
 __all__ = [
+    "alignment_frames",
     "AttentionSteps",
     "CoAttention",
     "MaskExample",
@@ -100,6 +102,7 @@ __all__ = [
     "reading_attention",
     "receptive_field",
     "reconstruct_images",
+    "save_animation",
     "save_figure",
     "worked_convolution",
     "worked_transposed_convolution",
