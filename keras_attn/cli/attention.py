@@ -20,6 +20,7 @@ from keras_attn.cli.opened_model import (
     is_checkpoint,
     is_text_tokenizer,
     load_folder_tokenizer,
+    local_model,
     open_model,
 )
 from keras_attn.cli.options import Model, Panel, Task, TokenizerFolder
@@ -138,12 +139,13 @@ def attention(
     with importing_tensorflow():
         from keras_attn import viz
 
-    if text is not None and model.is_file() and tokenizer is None:
+    path = local_model(model)
+    if text is not None and path.is_file() and tokenizer is None:
         raise ValueError(
             "MODEL has no tokenizer: pass the folder of one as --tokenizer, or token "
-            f"ids as --ids. Received: {str(model)!r}"
+            f"ids as --ids. Received: {model!r}"
         )
-    opened = open_for_attention(model, task, text, tokenizer)
+    opened = open_for_attention(path, task, text, tokenizer)
     if image is not None:
         drawn = _draw_image(
             opened, image, rollout, layer, head, pixels, tokenizer, output
@@ -155,7 +157,7 @@ def attention(
         if text_pair is not None or tokenizer is not None:
             raise ValueError(
                 "--text-pair and --tokenizer do not apply to the folder of a "
-                f"translator. Received: {str(model)!r}"
+                f"translator. Received: {model!r}"
             )
         text = text or ""
         if translation is None:
@@ -172,7 +174,7 @@ def attention(
         if translation is not None:
             raise ValueError(
                 "--translation requires the folder of a `keras-attn train` run, or "
-                f"--ids. Received: {str(model)!r}"
+                f"--ids. Received: {model!r}"
             )
         text = text or ""
         example = encode_text(opened, text, text_pair, tokenizer)

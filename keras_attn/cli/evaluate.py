@@ -36,10 +36,11 @@ _MAX_TEXT = 60
 
 def evaluate(
     model: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="What `keras-attn predict` takes: a folder of `keras-attn finetune`, "
-            "a file that was exported from it, or a checkpoint folder.",
+            "a file that was exported from it, or a checkpoint: its folder or its "
+            "name, hf://owner/name[@revision].",
             callback=model_with_weights,
         ),
     ],
@@ -124,7 +125,7 @@ def evaluate(
     from keras_attn.cli.finetuning.settings import Settings
 
     settings = Settings(
-        model=str(model),
+        model=model,
         data=data,
         text_column=text_column,
         pair_column=pair_column,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from keras_attn.cli import options
-from keras_attn.cli.opened_model import noting_warnings, open_model
+from keras_attn.cli.opened_model import local_model, noting_warnings, open_model
 from keras_attn.cli.samples import check_calibrated, read_samples
 from keras_attn.cli.served_text import served_length, tokenizer_to_include
 from keras_attn.cli.startup import importing_tensorflow
@@ -99,7 +99,7 @@ def export(
         from keras_attn.export.formats import format_to_write
 
     file_format = format_to_write(artefact, format)
-    opened = open_model(model, task)
+    opened = open_model(local_model(model), task)
     with noting_warnings():
         text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
     # Arrays are samples of token ids.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_attn.cli.terminal import note, say, working
+from keras_attn.files.hub import get_hub_name, is_hub_name, local_folder
 
 if TYPE_CHECKING:
     import keras
@@ -86,6 +87,27 @@ class OpenedModel:
         return {name: array for name, array in batch.items() if name in names}
 
 
+def local_model(name: str) -> Path:
+    """The path of a MODEL on this machine; one on the hub is downloaded.
+
+    Args:
+        name: A path, or `hf://owner/name[@revision]`.
+
+    Raises:
+        ValueError, OSError: As `local_folder`, with MODEL for its argument.
+    """
+    try:
+        return local_folder(name)
+    except (ValueError, OSError) as error:
+        text = str(error).replace("`folder`", "MODEL").replace("folder=", "MODEL ")
+        raise type(error)(text) from error
+
+
+def shown_name(path: Path) -> str:
+    """How a model is called: its name on the hub, or that of its file or folder."""
+    return get_hub_name(path) or path.resolve().name
+
+
 def open_model(path: Path, task: str | None = None) -> OpenedModel:
     """Opens a `.keras` file, the folder of a training run or a checkpoint folder.
 
@@ -128,11 +150,11 @@ def find_model(name: str, task: str | None) -> Path | None:
     """The path that a MODEL argument means, unless it is a name of `keras-attn list`.
 
     Args:
-        name: A path, or a name; a path of that name is `./name`.
+        name: A path, a name on the hub, or a name; a path of that name is `./name`.
         task: The value of `--task`, which only applies to paths.
 
     Returns:
-        The path; None for a name.
+        The path; None for a name of `keras-attn list`.
 
     Raises:
         ValueError: If it is neither (the message lists similar names), or if `task` is
@@ -140,6 +162,8 @@ def find_model(name: str, task: str | None) -> Path | None:
     """
     from keras_attn import models
 
+    if is_hub_name(name):
+        return local_model(name)
     if name not in models.list_models():
         if Path(name).exists():
             return Path(name)

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from keras_attn.files.hub import is_hub_name
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -87,19 +89,24 @@ def _parameter(field: Field) -> inspect.Parameter:
     )
 
 
-def model_with_weights(context: typer.Context, path: Path) -> Path:
+def model_with_weights(context: typer.Context, model: str) -> str:
     """Checks that a model's path exists; the error suggests what else was meant.
+
+    A name on the hub is text, since a `Path` joins its slashes. It is not looked up
+    here: the command does that once it has checked its other options.
 
     Args:
         context: Of the command line.
-        path: As it was given.
+        model: As it was given: a path, or `hf://owner/name`.
 
     Raises:
         typer.BadParameter: If the file or folder does not exist. Of a name from
             `keras-attn list` the message says that its weights are random.
     """
-    if path.exists() or context.resilient_parsing:  # It may be half typed.
-        return path
+    path = Path(model)
+    # It may be half typed.
+    if is_hub_name(model) or path.exists() or context.resilient_parsing:
+        return model
     is_name = False
     if path.name.isidentifier() and path.name == str(path):
         from keras_attn.cli.startup import importing_tensorflow
@@ -109,21 +116,22 @@ def model_with_weights(context: typer.Context, path: Path) -> Path:
 
         is_name = path.name in models.list_models()
     if not is_name:
-        raise typer.BadParameter(f"path {str(path)!r} does not exist.")
+        raise typer.BadParameter(f"path {model!r} does not exist.")
     raise typer.BadParameter(
-        f"{path} is a name from `keras-attn list`, whose weights are random. Pass a "
+        f"{model} is a name from `keras-attn list`, whose weights are random. Pass a "
         "model with weights: the folder of a checkpoint or of a run, or a `.keras` "
-        f"file. `keras-attn finetune {path} DATA` trains one."
+        f"file. `keras-attn finetune {model} DATA` trains one."
     )
 
 
 _OPTIONS = Panel()
 
 Model = Annotated[
-    Path,
+    str,
     typer.Argument(
         help="A `.keras` file, the folder of a training run, or a Hugging Face "
-        "checkpoint (a folder of config.json and *.safetensors).",
+        "checkpoint: a folder of config.json and *.safetensors, or its name, "
+        "hf://owner/name[@revision].",
         callback=model_with_weights,
     ),
 ]
@@ -132,8 +140,8 @@ ModelOrName = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="A name from `keras-attn list`, a `.keras` file, the folder of a "
-        "training run, or a Hugging Face checkpoint. For a path that is also a "
-        "name, write ./NAME.",
+        "training run, or a Hugging Face checkpoint, its folder or its name, "
+        "hf://owner/name[@revision]. For a path that is also a name, write ./NAME.",
     ),
 ]
 Task = Annotated[

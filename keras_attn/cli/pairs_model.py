@@ -3,16 +3,18 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from keras_attn.cli.opened_model import given_tokenizer, open_model
+from keras_attn.cli.opened_model import given_tokenizer, local_model, open_model
 from keras_attn.cli.options import Panel, model_with_weights
 
 _OPTIONS = Panel()
 
 PairsModel = Annotated[
-    Path,
+    str,
     _OPTIONS.option(
         "A CLIP or a SigLIP: a folder of transformers or open_clip with its weights, "
-        "tokenizer and preprocessing; or a `.keras` file, with --tokenizer.",
+        "tokenizer and preprocessing, or its name, hf://owner/name[@revision]; or a "
+        "`.keras` file, with --tokenizer.",
+        metavar="PATH",
         callback=model_with_weights,
     ),
 ]
@@ -22,7 +24,7 @@ TokenizerOfPairs = Annotated[
 ]
 
 
-def open_pairs_model(path: Path, tokenizer: Path | None) -> tuple[Any, Any]:
+def open_pairs_model(name: str, tokenizer: Path | None) -> tuple[Any, Any]:
     """A model of images and texts, and its tokenizer.
 
     Raises:
@@ -30,6 +32,7 @@ def open_pairs_model(path: Path, tokenizer: Path | None) -> tuple[Any, Any]:
     """
     from keras_attn.models.parts.dual_encoder import DualEncoder
 
+    path = local_model(name)
     # Before the model, which takes longer to load.
     text_tokenizer = given_tokenizer(path, tokenizer)
     model = open_model(path).model

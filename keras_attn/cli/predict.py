@@ -20,11 +20,11 @@ _OF_IMAGES = ("image_classification", *_DRAWN)
 
 def predict(
     model: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="A folder of `keras-attn finetune`; a file that was exported from it: "
-            "a SavedModel, `*.tflite` or `*.onnx`; or a checkpoint folder of a "
-            "classifier or a language model.",
+            "a SavedModel, `*.tflite` or `*.onnx`; or a checkpoint of a classifier or "
+            "a language model, its folder or its name, hf://owner/name[@revision].",
             callback=model_with_weights,
         ),
     ],

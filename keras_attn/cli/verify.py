@@ -11,6 +11,7 @@ import typer
 from keras_attn.cli import options
 from keras_attn.cli.opened_model import (
     load_folder_tokenizer,
+    local_model,
     noting_warnings,
     open_model,
 )
@@ -65,7 +66,7 @@ def verify(
     if kind in (None, "none"):
         kind = FORMATS[runner.format].read_quantization(artefact)
     check_calibrated(kind, samples)
-    opened = open_model(model, task)
+    opened = open_model(local_model(model), task)
     with noting_warnings():
         text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
     if text_tokenizer is None and takes_text(runner) and opened.has_tokenizer:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_attn.files.hub import get_hub_name, local_folder
 from keras_attn.files.reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.description import describe
@@ -74,10 +75,12 @@ def load_checkpoint(
 
     If the folder has them, the model gets the names of its classes as `class_names`,
     and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
-    `model.save` keep both.
+    `model.save` keep both, and the name with the commit, `source`, of a folder from the
+    hub.
 
     Args:
-        folder: A folder with `config.json` and `*.safetensors`.
+        folder: A folder with `config.json` and `*.safetensors`, or its name on the hub,
+            `hf://owner/name[@revision]` (docs/hub.md).
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
             `"sentence_encoder"`, `"causal_lm"`, `"captioner"` (a ViT with GPT-2),
@@ -99,7 +102,10 @@ def load_checkpoint(
         resized by cubic splines.
 
     Raises:
-        FileNotFoundError: If the folder, its `config.json` or its weights are missing.
+        FileNotFoundError: If the folder, its `config.json` or its weights are missing;
+            the hub has no such repository or revision.
+        PermissionError: If a repository is not public and the token may not read it.
+        ConnectionError: If the hub cannot be reached and the cache lacks a file.
         ValueError: If a model type, class or value in `config.json` is not supported; a
             file is corrupt; a weight is NaN or infinite; a key is unknown, missing,
             duplicated or of a different shape than `config.json` implies; or weights
@@ -112,12 +118,13 @@ def load_checkpoint(
         tagger = load_checkpoint("bert-base", task="token_classifier", num_classes=9)
         ```
     """
-    opened = Folder(folder)
+    opened = Folder(local_folder(folder))
     with undone(only_on_error=True):
         try:
             model, fresh = _load(opened, task, overrides)
         except (TypeError, ValueError) as error:
             raise _naming_folder(error, folder, overrides) from error
+    model.source = get_hub_name(opened.path)
     if opened.has_adapter:
         warnings.warn(
             "The folder also has an adapter of PEFT, which is not applied: "
@@ -152,7 +159,7 @@ def build_from_checkpoint(
     Raises:
         FileNotFoundError, TypeError, ValueError: As in `load_checkpoint`.
     """
-    opened = Folder(folder)
+    opened = Folder(local_folder(folder))
     try:
         return _build(opened, task, overrides).model
     except (TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ import keras_attn
 from keras_attn.cli.finetuning.job import Job
 from keras_attn.cli.finetuning.kinds import TASKS
 from keras_attn.cli.finetuning.result import Result
+from keras_attn.files.hub import is_hub_name, parse_hub_name
 from keras_attn.files.writing import write_atomically
 
 _NAME = "README.md"
@@ -27,6 +28,8 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
     """
     settings = job.settings
     title, name = folder.resolve().name, Path(settings.model).name
+    if is_hub_name(settings.model):
+        name, _ = parse_hub_name(settings.model)
     how = "fine-tuned" if result.is_pretrained else "trained from random weights"
     base = f"base_model: {json.dumps(name)}\n" if result.is_pretrained else ""
     data = "\n".join(f"- {_line(line)}" for line in job.lines())

@@ -116,7 +116,12 @@ def _epochs_before(
 
 def _identity(settings: Settings, source: Source) -> dict[str, Any]:
     """The settings of a run, with what identifies its model and data."""
-    found = {"command": "finetune", **settings.identity(), "model_bytes": source.size}
+    found = {
+        "command": "finetune",
+        **settings.identity(),
+        "model": source.name,
+        "model_bytes": source.size,
+    }
     for name in _DATA:
         path = getattr(settings, name)
         if path is not None:

@@ -1,0 +1,401 @@
+"""Folders by name, from the Hugging Face Hub: `hf://owner/name[@revision]`.
+
+`local_folder` turns a name into a folder of the client's cache. What a folder is read
+for decides which files are downloaded: never pickled weights, nor other runtimes'
+copies (`onnx/`). Each file is compared with the hub's checksums before it is read for
+the first time: SHA-256 for weights, Git's own for small files. The client compares only
+sizes. Files that were compared are noted beside its cache, by their times.
+
+Of the client's own settings all hold: `HF_TOKEN` or `hf auth login`, `HF_HOME`,
+`HF_ENDPOINT`, `HF_HUB_OFFLINE`.
+"""
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from keras_attn.extras import requires_extra
+from keras_attn.files.reading import read_json
+from keras_attn.files.writing import write_atomically
+
+PREFIX = "hf://"
+Kind = Literal["checkpoint", "tokenizer", "adapter"]
+# Two parts, as `Path` leaves them, too: it joins the slashes.
+_NAME = re.compile(r"hf:/{1,2}([^/@]+/[^/@]+)(?:@(.+))?")
+_HOW = "a name such as hf://google-bert/bert-base-uncased or hf://owner/name@revision"
+# Snapshots in the client's cache: models--owner--name/snapshots/commit.
+_SNAPSHOT = re.compile(r"models--([\w.-]+?)--([\w.-]+)/snapshots/([0-9a-f]{40})$")
+
+_JSON = re.compile(r"[\w.-]+\.json")
+_INDEX = re.compile(r"[\w.-]+\.index(\.[\w-]+)?\.json")
+_SHARD = re.compile(r"model(\.[\w-]+)?-\d{5}-of-\d{5}\.safetensors")
+_VOCABULARY = re.compile(
+    r"vocab\.txt|merges\.txt|spiece\.model|sentencepiece\.bpe\.model|tokenizer\.model"
+)
+# Modules of sentence-transformers.
+_MODULE = re.compile(r"\d+_[A-Z]\w*/(config\.json|model\.safetensors)")
+_PICKLED = re.compile(r"[\w.-]+\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
+_CONFIG, _OPEN_CLIP_CONFIG = "config.json", "open_clip_config.json"
+_WEIGHTS, _OPEN_CLIP_WEIGHTS = "model.safetensors", "open_clip_model.safetensors"
+_KERAS_FILE, _KERAS_WEIGHTS = "model.keras", "model.weights.h5"
+_ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+_CONTENT: dict[Kind, str] = {
+    "checkpoint": "config.json and *.safetensors",
+    "tokenizer": "a tokenizer",
+    "adapter": f"{_ADAPTER[0]} and {_ADAPTER[1]}",
+}
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_LONGEST_REASON = 300
+
+
+def is_hub_name(folder: str | os.PathLike) -> bool:
+    """Whether a folder is given by its name on the hub."""
+    return os.fspath(folder).startswith("hf:/")
+
+
+def parse_hub_name(
+    folder: str | os.PathLike, argument: str = "folder"
+) -> tuple[str, str | None]:
+    """The repository of a name, and the revision: a branch, a tag or a commit.
+
+    Args:
+        folder: `hf://owner/name[@revision]`.
+        argument: What the caller calls it, for the message.
+
+    Raises:
+        ValueError: If it is not of this form.
+    """
+    found = _NAME.fullmatch(os.fspath(folder))
+    if found is None:
+        or_folder = "a folder or " if argument == "folder" else ""
+        raise ValueError(
+            f"`{argument}` must be {or_folder}{_HOW}. "
+            f"Received: {argument}={str(folder)!r}"
+        )
+    return found[1], found[2]
+
+
+def get_hub_name(folder: str | os.PathLike) -> str | None:
+    """The name, with the commit, of a folder in the client's cache; None for others.
+
+    Args:
+        folder: Any folder, such as `local_folder` returns.
+    """
+    found = _SNAPSHOT.search(Path(folder).as_posix())
+    return None if found is None else f"{PREFIX}{found[1]}/{found[2]}@{found[3]}"
+
+
+def local_folder(folder: str | os.PathLike, kind: Kind = "checkpoint") -> Path:
+    """The folder on this machine, downloaded if it is a name on the hub.
+
+    A transfer begins with its size on standard error. Files that are there already are
+    not downloaded again. A revision that is a commit needs no connection then; of a
+    branch the hub is asked for the newest commit, and if it cannot be reached, the one
+    that was seen last is used.
+
+    Args:
+        folder: A folder, which is returned as it is, or `hf://owner/name[@revision]`.
+        kind: What is read: `"checkpoint"` (weights as safetensors, settings, the
+            tokenizer), `"tokenizer"` or `"adapter"` (LoRA).
+
+    Raises:
+        ValueError: If the name is malformed, or a file differs from the hub's checksum;
+            it is removed from the cache.
+        FileNotFoundError: If the hub has no such repository, revision or file.
+        PermissionError: If the repository is not public, or asks for an agreement.
+        ConnectionError: If the hub cannot be reached, or a transfer broke off, and the
+            cache lacks a file.
+        ImportError: If the client is not installed.
+    """
+    if not is_hub_name(folder):
+        return Path(folder)
+    repository, revision = parse_hub_name(folder)
+    with requires_extra("hub", f"`{os.fspath(folder)}`"):
+        from huggingface_hub import HfApi
+    name = f"{PREFIX}{repository}" + ("" if revision is None else f"@{revision}")
+    with in_our_words(name):
+        found = HfApi().resolve_revision(repository, revision=revision)
+        return _Snapshot(name, repository, found).get(kind)
+
+
+class _Snapshot:
+    """A repository at one commit.
+
+    Args:
+        name: As it was asked for, for messages.
+        repository: Owner and name.
+        revision: The client's `ResolvedRevision`.
+    """
+
+    def __init__(self, name: str, repository: str, revision: Any):
+        from huggingface_hub import HfApi, constants
+
+        self._api = HfApi()
+        self._name, self._repository, self._commit = name, repository, revision.resolved
+        folder = f"models--{repository.replace('/', '--')}"
+        cache = Path(constants.HF_HUB_CACHE).expanduser()
+        self._path = cache / folder / "snapshots" / self._commit
+        self._notes = cache / folder / "keras_attn" / f"{self._commit}.json"
+
+    def get(self, kind: Kind) -> Path:
+        """The folder with all files of a kind, each compared with its checksum."""
+        sizes = self._list_files()
+        wanted = self._choose(kind, sizes)
+        noted = self._read_notes()
+        times = {name: _get_time(self._path / name) for name in wanted}
+        new = [x for x, time in times.items() if time is None or time != noted.get(x)]
+        if not new:
+            return self._path
+        missing = [name for name in new if times[name] is None]
+        if missing:
+            self._announce(missing, sizes)
+        self._api.snapshot_download(
+            self._repository, revision=self._commit, allow_patterns=wanted
+        )
+        self._compare(missing)
+        self._write_notes(wanted)
+        return self._path
+
+    def _list_files(self) -> dict[str, int]:
+        """Name to size of each file of the repository."""
+        from huggingface_hub import get_cached_repo_tree
+        from huggingface_hub.errors import CachedRepoTreeNotFoundError
+
+        where = {"repo_id": self._repository, "revision": self._commit}
+        try:
+            found = get_cached_repo_tree(**where)
+        except CachedRepoTreeNotFoundError:
+            found = self._api.list_repo_tree(**where, recursive=True)
+        # Folders have no size.
+        return {each.path: each.size for each in found if hasattr(each, "size")}
+
+    def _choose(self, kind: Kind, names: Iterable[str]) -> list[str]:
+        """The files to download."""
+        names = set(names)
+        wanted = {
+            name
+            for name in names
+            if _JSON.fullmatch(name) or _VOCABULARY.fullmatch(name)
+        }
+        if kind == "adapter":
+            wanted = names & set(_ADAPTER)
+        elif kind == "tokenizer":
+            wanted -= {name for name in wanted if _INDEX.fullmatch(name)}
+        else:
+            wanted |= self._choose_weights(names)
+            wanted |= {name for name in names if _MODULE.fullmatch(name)}
+        if not wanted:
+            raise FileNotFoundError(
+                f"`folder` must hold {_CONTENT[kind]}. "
+                f"Received: folder={self._name!r}, which has {_preview(names)}"
+            )
+        return sorted(wanted)
+
+    def _choose_weights(self, names: set[str]) -> set[str]:
+        """The weight files, as `models.load_checkpoint` chooses them in a folder."""
+        found = {x for x in names if "/" not in x and x.endswith(".safetensors")}
+        found -= {_ADAPTER[1]}
+        if _OPEN_CLIP_WEIGHTS in found and self._is_open_clip(names, found):
+            return {_OPEN_CLIP_WEIGHTS}
+        found -= {_OPEN_CLIP_WEIGHTS}
+        if _WEIGHTS in found:
+            return {_WEIGHTS}
+        if shards := {name for name in found if _SHARD.fullmatch(name)}:
+            return shards
+        if found or _KERAS_FILE in names:
+            return found or {_KERAS_FILE}
+        if _KERAS_WEIGHTS in names:
+            raise ValueError(
+                f"`folder` was saved by `model.save`: read it by "
+                f"`keras.saving.load_model({self._name!r})`. "
+                f"Received: folder={self._name!r}"
+            )
+        fix = "" if _ADAPTER[1] not in names else " It has an adapter: load its base."
+        if pickled := sorted(name for name in names if _PICKLED.fullmatch(name)):
+            fix = (
+                f" {_preview(pickled)} can contain code and is never opened here: if "
+                "you trust it, convert it to safetensors (in transformers, "
+                "`model.save_pretrained(folder)`)."
+            )
+        raise FileNotFoundError(
+            f"`folder` has no *.safetensors.{fix} Received: folder={self._name!r}"
+        )
+
+    def _is_open_clip(self, names: set[str], weights: set[str]) -> bool:
+        """Whether open_clip's weights are read, not transformers' of the same folder.
+
+        They are if the other configuration is timm's, which has no `model_type`.
+        """
+        if _OPEN_CLIP_CONFIG not in names or _CONFIG not in names:
+            return _OPEN_CLIP_CONFIG in names
+        path = self._api.hf_hub_download(
+            self._repository, _CONFIG, revision=self._commit
+        )
+        return len(weights) == 1 or "model_type" not in read_json(Path(path))
+
+    def _announce(self, missing: list[str], sizes: dict[str, int]) -> None:
+        size = _spell_bytes(sum(sizes[name] for name in missing))
+        files = "1 file" if len(missing) == 1 else f"{len(missing)} files"
+        cache = self._path.parents[2]
+        text = f"Downloading {self._name}: {files}, {size}, to {cache}"
+        print(text, file=sys.stderr, flush=True)
+
+    def _compare(self, downloaded: list[str]) -> None:
+        """Compares the files in the folder with the checksums, and removes wrong ones.
+
+        Args:
+            downloaded: The files that this process has downloaded. If there are none,
+                another program has, and without a connection they are taken as they
+                are.
+        """
+        try:
+            found = self._api.verify_repo_checksums(
+                self._repository, revision=self._commit
+            )
+        except Exception as error:
+            if not downloaded and _is_unreachable(error):
+                return
+            raise
+        wrong = [each["path"] for each in found.mismatches]
+        for name in wrong:
+            (self._path / name).resolve().unlink(missing_ok=True)
+            (self._path / name).unlink(missing_ok=True)
+        if wrong:
+            raise ValueError(
+                "`folder` must have the bytes that the hub has checksums of; the "
+                "transfer was damaged. The files were removed from the cache: try "
+                f"again. Received: folder={self._name!r} with other bytes in "
+                f"{_preview(wrong)}"
+            )
+
+    def _read_notes(self) -> dict[str, Any]:
+        """Name to time of modification of the files that were compared."""
+        try:
+            return read_json(self._notes)
+        except (OSError, ValueError):
+            return {}
+
+    def _write_notes(self, names: list[str]) -> None:
+        found = {name: _get_time(self._path / name) for name in names}
+        content = json.dumps({**self._read_notes(), **found}).encode()
+        # In a cache that cannot be written to they are compared each time.
+        with contextlib.suppress(OSError):
+            write_atomically(self._notes, content)
+
+
+@contextlib.contextmanager
+def in_our_words(name: str, argument: str = "folder") -> Iterator[None]:
+    """Turns the client's errors into built-in ones that say what to do.
+
+    Args:
+        name: Of the repository, `hf://owner/name[@revision]`.
+        argument: What the caller calls it.
+
+    Raises:
+        FileNotFoundError, PermissionError, ConnectionError: As `local_folder`.
+    """
+    from httpx2 import HTTPError
+    from huggingface_hub import constants, errors
+
+    received = f"Received: {argument}={name!r}"
+    try:
+        yield
+    except errors.RevisionNotFoundError as error:
+        raise FileNotFoundError(
+            f"`{argument}` must name a branch, a tag or a commit of the repository "
+            f"after its @. {received}"
+        ) from error
+    except errors.GatedRepoError as error:
+        repository, _ = parse_hub_name(name)
+        raise PermissionError(
+            f"`{argument}` is only for those who agree to its terms: do so on "
+            f"{constants.ENDPOINT}/{repository}, and log in by `hf auth login` or by "
+            f"HF_TOKEN. {received}"
+        ) from error
+    except errors.HfHubHTTPError as error:
+        raise _of_status(error, argument, received) from error
+    except (
+        errors.LocalEntryNotFoundError,
+        errors.RevisionResolutionError,
+        HTTPError,
+        ConnectionError,
+    ) as error:
+        if constants.is_offline_mode():
+            raise ConnectionError(
+                f"`{argument}` is not, or not wholly, in the cache, and HF_HUB_OFFLINE "
+                f"is set: load it once without. {received}"
+            ) from error
+        cause = error.__cause__
+        if isinstance(cause, errors.HfHubHTTPError):
+            raise _of_status(cause, argument, received) from error
+        raise _broken(cause or error, received) from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        # A file shorter than the hub said has no class of its own.
+        if "Consistency check" not in str(error):
+            raise
+        raise _broken(error, received) from error
+
+
+def _of_status(error: Any, argument: str, received: str) -> OSError:
+    """The error for an answer of the hub that is none of the particular ones."""
+    status = error.response.status_code
+    if status in (401, 403):
+        return PermissionError(
+            f"`{argument}` must be a repository that you may use: it does not exist, "
+            "or is private, or is another's; log in by `hf auth login` or by HF_TOKEN. "
+            f"{received}, and the hub answered {status}"
+        )
+    if status == 404:
+        return FileNotFoundError(
+            f"`{argument}` must name a repository of the hub. {received}, which does "
+            "not exist, or is private"
+        )
+    return ConnectionError(
+        "The hub could not answer; try again later, or set HF_HUB_OFFLINE=1 to use "
+        f"what is in the cache. {received}, and the hub answered {status}"
+    )
+
+
+def _broken(error: BaseException, received: str) -> ConnectionError:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
+    return ConnectionError(
+        "The hub cannot be reached, or a transfer broke off; files that are complete "
+        f"are kept, so try again. {received}, and {reason}"
+    )
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Whether an error is of the connection, not of what was asked for."""
+    from httpx2 import HTTPError
+    from huggingface_hub.errors import HfHubHTTPError
+
+    is_answer = isinstance(error, HfHubHTTPError)
+    return not is_answer and isinstance(error, ConnectionError | HTTPError)
+
+
+def _get_time(path: Path) -> int | None:
+    """When a file was last written, in nanoseconds; None if it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _preview(names: Iterable[str], most: int = 6) -> str:
+    names = sorted(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "no files"
+
+
+def _spell_bytes(count: int) -> str:
+    for size, unit in _UNITS:
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} bytes"
