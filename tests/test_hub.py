@@ -10,7 +10,8 @@ import pytest
 from hub_server import ask
 from huggingface_hub import HfApi, constants
 
-from keras_attn.files.hub import get_hub_name, local_folder
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import get_hub_name
 
 WEIGHTS = bytes(range(251)) * 13
 FILES = {

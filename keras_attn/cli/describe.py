@@ -16,7 +16,12 @@ from keras_attn.cli.opened_model import (
     shown_name,
 )
 from keras_attn.cli.options import Json, ModelOrName, Task
-from keras_attn.cli.published import spell_score, spell_size, spell_training
+from keras_attn.cli.published import (
+    spell_score,
+    spell_size,
+    spell_training,
+    spell_weights,
+)
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, print_json, print_rows, working
 
@@ -92,6 +97,7 @@ def _card(name: str) -> tuple[str, list[tuple[str, str]]]:
         ("heads", spell_size(card.heads, "")),
         ("trained on", spell_training(card.training)),
         ("scores", "\n".join(map(spell_score, card.scores))),
+        ("weights", spell_weights(card.weights)),
         ("notes", card.notes),
         ("arguments", _arguments(name)),
         (
@@ -114,7 +120,7 @@ def _arguments(name: str) -> str:
 
 def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str, str]]:
     """The rows for the model of a file or a folder."""
-    from keras_attn.files.hub import get_hub_name
+    from keras_attn.files.hub_names import get_hub_name
     from keras_attn.files.reading import get_file_size
     from keras_attn.models.parts.functional import input_structure, output_structure
 

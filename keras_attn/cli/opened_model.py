@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_attn.cli.terminal import note, say, working
-from keras_attn.files.hub import get_hub_name, is_hub_name, local_folder
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import get_hub_name, is_hub_name
 
 if TYPE_CHECKING:
     import keras

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from keras_attn.files.hub import is_hub_name
+from keras_attn.files.hub_names import is_hub_name
 
 
 @dataclass(frozen=True)

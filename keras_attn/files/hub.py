@@ -15,22 +15,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from keras_attn.extras import requires_extra
+from keras_attn.files.hub_errors import in_our_words, is_unreachable
+from keras_attn.files.hub_names import PREFIX, is_hub_name, parse_hub_name
 from keras_attn.files.reading import read_json
 from keras_attn.files.writing import write_atomically
 
-PREFIX = "hf://"
 Kind = Literal["checkpoint", "tokenizer", "adapter"]
-# Two parts, as `Path` leaves them, too: it joins the slashes.
-_NAME = re.compile(r"hf:/{1,2}([^/@]+/[^/@]+)(?:@(.+))?")
-_HOW = "a name such as hf://google-bert/bert-base-uncased or hf://owner/name@revision"
-# Snapshots in the client's cache: models--owner--name/snapshots/commit.
-_SNAPSHOT = re.compile(r"models--([\w.-]+?)--([\w.-]+)/snapshots/([0-9a-f]{40})$")
-
 _JSON = re.compile(r"[\w.-]+\.json")
 _INDEX = re.compile(r"[\w.-]+\.index(\.[\w-]+)?\.json")
 _SHARD = re.compile(r"model(\.[\w-]+)?-\d{5}-of-\d{5}\.safetensors")
@@ -50,44 +45,6 @@ _CONTENT: dict[Kind, str] = {
     "adapter": f"{_ADAPTER[0]} and {_ADAPTER[1]}",
 }
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-_LONGEST_REASON = 300
-
-
-def is_hub_name(folder: str | os.PathLike) -> bool:
-    """Whether a folder is given by its name on the hub."""
-    return os.fspath(folder).startswith("hf:/")
-
-
-def parse_hub_name(
-    folder: str | os.PathLike, argument: str = "folder"
-) -> tuple[str, str | None]:
-    """The repository of a name, and the revision: a branch, a tag or a commit.
-
-    Args:
-        folder: `hf://owner/name[@revision]`.
-        argument: What the caller calls it, for the message.
-
-    Raises:
-        ValueError: If it is not of this form.
-    """
-    found = _NAME.fullmatch(os.fspath(folder))
-    if found is None:
-        or_folder = "a folder or " if argument == "folder" else ""
-        raise ValueError(
-            f"`{argument}` must be {or_folder}{_HOW}. "
-            f"Received: {argument}={str(folder)!r}"
-        )
-    return found[1], found[2]
-
-
-def get_hub_name(folder: str | os.PathLike) -> str | None:
-    """The name, with the commit, of a folder in the client's cache; None for others.
-
-    Args:
-        folder: Any folder, such as `local_folder` returns.
-    """
-    found = _SNAPSHOT.search(Path(folder).as_posix())
-    return None if found is None else f"{PREFIX}{found[1]}/{found[2]}@{found[3]}"
 
 
 def local_folder(folder: str | os.PathLike, kind: Kind = "checkpoint") -> Path:
@@ -258,7 +215,7 @@ class _Snapshot:
                 self._repository, revision=self._commit
             )
         except Exception as error:
-            if not downloaded and _is_unreachable(error):
+            if not downloaded and is_unreachable(error):
                 return
             raise
         wrong = [each["path"] for each in found.mismatches]
@@ -286,98 +243,6 @@ class _Snapshot:
         # In a cache that cannot be written to they are compared each time.
         with contextlib.suppress(OSError):
             write_atomically(self._notes, content)
-
-
-@contextlib.contextmanager
-def in_our_words(name: str, argument: str = "folder") -> Iterator[None]:
-    """Turns the client's errors into built-in ones that say what to do.
-
-    Args:
-        name: Of the repository, `hf://owner/name[@revision]`.
-        argument: What the caller calls it.
-
-    Raises:
-        FileNotFoundError, PermissionError, ConnectionError: As `local_folder`.
-    """
-    from httpx2 import HTTPError
-    from huggingface_hub import constants, errors
-
-    received = f"Received: {argument}={name!r}"
-    try:
-        yield
-    except errors.RevisionNotFoundError as error:
-        raise FileNotFoundError(
-            f"`{argument}` must name a branch, a tag or a commit of the repository "
-            f"after its @. {received}"
-        ) from error
-    except errors.GatedRepoError as error:
-        repository, _ = parse_hub_name(name)
-        raise PermissionError(
-            f"`{argument}` is only for those who agree to its terms: do so on "
-            f"{constants.ENDPOINT}/{repository}, and log in by `hf auth login` or by "
-            f"HF_TOKEN. {received}"
-        ) from error
-    except errors.HfHubHTTPError as error:
-        raise _of_status(error, argument, received) from error
-    except (
-        errors.LocalEntryNotFoundError,
-        errors.RevisionResolutionError,
-        HTTPError,
-        ConnectionError,
-    ) as error:
-        if constants.is_offline_mode():
-            raise ConnectionError(
-                f"`{argument}` is not, or not wholly, in the cache, and HF_HUB_OFFLINE "
-                f"is set: load it once without. {received}"
-            ) from error
-        cause = error.__cause__
-        if isinstance(cause, errors.HfHubHTTPError):
-            raise _of_status(cause, argument, received) from error
-        raise _broken(cause or error, received) from error
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        # A file shorter than the hub said has no class of its own.
-        if "Consistency check" not in str(error):
-            raise
-        raise _broken(error, received) from error
-
-
-def _of_status(error: Any, argument: str, received: str) -> OSError:
-    """The error for an answer of the hub that is none of the particular ones."""
-    status = error.response.status_code
-    if status in (401, 403):
-        return PermissionError(
-            f"`{argument}` must be a repository that you may use: it does not exist, "
-            "or is private, or is another's; log in by `hf auth login` or by HF_TOKEN. "
-            f"{received}, and the hub answered {status}"
-        )
-    if status == 404:
-        return FileNotFoundError(
-            f"`{argument}` must name a repository of the hub. {received}, which does "
-            "not exist, or is private"
-        )
-    return ConnectionError(
-        "The hub could not answer; try again later, or set HF_HUB_OFFLINE=1 to use "
-        f"what is in the cache. {received}, and the hub answered {status}"
-    )
-
-
-def _broken(error: BaseException, received: str) -> ConnectionError:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
-    return ConnectionError(
-        "The hub cannot be reached, or a transfer broke off; files that are complete "
-        f"are kept, so try again. {received}, and {reason}"
-    )
-
-
-def _is_unreachable(error: Exception) -> bool:
-    """Whether an error is of the connection, not of what was asked for."""
-    from httpx2 import HTTPError
-    from huggingface_hub.errors import HfHubHTTPError
-
-    is_answer = isinstance(error, HfHubHTTPError)
-    return not is_answer and isinstance(error, ConnectionError | HTTPError)
 
 
 def _get_time(path: Path) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attn.files.hub import is_hub_name, parse_hub_name
+from keras_attn.files.hub_names import is_hub_name, parse_hub_name
 from keras_attn.layers.adaptation.kernel_layer import kernel_layers
 from keras_attn.layers.adaptation.switching import only_adapter
 from keras_attn.models.checkpoints.adapters import FILES, PREFIX

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from keras_attn.files.hub import get_hub_name, local_folder
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import get_hub_name
 from keras_attn.files.reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.description import describe

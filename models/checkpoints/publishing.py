@@ -9,7 +9,8 @@ import keras
 
 import keras_attn
 from keras_attn.extras import requires_extra
-from keras_attn.files.hub import PREFIX, in_our_words, is_hub_name, parse_hub_name
+from keras_attn.files.hub_errors import in_our_words
+from keras_attn.files.hub_names import PREFIX, is_hub_name, parse_hub_name
 from keras_attn.models.checkpoints.adapter_saving import save_lora
 from keras_attn.models.checkpoints.saving import find_family, save_checkpoint
 

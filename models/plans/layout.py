@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from keras_attn.files.hub import is_hub_name
+from keras_attn.files.hub_names import is_hub_name
 from keras_attn.models.catalog.registry import create
 from keras_attn.models.parts.keras_state import undone, without_allocating
 from keras_attn.models.plans.splits import (

@@ -11,7 +11,7 @@ import keras_attn
 from keras_attn.cli.finetuning.job import Job
 from keras_attn.cli.finetuning.kinds import TASKS
 from keras_attn.cli.finetuning.result import Result
-from keras_attn.files.hub import is_hub_name, parse_hub_name
+from keras_attn.files.hub_names import is_hub_name, parse_hub_name
 from keras_attn.files.writing import write_atomically
 
 _NAME = "README.md"

@@ -19,7 +19,7 @@ from keras_attn.cli.opened_model import (
     open_checkpoint,
 )
 from keras_attn.cli.terminal import working
-from keras_attn.files.hub import get_hub_name
+from keras_attn.files.hub_names import get_hub_name
 from keras_attn.files.reading import get_file_size
 from keras_attn.models.catalog.registry import entry
 from keras_attn.models.checkpoints.description import get_class_names

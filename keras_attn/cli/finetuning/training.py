@@ -16,7 +16,7 @@ from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
 from keras_attn.distribution.processes import alone, is_writer
-from keras_attn.files.hub import get_hub_name
+from keras_attn.files.hub_names import get_hub_name
 from keras_attn.files.writing import replacing
 from keras_attn.models import save_checkpoint, save_lora
 from keras_attn.models.checkpoints.saving import can_be_saved
