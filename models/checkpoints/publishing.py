@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -131,6 +132,19 @@ def push_checkpoint(
         from huggingface_hub import HfApi
     base_model = base_model or getattr(model, "source", None)
     family, task = find_family(model, None)
+    card = _Card(
+        model=model,
+        kind=family.model_type,
+        task=task,
+        repository=repository,
+        is_adapter=adapter is not None,
+        has_tokenizer=tokenizer is not None,
+        license=license,
+        base_model=base_model,
+        dataset=dataset,
+        scores=dict(scores or {}),
+        tags=tuple(tags),
+    )
     api = HfApi()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
@@ -140,24 +154,10 @@ def push_checkpoint(
             save_lora(model, folder, name=adapter, base_model=base_model)
         if tokenizer is not None:
             tokenizer.save(folder)
-        metadata = _metadata(
-            model,
-            task,
-            repository,
-            adapter,
-            license,
-            base_model,
-            dataset,
-            scores,
-            tags,
-        )
-        kind = f"{family.model_type}, {task.replace('_', ' ')}"
-        card = _card(model, kind, repository, adapter, tokenizer, base_model, scores)
         with in_our_words(name, "name"):
             api.create_repo(repository, private=private, exist_ok=True)
             if _may_replace_card(api, repository):
-                text = f"---\n{metadata}\n---\n{_MARK}\n\n{card}"
-                (folder / CARD).write_text(text, encoding="utf-8")
+                (folder / CARD).write_text(card.text(), encoding="utf-8")
             commit = api.upload_folder(
                 repo_id=repository,
                 folder_path=folder,
@@ -178,62 +178,99 @@ def _may_replace_card(api: Any, repository: str) -> bool:
     return _MARK in Path(path).read_text("utf-8")
 
 
-def _metadata(
-    model, task, repository, adapter, license, base_model, dataset, scores, tags
-) -> str:
-    """What the hub reads of the card, as YAML."""
-    from huggingface_hub import EvalResult, ModelCardData
+@dataclass(frozen=True)
+class _Card:
+    """What a card says, of the arguments of `push_checkpoint`.
 
-    is_image = len(model.inputs) == 1 and len(model.inputs[0].shape) == 4
-    pipeline = _PIPELINES.get(task) or (_OF_IMAGES if is_image else _OF_TEXTS).get(task)
-    more = {}
-    if base_model is not None:
-        known = is_hub_name(base_model)
-        more["base_model"] = parse_hub_name(base_model)[0] if known else base_model
-        more["base_model_relation"] = "adapter" if adapter else "finetune"
-    if scores:
-        more["model_name"] = repository.partition("/")[2]
-        more["eval_results"] = [
-            EvalResult(
-                task_type=pipeline or "other",
-                dataset_type=dataset,
-                dataset_name=dataset,
-                metric_type=measure,
-                metric_value=float(value),
-            )
-            for measure, value in scores.items()
-        ]
-    return ModelCardData(
-        library_name="keras-attn",
-        license=license,
-        pipeline_tag=pipeline,
-        tags=["keras", "keras-attn", *(["lora"] if adapter else []), *tags],
-        datasets=None if dataset is None else [dataset],
-        **more,
-    ).to_yaml()
+    Attributes:
+        kind: The model type of its family.
+        task: Its task, as `load_checkpoint` names it.
+        is_adapter: Whether it is of LoRA weights alone.
+        has_tokenizer: Whether the folder has a tokenizer.
+    """
 
+    model: keras.Model
+    kind: str
+    task: str
+    repository: str
+    is_adapter: bool
+    has_tokenizer: bool
+    license: str | None
+    base_model: str | None
+    dataset: str | None
+    scores: dict[str, float]
+    tags: tuple[str, ...]
 
-def _card(model, kind, repository, adapter, tokenizer, base_model, scores) -> str:
-    """What people read: what it is, how it is loaded, its scores and classes."""
-    title, place = repository.partition("/")[2], repr(PREFIX + repository)
-    what = "LoRA weights of a model" if adapter else "A model"
-    lines = [f"# {title}", "", f"{what} of Keras ({kind})."]
-    if base_model is not None:
-        lines[-1] += f" Its weights began as `{base_model}`."
-    if adapter is None:
-        lines[-1] += f" It has {model.count_params():,} parameters."
-    base = f'models.load_checkpoint("{base_model or "the base"}")' if adapter else ""
-    lines += ["", "```python", "from keras_attn import data, models", ""]
-    if adapter:
-        lines += [f"model = {base}", f"models.load_lora(model, {place})"]
-    else:
-        lines += [f"model = models.load_checkpoint({place})"]
-    if tokenizer is not None:
-        lines += [f"tokenizer = data.load_text_tokenizer({place})"]
-    lines += ["```"]
-    if scores:
-        lines += ["", "| measured | value |", "|---|---|"]
-        lines += [f"| {measure} | {value:.4g} |" for measure, value in scores.items()]
-    if names := getattr(model, "class_names", None):
-        lines += ["", "Classes: " + ", ".join(" ".join(x.split()) for x in names)]
-    return "\n".join([*lines, ""])
+    @property
+    def title(self) -> str:
+        """The name without its owner."""
+        return self.repository.partition("/")[2]
+
+    @property
+    def pipeline(self) -> str | None:
+        """The hub's name for the task."""
+        inputs = self.model.inputs
+        is_image = len(inputs) == 1 and len(inputs[0].shape) == 4
+        by_inputs = _OF_IMAGES if is_image else _OF_TEXTS
+        return _PIPELINES.get(self.task) or by_inputs.get(self.task)
+
+    def text(self) -> str:
+        """The whole file: what the hub reads, and what people read."""
+        return f"---\n{self._metadata()}\n---\n{_MARK}\n\n{self._body()}"
+
+    def _metadata(self) -> str:
+        from huggingface_hub import EvalResult, ModelCardData
+
+        more: dict[str, Any] = {}
+        if self.base_model is not None:
+            is_name = is_hub_name(self.base_model)
+            base = parse_hub_name(self.base_model)[0] if is_name else self.base_model
+            relation = "adapter" if self.is_adapter else "finetune"
+            more |= {"base_model": base, "base_model_relation": relation}
+        if self.dataset is not None:
+            more |= {"datasets": [self.dataset]}
+        if self.scores:
+            about = {"dataset_type": self.dataset, "dataset_name": self.dataset}
+            about["task_type"] = self.pipeline or "other"
+            more["model_name"] = self.title
+            more["eval_results"] = [
+                EvalResult(metric_type=measure, metric_value=float(value), **about)
+                for measure, value in self.scores.items()
+            ]
+        return ModelCardData(
+            library_name="keras-attn",
+            license=self.license,
+            pipeline_tag=self.pipeline,
+            tags=["keras", "keras-attn", *["lora"] * self.is_adapter, *self.tags],
+            **more,
+        ).to_yaml()
+
+    def _body(self) -> str:
+        """What it is, how it is loaded, its scores and its classes."""
+        place, base = PREFIX + self.repository, self.base_model
+        what = "LoRA weights for" if self.is_adapter else "A model of"
+        lines = [f"# {self.title}", ""]
+        lines += [f"{what} Keras: {self.kind}, {self.task.replace('_', ' ')}."]
+        if base is not None:
+            lines += [f"The weights began as `{base}`."]
+        if not self.is_adapter:
+            lines += [f"It has {self.model.count_params():,} parameters."]
+        lines += ["", "```python", "from keras_attn import data, models", ""]
+        if not self.is_adapter:
+            lines += [f"model = models.load_checkpoint({place!r})"]
+        else:
+            known = base is None or is_hub_name(base)
+            loaded = base if known else PREFIX + base
+            lines += [f"model = models.load_checkpoint({loaded or 'its base'!r})"]
+            lines += [f"models.load_lora(model, {place!r})"]
+        if self.has_tokenizer:
+            lines += [f"tokenizer = data.load_text_tokenizer({place!r})"]
+        lines += ["```"]
+        if self.scores:
+            lines += ["", f"| on {self.dataset} | value |", "|---|---|"]
+            lines += [
+                f"| {name} | {value:.4g} |" for name, value in self.scores.items()
+            ]
+        if names := getattr(self.model, "class_names", None):
+            lines += ["", "Classes: " + ", ".join(" ".join(x.split()) for x in names)]
+        return "\n".join([*lines, ""])

@@ -1,7 +1,9 @@
 """Checkpoints, tokenizers and adapters by name."""
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,6 +13,7 @@ from parity.folders import CHECKPOINTS
 from keras_attn import models
 from keras_attn.data import WordPieceTokenizer, load_text_tokenizer
 
+SENTENCES = CHECKPOINTS.parent / "sentence_folders"
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs"]
 
 
@@ -157,3 +160,24 @@ def test_keras_saves_to_the_hub(hub):
     assert same_weights(keras.saving.load_model("hf://me/kept"), model)
     with pytest.raises(ValueError, match=r"keras.saving.load_model\('hf://me/kept'\)"):
         models.load_checkpoint("hf://me/kept")
+
+
+def test_the_guide(hub, tmp_path, capsys):
+    """docs/hub.md runs as written, with a sentence encoder, whose modules come too."""
+    folder = shutil.copytree(SENTENCES / "base", tmp_path / "sentences")
+    shutil.copytree(SENTENCES / "several", folder, dirs_exist_ok=True)
+    commit = hub.add("sentence-transformers/all-MiniLM-L6-v2", folder)
+    text = (Path(__file__).parents[2] / "docs/hub.md").read_text("utf-8")
+    names = {}
+    for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(compile(recipe, "hub.md", "exec"), names)
+    source, place = capsys.readouterr().out.split()
+    assert source == f"hf://sentence-transformers/all-MiniLM-L6-v2@{commit}"
+    encoder, again = (
+        models.load_checkpoint(name, "sentence_encoder") for name in (folder, place)
+    )
+    assert same_weights(again, encoder)
+    assert again.get_config()["layers"][-1] == encoder.get_config()["layers"][-1]
+    card, _ = read_card("me/sentences")
+    assert card["pipeline_tag"] == "sentence-similarity"
+    assert card["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
