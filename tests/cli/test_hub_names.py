@@ -47,7 +47,7 @@ def test_a_model_of_the_hub(command, hub, bert, tmp_path):
     found = json.loads(command.out)
     assert found["name"] == name
     assert f"models.load_checkpoint({name!r})" in found["python"]
-    assert command("plan", "hf://me/bert", "--sequence-length", 5) == 0
+    assert command("plan", "hf://me/bert", "--sequence", 5) == 0, command.err
     picture = tmp_path / "heads.png"
     words = ["hf://me/bert", "a dog", "--layer", 0, "--output", picture]
     assert command("attention", *words) == 0, command.err
