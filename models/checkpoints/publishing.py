@@ -73,7 +73,7 @@ def push_checkpoint(
     The client uploads with the token of `hf auth login` or of HF_TOKEN.
 
     Args:
-        model: As for `save_checkpoint`, or for `save_lora` with `adapter`.
+        model: One that `save_checkpoint` writes, or `save_lora` with `adapter`.
         name: Of the repository, `hf://owner/name`.
         adapter: Name of the LoRA weights to write instead of the model, such as
             `"default"`.
@@ -87,7 +87,8 @@ def push_checkpoint(
         tags: Further words by which the hub finds it.
         private: Whether only you see the repository, if this call makes it. Default: as
             your account says.
-        dtype: As of `save_checkpoint`.
+        dtype: `"float32"`, `"float16"` or `"bfloat16"`, of the weights that are written.
+            Default: the dtype of each of the model's variables.
 
     Returns:
         The name with the new commit, `hf://owner/name@commit`, for `load_checkpoint` or
