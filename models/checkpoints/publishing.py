@@ -87,7 +87,7 @@ def push_checkpoint(
         tags: Further words by which the hub finds it.
         private: Whether only you see the repository, if this call makes it. Default: as
             your account says.
-        dtype: `"float32"`, `"float16"` or `"bfloat16"`, of the weights that are written.
+        dtype: `"float32"`, `"float16"` or `"bfloat16"`, of the weights in the files.
             Default: the dtype of each of the model's variables.
 
     Returns:
