@@ -1,7 +1,8 @@
 """A Hugging Face Hub on this machine, in memory, with faults.
 
-It answers what the client asks for to download (commits, the tree of a commit, files
-and parts of them) and to upload (repositories, commits of small files).
+It answers what the client asks for to download (commits, the tree of a commit, what is
+known of a file, files and parts of them) and to upload (repositories, commits of small
+files).
 """
 
 import base64
@@ -12,7 +13,7 @@ import re
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
@@ -120,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.log.append((self.command, self.path))
         given = self.headers.get("Authorization")
         if self.hub.status is not None:
-            self.answer_json({"error": "as told"}, self.hub.status)
+            self.answer(self.hub.status, b"<p>As told.</p>", Content_Type="text/html")
         elif self.hub.token is not None and given != f"Bearer {self.hub.token}":
             # As the hub answers whether or not there is such a repository.
             self.answer_json({"error": "Invalid username or password."}, 401)
@@ -134,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):  # noqa: N802
         if self.is_refused():
             return
-        path = unquote(urlsplit(self.path).path)
+        path = urlsplit(self.path).path
         api = re.fullmatch(
             r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", path
         )
@@ -142,14 +143,16 @@ class _Handler(BaseHTTPRequestHandler):
         asked = api or file
         if not asked or asked[1] not in self.hub.commits:
             return self.fail(404, "RepoNotFound")
-        revision = asked[3] if api else asked[2]
-        commit, files = self.hub.files(asked[1], revision or "main")
+        # A branch may have a slash, which is quoted.
+        revision = unquote((asked[3] if api else asked[2]) or "main")
+        commit, files = self.hub.files(asked[1], revision)
         if files is None:
             return self.fail(404, "RevisionNotFound")
         if file:
             if asked[1] in self.hub.gated:
                 return self.fail(403, "GatedRepo")
-            return self.answer_file(commit, file[3], files.get(file[3]))
+            name = unquote(file[3])
+            return self.answer_file(commit, name, files.get(name))
         if asked[2] == "tree":
             return self.answer_json([entry(*each) for each in files.items()])
         siblings = [{"rfilename": name} for name in files]
@@ -206,10 +209,14 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/api/validate-yaml":
             return self.answer_json({"errors": [], "warnings": []})
         asked = re.fullmatch(
-            r"/api/models/([^/]+/[^/]+)/(preupload|commit)/([^/]+)", path
+            r"/api/models/([^/]+/[^/]+)/(preupload|commit|paths-info)/([^/]+)", path
         )
         if not asked:
             return self.fail(404, "RepoNotFound")
+        if asked[2] == "paths-info":
+            _, files = self.hub.files(asked[1], asked[3])
+            names = parse_qs(body.decode())["paths"]
+            return self.answer_json([entry(name, files[name]) for name in names])
         if asked[2] == "preupload":
             modes = {"uploadMode": "regular", "shouldIgnore": False, "oid": None}
             files = json.loads(body)["files"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hub_server import ask
-from huggingface_hub import HfApi, constants
+from huggingface_hub import HfApi, constants, scan_cache_dir
 
 from keras_attn.files.hub import local_folder
 from keras_attn.files.hub_names import get_hub_name
@@ -27,8 +27,21 @@ FILES = {
 NAME = "hf://me/tiny"
 
 
+def start_fetch(hub):
+    """A process that fetches the folder into the same cache."""
+    code = f"from keras_attn.files.hub import local_folder as get; get({NAME!r})"
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": hub.address,
+        "HF_HUB_CACHE": constants.HF_HUB_CACHE,
+    }
+    command = [sys.executable, "-c", code]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, text=True, stderr=pipe)
+
+
 def read(folder):
-    return {x.name: x.read_bytes() for x in folder.iterdir()}
+    return {x.name: x.read_bytes() for x in folder.iterdir() if x.is_file()}
 
 
 def is_whole(folder):
@@ -56,8 +69,9 @@ def test_warm(hub, capsys):
 def test_revisions(hub):
     """A name without a revision means the newest commit, one with a commit that one."""
     old = hub.add("me/tiny", {**FILES, "config.json": b'{"is": "old"}'}, "v1.0")
+    hub.branches["me/tiny"]["refs/pr/1"] = old
     new = hub.add("me/tiny", FILES)
-    for revision in ("v1.0", old):
+    for revision in ("v1.0", old, "refs/pr/1"):
         found = local_folder(f"{NAME}@{revision}")
         assert found.name == old and read(found)["config.json"] == b'{"is": "old"}'
     assert local_folder(NAME).name == new
@@ -94,16 +108,32 @@ def test_without_the_hub(hub, monkeypatch, how):
             local_folder(name)
 
 
-def test_downloaded_by_another_program(hub, monkeypatch):
-    """It is compared, and without the hub taken as it is."""
+@pytest.mark.parametrize("is_offline", [False, True])
+@pytest.mark.parametrize("has_links", [True, False])
+def test_downloaded_by_another_program(hub, monkeypatch, has_links, is_offline):
+    """It is compared, also without the hub, whose checksums are the names of files."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_SYMLINKS", not has_links)
+    hub.add("me/tiny", FILES)
+    hub.wrong = True
+    HfApi().snapshot_download("me/tiny", allow_patterns=["*.safetensors"])
+    hub.wrong = False
+    HfApi().snapshot_download("me/tiny")
+    ask(monkeypatch, hub.address, offline=is_offline)
+    if is_offline and not has_links:
+        with pytest.raises(ConnectionError, match="HF_HUB_OFFLINE is set"):
+            local_folder(NAME)
+        return
+    with pytest.raises(ValueError, match=r"other bytes in model.safetensors$"):
+        local_folder(NAME)
+    ask(monkeypatch, hub.address)
+    assert read(local_folder(NAME)).items() <= FILES.items()
+
+
+def test_another_programs_right_files_need_no_hub(hub, monkeypatch):
     hub.add("me/tiny", FILES)
     HfApi().snapshot_download("me/tiny")
     ask(monkeypatch, hub.address, offline=True)
-    folder = local_folder(NAME)
-    (folder / "model.safetensors").resolve().write_bytes(WEIGHTS[::-1])
-    ask(monkeypatch, hub.address)
-    with pytest.raises(ValueError, match="other bytes in model.safetensors"):
-        local_folder(NAME)
+    assert read(local_folder(NAME)).items() <= FILES.items()
 
 
 def test_token(hub, monkeypatch):
@@ -120,6 +150,38 @@ def test_gated(hub):
     hub.gated.add("me/tiny")
     with pytest.raises(PermissionError, match="agree to its terms.*/me/tiny, and"):
         local_folder(NAME)
+
+
+def test_killed_before_it_compared(hub, monkeypatch):
+    """Files that are there, and whose comparison is not noted, are compared."""
+    hub.add("me/tiny", FILES)
+    hub.wrong = True
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("keras_attn.files.hub._compute_checksum", interrupt)
+        local_folder(NAME)
+    hub.wrong = False
+    ask(monkeypatch, hub.address, offline=True)
+    with pytest.raises(ValueError, match="other bytes in config.json, model.safe"):
+        local_folder(NAME)
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_wrong", [True, False])
+def test_two_processes_at_once(hub, is_wrong):
+    """Each has the right files, or an error with the name; afterwards all is well."""
+    hub.add("me/tiny", FILES)
+    hub.most, hub.breaks, hub.wrong = 1000, 2, is_wrong
+    processes = [start_fetch(hub) for _ in range(3)]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        line = errors.strip().splitlines()[-1]
+        assert process.returncode == is_wrong, errors
+        assert not is_wrong or line.startswith("ValueError: `folder` must have"), errors
+    hub.wrong = False
+    assert is_whole(local_folder(NAME))
 
 
 def test_missing(hub):
@@ -145,6 +207,17 @@ def test_transfer_that_always_breaks(hub):
         local_folder(NAME)
     hub.most = 0
     assert is_whole(local_folder(NAME))
+
+
+def test_wrong_bytes_of_what_decides_the_files(hub):
+    """The configuration says which weights are read; it is compared first."""
+    files = {**FILES, **dict.fromkeys(OPEN_CLIP, b"{}")}
+    hub.add("me/tiny", files)
+    hub.wrong = True
+    with pytest.raises(ValueError, match=r"other bytes in config.json$"):
+        local_folder(NAME)
+    hub.wrong = False
+    assert local_folder(NAME)
 
 
 def test_short_file(hub):
@@ -173,18 +246,12 @@ def test_killed_process(hub, monkeypatch):
     """What a killed process left is not read."""
     hub.add("me/tiny", FILES)
     hub.most, hub.stalls = 2000, True
-    code = f"from keras_attn.files.hub import local_folder as get; get({NAME!r})"
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": hub.address,
-        "HF_HUB_CACHE": constants.HF_HUB_CACHE,
-    }
-    process = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    process = start_fetch(hub)
     try:
         assert hub.stalled.wait(60)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     assert [*Path(constants.HF_HUB_CACHE).rglob("*.incomplete")]
     hub.resume.set()
     ask(monkeypatch, hub.address, offline=True)
@@ -196,18 +263,39 @@ def test_killed_process(hub, monkeypatch):
 
 
 def test_cache_that_cannot_be_written(hub, monkeypatch):
-    """Without the note files are compared again."""
+    """Without the note files are compared each time, with it when they were written."""
+    hub.add("me/tiny", FILES)
+    path = local_folder(NAME) / "model.safetensors"
+    time = path.stat().st_mtime_ns
+    path.write_bytes(WEIGHTS[::-1])
+    os.utime(path, ns=(time, time))
+    assert local_folder(NAME) == path.parent
+    shutil.rmtree(path.parents[2] / "keras_attn")
+    monkeypatch.setattr("keras_attn.files.hub.write_atomically", refuse)
+    with pytest.raises(ValueError, match=r"other bytes in model.safetensors$"):
+        local_folder(NAME)
+    assert is_whole(local_folder(NAME))
+
+
+def refuse(*_):
+    raise PermissionError
+
+
+def test_a_damaged_note_is_no_note(hub):
     hub.add("me/tiny", FILES)
     folder = local_folder(NAME)
-    shutil.rmtree(folder.parents[1] / "keras_attn")
+    (note,) = (folder.parents[1] / "keras_attn").iterdir()
+    for content in (b"[]", b"{", b'{"config.json": "x"}', b"\xff"):
+        note.write_bytes(content)
+        assert is_whole(local_folder(NAME))
 
-    def refuse(*_):
-        raise PermissionError
 
-    monkeypatch.setattr("keras_attn.files.hub.write_atomically", refuse)
-    for _ in range(2):
-        hub.log.clear()
-        assert is_whole(local_folder(NAME)) and hub.log[-1][1].count("/tree/")
+def test_the_clients_cache_stays_in_order(hub):
+    """Its own commands find no fault with the notes."""
+    hub.add("me/tiny", FILES)
+    local_folder(NAME)
+    found = scan_cache_dir(constants.HF_HUB_CACHE)
+    assert [each.repo_id for each in found.repos] == ["me/tiny"] and not found.warnings
 
 
 SHARDS = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
@@ -273,11 +361,19 @@ def test_nothing_to_read(hub, names, kind, words):
 
 
 @pytest.mark.parametrize(
-    "name", ["hf://gpt2", "hf://a/b/c", "hf://a/b@", "hf:///b", "hf://a//b", "hf:/"]
+    "name",
+    ["hf://gpt2", "hf://a/b/c", "hf://a/b@", "hf:///b", "hf://a//b", "hf:/", "hf:a/b"],
 )
 def test_malformed_names(name):
     with pytest.raises(ValueError, match=f"hf://owner/name@rev.*folder='{name}'"):
         local_folder(name)
+
+
+@pytest.mark.parametrize("name", ["hf://../..", "hf://a/b--c", "hf://a b/c", "hf://a/."])
+def test_names_that_the_hub_does_not_allow(hub, name):
+    with pytest.raises(ValueError, match=f"the hub allows.*folder='{name}', and"):
+        local_folder(name)
+    assert not hub.log and not Path(constants.HF_HUB_CACHE).exists()
 
 
 def test_what_is_no_name(tmp_path):
@@ -286,6 +382,13 @@ def test_what_is_no_name(tmp_path):
     # A path joins the slashes.
     with pytest.raises(ValueError, match="or hf://owner/name"):
         local_folder(Path("hf://gpt2"))
+
+
+def test_an_answer_that_is_no_hubs(hub):
+    """Such as the page of a network that wants a login."""
+    hub.status = 200
+    with pytest.raises(ConnectionError, match=f"cannot be reached.*'{NAME}', and"):
+        local_folder(NAME)
 
 
 def test_without_the_client(monkeypatch):

@@ -4,13 +4,14 @@
 for decides which files are downloaded: never pickled weights, nor other runtimes'
 copies (`onnx/`). Each file is compared with the hub's checksums before it is read for
 the first time: SHA-256 for weights, Git's own for small files. The client compares only
-sizes. Files that were compared are noted beside its cache, by their times.
+sizes. Files that were compared are noted in its cache, by their times.
 
 Of the client's own settings all hold: `HF_TOKEN` or `hf auth login`, `HF_HOME`,
 `HF_ENDPOINT`, `HF_HUB_OFFLINE`.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from keras_attn.extras import requires_extra
-from keras_attn.files.hub_errors import in_our_words, is_unreachable
+from keras_attn.files.hub_errors import in_our_words
 from keras_attn.files.hub_names import PREFIX, is_hub_name, parse_hub_name
 from keras_attn.files.reading import read_json
 from keras_attn.files.writing import write_atomically
@@ -44,6 +45,7 @@ _CONTENT: dict[Kind, str] = {
     "tokenizer": "a tokenizer",
     "adapter": f"{_ADAPTER[0]} and {_ADAPTER[1]}",
 }
+_CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -103,24 +105,15 @@ class _Snapshot:
         """The folder with all files of a kind, each compared with its checksum."""
         sizes = self._list_files()
         wanted = self._choose(kind, sizes)
-        noted = self._read_notes()
-        times = {name: _get_time(self._path / name) for name in wanted}
-        new = [x for x, time in times.items() if time is None or time != noted.get(x)]
-        if not new:
-            return self._path
-        missing = [name for name in new if times[name] is None]
+        missing = [x for x in wanted if _get_time(self._path / x) is None]
         if missing:
-            self._announce(missing, sizes)
-        self._api.snapshot_download(
-            self._repository, revision=self._commit, allow_patterns=wanted
-        )
-        self._compare(missing)
-        self._write_notes(wanted)
+            self._announce(sum(sizes[x] for x in missing), len(missing))
+        self._fetch(wanted)
         return self._path
 
     def _list_files(self) -> dict[str, int]:
         """Name to size of each file of the repository."""
-        from huggingface_hub import get_cached_repo_tree
+        from huggingface_hub import RepoFile, get_cached_repo_tree
         from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
         where = {"repo_id": self._repository, "revision": self._commit}
@@ -128,8 +121,54 @@ class _Snapshot:
             found = get_cached_repo_tree(**where)
         except CachedRepoTreeNotFoundError:
             found = self._api.list_repo_tree(**where, recursive=True)
-        # Folders have no size.
-        return {each.path: each.size for each in found if hasattr(each, "size")}
+        return {each.path: each.size for each in found if isinstance(each, RepoFile)}
+
+    def _fetch(self, names: list[str]) -> None:
+        """Downloads files that are not there, and compares what is new here."""
+        if not self._find_new(names):
+            return
+        self._api.snapshot_download(
+            self._repository, revision=self._commit, allow_patterns=names
+        )
+        # Before they are compared: a file that is written meanwhile is compared again.
+        times = {x: _get_time(self._path / x) for x in names}
+        wrong = [x for x in self._find_new(names) if not self._is_right(x)]
+        for name in wrong:
+            path = self._path / name
+            # In the cache it is a link to a file, or to a link to one.
+            for each in (path.resolve(), _get_blob(path), path):
+                each.unlink(missing_ok=True)
+        if wrong:
+            raise ValueError(
+                "`folder` must have the bytes that the hub has checksums of; the "
+                "transfer was damaged. The files were removed from the cache: try "
+                f"again. Received: folder={self._name!r} with other bytes in "
+                f"{_preview(wrong)}"
+            )
+        content = json.dumps({**self._read_notes(), **times}).encode()
+        # In a cache that cannot be written to they are compared each time.
+        with contextlib.suppress(OSError):
+            write_atomically(self._notes, content)
+
+    def _find_new(self, names: list[str]) -> list[str]:
+        """The files that are not there, or were written since they were compared."""
+        noted, times = self._read_notes(), {x: _get_time(self._path / x) for x in names}
+        return [x for x in names if times[x] is None or times[x] != noted.get(x)]
+
+    def _is_right(self, name: str) -> bool:
+        """Whether a file is there and has the hub's checksum."""
+        path = self._path / name
+        # The client calls a file in its cache by the checksum.
+        checksum = _get_blob(path).name
+        if not _CHECKSUM.fullmatch(checksum):  # On a system without links.
+            (entry,) = self._api.get_paths_info(
+                self._repository, name, revision=self._commit
+            )
+            checksum = entry.lfs.sha256 if entry.lfs else entry.blob_id
+        try:
+            return _compute_checksum(path, is_of_git=len(checksum) == 40) == checksum
+        except FileNotFoundError:
+            return False
 
     def _choose(self, kind: Kind, names: Iterable[str]) -> list[str]:
         """The files to download."""
@@ -190,45 +229,16 @@ class _Snapshot:
         """
         if _OPEN_CLIP_CONFIG not in names or _CONFIG not in names:
             return _OPEN_CLIP_CONFIG in names
-        path = self._api.hf_hub_download(
-            self._repository, _CONFIG, revision=self._commit
-        )
-        return len(weights) == 1 or "model_type" not in read_json(Path(path))
+        if len(weights) == 1:
+            return True
+        self._fetch([_CONFIG])
+        return "model_type" not in read_json(self._path / _CONFIG)
 
-    def _announce(self, missing: list[str], sizes: dict[str, int]) -> None:
-        size = _spell_bytes(sum(sizes[name] for name in missing))
-        files = "1 file" if len(missing) == 1 else f"{len(missing)} files"
+    def _announce(self, size: int, count: int) -> None:
+        files = "1 file" if count == 1 else f"{count} files"
         cache = self._path.parents[2]
-        text = f"Downloading {self._name}: {files}, {size}, to {cache}"
+        text = f"Downloading {self._name}: {files}, {_spell_bytes(size)}, to {cache}"
         print(text, file=sys.stderr, flush=True)
-
-    def _compare(self, downloaded: list[str]) -> None:
-        """Compares the files in the folder with the checksums, and removes wrong ones.
-
-        Args:
-            downloaded: The files that this process has downloaded. If there are none,
-                another program has, and without a connection they are taken as they
-                are.
-        """
-        try:
-            found = self._api.verify_repo_checksums(
-                self._repository, revision=self._commit
-            )
-        except Exception as error:
-            if not downloaded and is_unreachable(error):
-                return
-            raise
-        wrong = [each["path"] for each in found.mismatches]
-        for name in wrong:
-            (self._path / name).resolve().unlink(missing_ok=True)
-            (self._path / name).unlink(missing_ok=True)
-        if wrong:
-            raise ValueError(
-                "`folder` must have the bytes that the hub has checksums of; the "
-                "transfer was damaged. The files were removed from the cache: try "
-                f"again. Received: folder={self._name!r} with other bytes in "
-                f"{_preview(wrong)}"
-            )
 
     def _read_notes(self) -> dict[str, Any]:
         """Name to time of modification of the files that were compared."""
@@ -237,13 +247,6 @@ class _Snapshot:
         except (OSError, ValueError):
             return {}
 
-    def _write_notes(self, names: list[str]) -> None:
-        found = {name: _get_time(self._path / name) for name in names}
-        content = json.dumps({**self._read_notes(), **found}).encode()
-        # In a cache that cannot be written to they are compared each time.
-        with contextlib.suppress(OSError):
-            write_atomically(self._notes, content)
-
 
 def _get_time(path: Path) -> int | None:
     """When a file was last written, in nanoseconds; None if it is not there."""
@@ -251,6 +254,23 @@ def _get_time(path: Path) -> int | None:
         return path.stat().st_mtime_ns
     except OSError:
         return None
+
+
+def _get_blob(path: Path) -> Path:
+    """What a file of a snapshot is a link to; itself where the system has no links."""
+    try:
+        return path.parent / os.readlink(path)
+    except OSError:
+        return path
+
+
+def _compute_checksum(path: Path, is_of_git: bool) -> str:
+    """A file's SHA-256, or Git's SHA-1 of it."""
+    with path.open("rb") as file:
+        if not is_of_git:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        head = b"blob %d\0" % path.stat().st_size
+        return hashlib.sha1(head + file.read(), usedforsecurity=False).hexdigest()
 
 
 def _preview(names: Iterable[str], most: int = 6) -> str:

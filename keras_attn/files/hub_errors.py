@@ -1,6 +1,7 @@
 """What the client of the hub raises, as built-in errors that say what to do."""
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,8 @@ def in_our_words(name: str, argument: str = "folder") -> Iterator[None]:
         argument: What the caller calls it.
 
     Raises:
-        FileNotFoundError, PermissionError, ConnectionError: As `local_folder`.
+        ValueError, FileNotFoundError, PermissionError, ConnectionError: As
+            `local_folder`.
     """
     from httpx2 import HTTPError
     from huggingface_hub import constants, errors
@@ -26,6 +28,10 @@ def in_our_words(name: str, argument: str = "folder") -> Iterator[None]:
     received = f"Received: {argument}={name!r}"
     try:
         yield
+    except errors.HFValidationError as error:
+        raise ValueError(
+            f"`{argument}` must be a name that the hub allows. {received}, and {error}"
+        ) from error
     except errors.RevisionNotFoundError as error:
         raise FileNotFoundError(
             f"`{argument}` must name a branch, a tag or a commit of the repository "
@@ -43,6 +49,9 @@ def in_our_words(name: str, argument: str = "folder") -> Iterator[None]:
     except (
         errors.LocalEntryNotFoundError,
         errors.RevisionResolutionError,
+        errors.FileMetadataError,
+        errors.XetDownloadError,
+        json.JSONDecodeError,
         HTTPError,
         ConnectionError,
     ) as error:
@@ -91,11 +100,3 @@ def _broken(error: BaseException, received: str) -> ConnectionError:
         f"are kept, so try again. {received}, and {reason}"
     )
 
-
-def is_unreachable(error: Exception) -> bool:
-    """Whether an error is of the connection, not of what was asked for."""
-    from httpx2 import HTTPError
-    from huggingface_hub.errors import HfHubHTTPError
-
-    is_answer = isinstance(error, HfHubHTTPError)
-    return not is_answer and isinstance(error, ConnectionError | HTTPError)

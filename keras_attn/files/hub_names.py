@@ -14,7 +14,7 @@ _SNAPSHOT = re.compile(r"models--([\w.-]+?)--([\w.-]+)/snapshots/([0-9a-f]{40})$
 
 def is_hub_name(folder: str | os.PathLike) -> bool:
     """Whether a folder is given by its name on the hub."""
-    return os.fspath(folder).startswith("hf:/")
+    return os.fspath(folder).startswith("hf:")
 
 
 def parse_hub_name(
