@@ -369,7 +369,9 @@ def test_malformed_names(name):
         local_folder(name)
 
 
-@pytest.mark.parametrize("name", ["hf://../..", "hf://a/b--c", "hf://a b/c", "hf://a/."])
+@pytest.mark.parametrize(
+    "name", ["hf://../..", "hf://a/b--c", "hf://a b/c", "hf://a/."]
+)
 def test_names_that_the_hub_does_not_allow(hub, name):
     with pytest.raises(ValueError, match=f"the hub allows.*folder='{name}', and"):
         local_folder(name)

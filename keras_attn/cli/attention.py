@@ -208,7 +208,7 @@ def is_page(output: Path) -> bool:
 
 
 def open_for_attention(
-    path: Path, task: str | None, text: str | None, tokenizer: Path | None
+    path: Path, task: str | None, text: str | None, tokenizer: str | None
 ) -> OpenedModel:
     """Opens the model; a checkpoint opens by default as an encoder, without a head."""
     if not is_checkpoint(path):
@@ -227,7 +227,7 @@ def open_for_attention(
 
 
 def encode_text(
-    opened: OpenedModel, text: str, text_pair: str | None, folder: Path | None
+    opened: OpenedModel, text: str, text_pair: str | None, folder: str | None
 ) -> Example:
     """Encodes a text or a pair, by the tokenizer in `folder` or beside the model."""
     tokenizer = load_folder_tokenizer(folder or opened.path)
@@ -247,7 +247,7 @@ def encode_text(
 
 
 def _encode_ids(
-    opened: OpenedModel, ids: str, target_ids: str | None, folder: Path | None
+    opened: OpenedModel, ids: str, target_ids: str | None, folder: str | None
 ) -> Example:
     """Parses ids, labelled by the tokenizer in `folder` or by their numbers."""
     if opened.translator is not None:
@@ -326,7 +326,7 @@ def _draw_image(
     layers: list[int] | None,
     heads: list[int] | None,
     pixels: str | None,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     output: Path,
 ) -> str:
     """Writes the plot or the page of an image; returns what is on it."""
@@ -358,7 +358,7 @@ def _draw_image(
     return drawn
 
 
-def _load_words(path: Path, tokenizer: Path | None) -> Any:
+def _load_words(path: Path, tokenizer: str | None) -> Any:
     """The tokenizer of a captioner: of --tokenizer, or in the folder of the model."""
     folder = tokenizer or (path if path.is_dir() else path.resolve().parent)
     try:

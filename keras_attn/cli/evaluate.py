@@ -40,7 +40,7 @@ def evaluate(
         typer.Argument(
             help="What `keras-attn predict` takes: a folder of `keras-attn finetune`, "
             "a file that was exported from it, or a checkpoint: its folder or its "
-            "name, hf://owner/name[@revision].",
+            "name, hf://owner/name.",
             callback=model_with_weights,
         ),
     ],
@@ -53,8 +53,8 @@ def evaluate(
         ),
     ],
     finetuned: Annotated[
-        Path | None,
-        _OPTIONS.folder(
+        str | None,
+        _OPTIONS.folder_or_name(
             "For an exported file: the fine-tuned folder that it is from. Default: the "
             "folder that the file is in."
         ),

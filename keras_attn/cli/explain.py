@@ -240,7 +240,7 @@ def _made_up(
 
 
 def _of_model(
-    name: str, task: str | None, text: str, tokenizer: Path | None, number: int
+    name: str, task: str | None, text: str, tokenizer: str | None, number: int
 ) -> tuple[Any, Any, Any, str]:
     """A layer of a model, the arguments of its call, labels and a title."""
     opened = open_for_attention(local_model(name), task, None, None)
@@ -356,7 +356,7 @@ def _mask(text: str) -> Any:
     return [int(value) for value in values]
 
 
-def _example(opened: OpenedModel, text: str, tokenizer: Path | None) -> Example:
+def _example(opened: OpenedModel, text: str, tokenizer: str | None) -> Example:
     """The inputs of a model for a text; of a translator with its translation."""
     if opened.translator is None:
         if not opened.has_tokenizer:

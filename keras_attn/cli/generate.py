@@ -41,7 +41,7 @@ def generate(
         _TEXT.option(
             "A decoder such as GPT-2: a Hugging Face checkpoint with its tokenizer "
             "(config.json, *.safetensors, vocab.json, merges.txt) or its name, "
-            "hf://owner/name[@revision]; a run folder "
+            "hf://owner/name; a run folder "
             "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, "
             "with --tokenizer, a `.keras` file; or what was exported of one: a "
             "SavedModel, `*.tflite` or `*.onnx`, with the tokenizer of the folder that "
@@ -109,8 +109,8 @@ def generate(
         ),
     ] = None,
     scorer: Annotated[
-        Path | None,
-        _SEVERAL.folder(
+        str | None,
+        _SEVERAL.folder_or_name(
             "Folder of another language model with its tokenizer, whose "
             "log-probabilities of the texts, with their end token or stop text, are "
             "the scores, also of beams."
@@ -341,10 +341,11 @@ def _load_decoder(path: Path, task: str | None, option: str = "--model") -> Any:
     return model
 
 
-def _load_scorer(path: Path) -> Scorer:
+def _load_scorer(name: str) -> Scorer:
     """The log-probabilities of texts after a prompt by the model of a folder."""
     from keras_attn.decoding import log_likelihood
 
+    path = local_model(name, "--scorer")
     tokenizer = load_folder_tokenizer(path)
     model = _load_decoder(path, None, "--scorer")
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attn.cli.terminal import note, say, working
+from keras_attn.cli.terminal import naming_options, note, say, working
 from keras_attn.files.hub import local_folder
-from keras_attn.files.hub_names import get_hub_name, is_hub_name
+from keras_attn.files.hub_names import get_hub_name, is_hub_name, with_hub_names
 
 if TYPE_CHECKING:
     import keras
@@ -88,20 +88,18 @@ class OpenedModel:
         return {name: array for name, array in batch.items() if name in names}
 
 
-def local_model(name: str) -> Path:
-    """The path of a MODEL on this machine; one on the hub is downloaded.
+def local_model(name: str, option: str = "MODEL") -> Path:
+    """The path of a model on this machine; one on the hub is downloaded.
 
     Args:
         name: A path, or `hf://owner/name[@revision]`.
+        option: What it is the value of.
 
     Raises:
-        ValueError, OSError: As `local_folder`, with MODEL for its argument.
+        ValueError, OSError: As `local_folder`, with the option for its argument.
     """
-    try:
+    with naming_options(folder=option):
         return local_folder(name)
-    except (ValueError, OSError) as error:
-        text = str(error).replace("`folder`", "MODEL").replace("folder=", "MODEL ")
-        raise type(error)(text) from error
 
 
 def shown_name(path: Path) -> str:
@@ -209,10 +207,17 @@ def is_text_tokenizer(tokenizer: Any) -> bool:
     return isinstance(tokenizer, TextTokenizer)
 
 
-def load_folder_tokenizer(path: Path) -> Any:
-    """The tokenizer in a folder: Hugging Face's, or the `tokenizer.json` of a run."""
+def load_folder_tokenizer(folder: str | Path) -> Any:
+    """The tokenizer in a folder: Hugging Face's, or the `tokenizer.json` of a run.
+
+    Args:
+        folder: That of a model; or the value of --tokenizer, which may be a name on the
+            hub.
+    """
     from keras_attn.data import load_text_tokenizer, load_tokenizer
 
+    with naming_options(folder="--tokenizer"):
+        path = local_folder(folder, "tokenizer")
     ours = path / "tokenizer.json"
     if ours.is_file() and not (path / "config.json").is_file():
         try:
@@ -223,12 +228,12 @@ def load_folder_tokenizer(path: Path) -> Any:
         return load_text_tokenizer(path)
 
 
-def given_tokenizer(path: Path, tokenizer: Path | None) -> Any:
+def given_tokenizer(path: Path, tokenizer: str | None) -> Any:
     """The tokenizer of --tokenizer, or else of the folder of --model.
 
     Args:
         path: Of the model.
-        tokenizer: The folder of the tokenizer, if it was given.
+        tokenizer: The value of --tokenizer; None if it was not given.
 
     Raises:
         ValueError: If the model is a file and no folder was given.
@@ -298,7 +303,7 @@ def open_checkpoint(path: Path, task: str | None, **arguments: Any) -> "keras.Mo
         warnings.simplefilter("always", UserWarning)
         model = models.load_checkpoint(path, task, **arguments)
     for each in caught:
-        say(str(each.message), "yellow")
+        say(with_hub_names(str(each.message)), "yellow")
     return model
 
 

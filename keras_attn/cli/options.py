@@ -42,6 +42,28 @@ class Panel:
         """A folder that exists."""
         return self.option(help, exists=True, file_okay=False)
 
+    def folder_or_name(self, help: str) -> Any:
+        """A folder that exists, or its name on the hub: text, as MODEL is."""
+        help += " Or its name, hf://owner/name."
+        return self.option(help, metavar="DIRECTORY", callback=existing_folder)
+
+
+def existing_folder(context: typer.Context, folder: str | None) -> str | None:
+    """Checks that a folder exists, unless it is given by its name on the hub.
+
+    Args:
+        context: Of the command line.
+        folder: As it was given: a path, or `hf://owner/name`; None if it was not.
+
+    Raises:
+        typer.BadParameter: If there is no such folder.
+    """
+    is_given = folder is not None and not is_hub_name(folder)
+    if is_given and not Path(folder).is_dir() and not context.resilient_parsing:
+        what = "is a file" if Path(folder).exists() else "does not exist"
+        raise typer.BadParameter(f"directory {folder!r} {what}.")
+    return folder
+
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command for Typer, from one that takes dataclasses of options.
@@ -131,7 +153,7 @@ Model = Annotated[
     typer.Argument(
         help="A `.keras` file, the folder of a training run, or a Hugging Face "
         "checkpoint: a folder of config.json and *.safetensors, or its name, "
-        "hf://owner/name[@revision].",
+        "hf://owner/name or hf://owner/name@revision.",
         callback=model_with_weights,
     ),
 ]
@@ -141,7 +163,8 @@ ModelOrName = Annotated[
         metavar="MODEL",
         help="A name from `keras-attn list`, a `.keras` file, the folder of a "
         "training run, or a Hugging Face checkpoint, its folder or its name, "
-        "hf://owner/name[@revision]. For a path that is also a name, write ./NAME.",
+        "hf://owner/name or hf://owner/name@revision. For a path that is also a name, "
+        "write ./NAME.",
     ),
 ]
 Task = Annotated[
@@ -192,16 +215,18 @@ Pixels = Annotated[
     ),
 ]
 Tokenizer = Annotated[
-    Path | None,
-    _OPTIONS.folder(
+    str | None,
+    _OPTIONS.folder_or_name(
         "For a SavedModel that takes strings: the folder of a WordPiece or "
         "SentencePiece tokenizer to include. --samples is then a text file with one "
         "text per line."
     ),
 ]
 TokenizerFolder = Annotated[
-    Path | None,
-    Panel("Text").folder("Folder of the tokenizer, if it is not next to the model."),
+    str | None,
+    Panel("Text").folder_or_name(
+        "Folder of the tokenizer, if it is not next to the model."
+    ),
 ]
 LabelColumn = Annotated[
     str | None,

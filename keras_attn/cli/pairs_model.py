@@ -1,6 +1,5 @@
 """Opening a CLIP or a SigLIP with its tokenizer, for `search` and `classify`."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from keras_attn.cli.opened_model import given_tokenizer, local_model, open_model
@@ -12,19 +11,21 @@ PairsModel = Annotated[
     str,
     _OPTIONS.option(
         "A CLIP or a SigLIP: a folder of transformers or open_clip with its weights, "
-        "tokenizer and preprocessing, or its name, hf://owner/name[@revision]; or a "
+        "tokenizer and preprocessing, or its name, hf://owner/name; or a "
         "`.keras` file, with --tokenizer.",
         metavar="PATH",
         callback=model_with_weights,
     ),
 ]
 TokenizerOfPairs = Annotated[
-    Path | None,
-    _OPTIONS.folder("Folder of the tokenizer, if it is not in the folder of --model."),
+    str | None,
+    _OPTIONS.folder_or_name(
+        "Folder of the tokenizer, if it is not in the folder of --model."
+    ),
 ]
 
 
-def open_pairs_model(name: str, tokenizer: Path | None) -> tuple[Any, Any]:
+def open_pairs_model(name: str, tokenizer: str | None) -> tuple[Any, Any]:
     """A model of images and texts, and its tokenizer.
 
     Raises:

@@ -26,7 +26,7 @@ from keras_attn.files.hub_names import PREFIX, is_hub_name, parse_hub_name
 from keras_attn.files.reading import read_json
 from keras_attn.files.writing import write_atomically
 
-Kind = Literal["checkpoint", "tokenizer", "adapter"]
+Kind = Literal["checkpoint", "tokenizer", "preprocessing", "adapter"]
 _JSON = re.compile(r"[\w.-]+\.json")
 _INDEX = re.compile(r"[\w.-]+\.index(\.[\w-]+)?\.json")
 _SHARD = re.compile(r"model(\.[\w-]+)?-\d{5}-of-\d{5}\.safetensors")
@@ -39,10 +39,17 @@ _PICKLED = re.compile(r"[\w.-]+\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 _CONFIG, _OPEN_CLIP_CONFIG = "config.json", "open_clip_config.json"
 _WEIGHTS, _OPEN_CLIP_WEIGHTS = "model.safetensors", "open_clip_model.safetensors"
 _KERAS_FILE, _KERAS_WEIGHTS = "model.keras", "model.weights.h5"
+_PREPROCESSING = {
+    _CONFIG,
+    _OPEN_CLIP_CONFIG,
+    "preprocessor_config.json",
+    "processor_config.json",
+}
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 _CONTENT: dict[Kind, str] = {
     "checkpoint": "config.json and *.safetensors",
     "tokenizer": "a tokenizer",
+    "preprocessing": "preprocessor_config.json or config.json",
     "adapter": f"{_ADAPTER[0]} and {_ADAPTER[1]}",
 }
 _CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -60,7 +67,8 @@ def local_folder(folder: str | os.PathLike, kind: Kind = "checkpoint") -> Path:
     Args:
         folder: A folder, which is returned as it is, or `hf://owner/name[@revision]`.
         kind: What is read: `"checkpoint"` (weights as safetensors, settings, the
-            tokenizer), `"tokenizer"` or `"adapter"` (LoRA).
+            tokenizer), `"tokenizer"`, `"preprocessing"` (of images) or `"adapter"`
+            (LoRA).
 
     Raises:
         ValueError: If the name is malformed, or a file differs from the hub's checksum;
@@ -179,7 +187,9 @@ class _Snapshot:
             if _JSON.fullmatch(name) or _VOCABULARY.fullmatch(name)
         }
         if kind == "adapter":
-            wanted = names & set(_ADAPTER)
+            wanted = names & {*_ADAPTER} if _ADAPTER[1] in names else set()
+        elif kind == "preprocessing":
+            wanted = names & _PREPROCESSING
         elif kind == "tokenizer":
             wanted -= {name for name in wanted if _INDEX.fullmatch(name)}
         else:
@@ -187,7 +197,7 @@ class _Snapshot:
             wanted |= {name for name in names if _MODULE.fullmatch(name)}
         if not wanted:
             raise FileNotFoundError(
-                f"`folder` must hold {_CONTENT[kind]}. "
+                f"`folder` must hold {_CONTENT[kind]}.{_advise(names)} "
                 f"Received: folder={self._name!r}, which has {_preview(names)}"
             )
         return sorted(wanted)
@@ -211,15 +221,9 @@ class _Snapshot:
                 f"`keras.saving.load_model({self._name!r})`. "
                 f"Received: folder={self._name!r}"
             )
-        fix = "" if _ADAPTER[1] not in names else " It has an adapter: load its base."
-        if pickled := sorted(name for name in names if _PICKLED.fullmatch(name)):
-            fix = (
-                f" {_preview(pickled)} can contain code and is never opened here: if "
-                "you trust it, convert it to safetensors (in transformers, "
-                "`model.save_pretrained(folder)`)."
-            )
         raise FileNotFoundError(
-            f"`folder` has no *.safetensors.{fix} Received: folder={self._name!r}"
+            f"`folder` has no *.safetensors.{_advise(names)} "
+            f"Received: folder={self._name!r}"
         )
 
     def _is_open_clip(self, names: set[str], weights: set[str]) -> bool:
@@ -271,6 +275,17 @@ def _compute_checksum(path: Path, is_of_git: bool) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
         head = b"blob %d\0" % path.stat().st_size
         return hashlib.sha1(head + file.read(), usedforsecurity=False).hexdigest()
+
+
+def _advise(names: Iterable[str]) -> str:
+    """What to do with a repository that has weights, but none that can be read."""
+    if pickled := [name for name in names if _PICKLED.fullmatch(name)]:
+        return (
+            f" {_preview(pickled)} can contain code and is never opened here: if you "
+            "trust it, convert it to safetensors (in transformers, "
+            "`model.save_pretrained(folder)`)."
+        )
+    return " It has an adapter: load its base." if _ADAPTER[1] in names else ""
 
 
 def _preview(names: Iterable[str], most: int = 6) -> str:

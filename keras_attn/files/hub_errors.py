@@ -99,4 +99,3 @@ def _broken(error: BaseException, received: str) -> ConnectionError:
         "The hub cannot be reached, or a transfer broke off; files that are complete "
         f"are kept, so try again. {received}, and {reason}"
     )
-

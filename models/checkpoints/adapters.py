@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.layers.adaptation.kept import own_weights
 from keras_attn.layers.adaptation.lora import LoRAReport, train_only_updates
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate, get_base
@@ -101,6 +102,7 @@ def _form(module):
     return ".".join("#" if x.isdigit() else x for x in module.split("."))
 
 
+@naming_hub_folders()
 def load_lora(
     model: keras.Model, folder: str | os.PathLike, *, name: str = "default"
 ) -> LoRAReport:

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from keras_attn.files.hub import local_folder
-from keras_attn.files.hub_names import get_hub_name
+from keras_attn.files.hub_names import get_hub_name, naming_hub_folders
 from keras_attn.files.reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.description import describe
@@ -35,6 +35,7 @@ from keras_attn.models.checkpoints.tensors import FLOATS
 from keras_attn.models.parts.keras_state import allocate, undone, without_allocating
 
 
+@naming_hub_folders()
 def load_checkpoint(
     folder: str | os.PathLike, task: str | None = None, **overrides
 ) -> keras.Model:
@@ -131,18 +132,19 @@ def load_checkpoint(
             "The folder also has an adapter of PEFT, which is not applied: "
             "`models.load_lora(model, folder)` reads it. "
             f"Received: folder={str(folder)!r}",
-            stacklevel=2,
+            stacklevel=3,
         )
     if fresh:
         warnings.warn(
             f"The checkpoint has no weights for {preview(fresh)}: they are newly "
             "initialized and must be trained. "
             f"Received: task={task!r}, folder={str(folder)!r}",
-            stacklevel=2,
+            stacklevel=3,
         )
     return model
 
 
+@naming_hub_folders()
 def build_from_checkpoint(
     folder: str | os.PathLike, task: str | None = None, **overrides
 ) -> keras.Model:

@@ -1,6 +1,7 @@
-"""MODEL as a name on the hub, in every command."""
+"""MODEL and other folders as names on the hub, in every command."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +38,95 @@ def test_the_name_reaches_the_hub(command, hub, monkeypatch, tmp_path, name):
     line = command.refuses(name, *COMMANDS[name])
     assert f"MODEL must name a repository of the hub. Received: MODEL '{NAME}'" in line
     assert hub.log == [("GET", "/api/models/me/none/revision/v1")]
+
+
+OPTIONS = {
+    "--tokenizer": {
+        "attention": ["{bert}", "a dog", "--output", "a.png"],
+        "explain": ["--model", "{bert}", "a dog"],
+        "export": ["{bert}", "saved"],
+        "verify": ["{bert}", "file", "--quantization", "float16"],
+        "finetune": ["{bert}", "file.csv", "--run-dir", "run"],
+        "generate": ["--model", "{gpt}", "--prompt", "a dog"],
+        "search": ["photos", "a dog", "--model", "{bert}"],
+        "classify": ["photos/dog.png", "--labels", "cat, dog", "--model", "{bert}"],
+        "tokenize": ["a dog"],
+    },
+    "--scorer": {
+        "generate": ["--model", "{gpt}", "--prompt", "a dog", "--num-samples", 1],
+    },
+    "--finetuned": {"predict": ["{bert}", "file"], "evaluate": ["{bert}", "file"]},
+}
+EACH = [(option, name) for option, commands in OPTIONS.items() for name in commands]
+
+
+@pytest.mark.parametrize("option, name", EACH)
+def test_an_options_name_reaches_the_hub(
+    command, hub, bert, gpt, monkeypatch, tmp_path, option, name
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (3, 2)).save("photos/dog.png")
+    for name_of_data in ("file", "file.csv"):
+        (tmp_path / name_of_data).write_text("text,label\na,b\nc,b\nd,e\nf,e\n")
+    runner = SimpleNamespace(format="onnx")
+    monkeypatch.setattr("keras_attn.export.load_runner", lambda path: runner)
+    arguments = [str(x).format(bert=bert, gpt=gpt) for x in OPTIONS[option][name]]
+    line = command.refuses(name, *arguments, option, NAME)
+    words = f"{option} must name a repository of the hub. Received: {option} '{NAME}'"
+    assert words in line
+    (tmp_path / "a").touch()
+    for other, problem in (("none", "does not exist"), ("a", "is a file")):
+        if name != "tokenize":  # It reads files, too.
+            line = command.refuses(name, *arguments, option, other)
+            assert f"'{option}': directory '{other}' {problem}." in line
+
+
+def test_a_tokenizer_of_the_hub(command, hub, bert, tmp_path):
+    """It is read as the folder is, also beside a file, and by `tokenize`."""
+    commit = hub.add("me/words", bert)
+    shutil.copytree(bert, tmp_path / "bare")
+    (tmp_path / "bare/vocab.txt").unlink()
+    picture = tmp_path / "heads.png"
+    words = [tmp_path / "bare", "a good film", "--layer", 0, "--output", picture]
+    assert command("attention", *words) == 2
+    assert command("attention", *words, "--tokenizer", "hf://me/words") == 0
+    assert picture.stat().st_size > 5_000
+    cut = ["tokenize", "a good film", "--json", "--tokenizer"]
+    assert command(*cut, "hf://me/words") == 0
+    (found,) = json.loads(command.out)["tokenizers"]
+    assert command(*cut, bert) == 0
+    (known,) = json.loads(command.out)["tokenizers"]
+    assert found == {**known, "tokenizer": "hf://me/words"}
+    assert not [path for path in hub.transfers() if path.endswith(".safetensors")]
+    hub.add("me/words", {"vocab.txt": b"a", "tokenizer_config.json": b"[]"})
+    assert command(*cut, "hf://me/words") == 2
+    line = command.err.splitlines()[-1]
+    assert "'hf://me/words@" in line and commit not in line and "snapshots" not in line
+
+
+def test_errors_name_the_model(command, hub, bert):
+    """Not the folder of the client's cache that it lies in."""
+    files = {x.name: x.read_bytes() for x in bert.iterdir()}
+    damaged = {**files, "model.safetensors": b"1234567890"}
+    commit = hub.add("me/damaged", damaged)
+    assert command("describe", "hf://me/damaged") == 2
+    line = command.err.splitlines()[-1]
+    assert f"'hf://me/damaged@{commit}/" in line and "snapshots" not in line
+    commit = hub.add("me/mute", {x: y for x, y in files.items() if "vocab" not in x})
+    assert command("attention", "hf://me/mute", "a dog", "--output", "a.png") == 2
+    line = command.err.splitlines()[-1]
+    assert f"'hf://me/mute@{commit}'" in line and "snapshots" not in line
+
+
+def test_the_help_shows_the_name(command, monkeypatch):
+    """In square brackets, `@revision` would be taken for a style, and not shown."""
+    monkeypatch.setenv("COLUMNS", "400")
+    for name in ("describe", "predict"):
+        assert command(name, "--help") == 0
+        assert "hf://owner/name" in command.out
+    assert command("evaluate", "--help") == 0
+    assert command.out.count("hf://owner/name.") == 2
 
 
 def test_a_model_of_the_hub(command, hub, bert, tmp_path):

@@ -121,7 +121,7 @@ class Source:
         with undone(), without_allocating():
             return bool(getattr(self._sketch_of_file(), "has_masks", False))
 
-    def tokenizer(self, folder: Path | None) -> Any:
+    def tokenizer(self, folder: str | None) -> Any:
         """The tokenizer.
 
         Args:

@@ -28,6 +28,7 @@ from keras_attn.data.text.text_tokenizer import (
 from keras_attn.data.text.tokenizer_json import byte_level_json
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import naming
 
 CONVENTIONS = {
@@ -177,6 +178,7 @@ class ByteLevelBPETokenizer(TextTokenizer):
         return cls(pieces, merges, convention)
 
     @classmethod
+    @naming_hub_folders()
     def from_folder(
         cls, folder: str | os.PathLike, convention: str | None = None
     ) -> "ByteLevelBPETokenizer":

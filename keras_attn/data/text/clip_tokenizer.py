@@ -37,6 +37,7 @@ from keras_attn.data.text.text_tokenizer import (
 from keras_attn.data.text.tokenizer_json import clip_json
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import naming
 
 START, END = "<|startoftext|>", "<|endoftext|>"
@@ -158,6 +159,7 @@ class CLIPTokenizer(GraphTokenizer):
         return cls([*letters, *ends, *joined, START, END], merges)
 
     @classmethod
+    @naming_hub_folders()
     def from_folder(cls, folder: str | os.PathLike) -> "CLIPTokenizer":
         """Reads `vocab.json` and `merges.txt`, or both from `tokenizer.json`.
 

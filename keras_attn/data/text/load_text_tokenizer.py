@@ -38,6 +38,7 @@ from keras_attn.data.text.wordpiece import (
     bert_convention,
 )
 from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import (
     MAX_VOCABULARY_BYTES,
     get_object,
@@ -68,6 +69,7 @@ _GENERIC = ("pretrained", "tokenizersbackend", "")
 _PADS_LEFT = ("codellama", "cohere", "gemma", "llama", "siglip2")
 
 
+@naming_hub_folders()
 def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
     """Reads a tokenizer in the Hugging Face layout, of any kind.
 
@@ -107,6 +109,7 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
     return load_json_tokenizer(folder)
 
 
+@naming_hub_folders()
 def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
     """Reads a folder, of any kind, into a `JSONTokenizer`.
 

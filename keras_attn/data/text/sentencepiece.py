@@ -20,6 +20,7 @@ from keras_attn.data.text.text_tokenizer import text_library, training_corpus
 from keras_attn.data.text.tokenizer_json import sentencepiece_json
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import MAX_VOCABULARY_BYTES, naming, read_bytes
 from keras_attn.files.writing import write_atomically
 
@@ -218,6 +219,7 @@ class SentencePieceTokenizer(GraphTokenizer):
         return cls(model.getvalue(), convention)
 
     @classmethod
+    @naming_hub_folders()
     def from_folder(
         cls,
         folder: str | os.PathLike,

@@ -23,6 +23,7 @@ from keras_attn.data.text.text_tokenizer import (
 from keras_attn.data.text.tokenizer_json import wordpiece_json
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import (
     get_flag,
     get_object,
@@ -185,6 +186,7 @@ class WordPieceTokenizer(GraphTokenizer):
         return cls(sorted(ids, key=ids.__getitem__), lower_case, strip_accents)
 
     @classmethod
+    @naming_hub_folders()
     def from_folder(
         cls, folder: str | os.PathLike, lower_case: bool | None = None
     ) -> "WordPieceTokenizer":
