@@ -8,6 +8,8 @@ from typing import Any
 from keras_attn.files.hub_names import parse_hub_name
 
 _LONGEST_REASON = 300
+# Too slow, too many requests: the same may be right later.
+_LATER = (408, 429)
 
 
 @contextlib.contextmanager
@@ -73,7 +75,7 @@ def in_our_words(name: str, argument: str = "folder") -> Iterator[None]:
         raise _broken(error, received) from error
 
 
-def _of_status(error: Any, argument: str, received: str) -> OSError:
+def _of_status(error: Any, argument: str, received: str) -> OSError | ValueError:
     """The error for an answer of the hub that is none of the particular ones."""
     status = error.response.status_code
     if status in (401, 403):
@@ -86,6 +88,12 @@ def _of_status(error: Any, argument: str, received: str) -> OSError:
         return FileNotFoundError(
             f"`{argument}` must name a repository of the hub. {received}, which does "
             "not exist, or is private"
+        )
+    if 400 <= status < 500 and status not in _LATER:
+        reason = " ".join(f"{error.server_message or error}".split())[:_LONGEST_REASON]
+        return ValueError(
+            f"`{argument}`: the hub refused the request. {received}, and the hub "
+            f"answered {status}: {reason}"
         )
     return ConnectionError(
         "The hub could not answer; try again later, or set HF_HUB_OFFLINE=1 to use "

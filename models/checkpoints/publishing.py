@@ -1,8 +1,11 @@
 """`push_checkpoint`: a model, or LoRA weights alone, to the hub, with a card."""
 
+import math
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +22,10 @@ CARD = "README.md"
 _MARK = (
     "<!-- Written by keras-attn. Without this line the next push keeps this file. -->"
 )
+# What of an earlier push is deleted if this one lacks it: it would be read, too.
+_WEIGHTS = ("*.safetensors", "*.index.json", "adapter_config.json", "modules.json")
+_TOKENIZERS = ("tokenizer.json", "added_tokens.json", "special_tokens_map.json")
+_REPOSITORY = re.compile(r"([\w.-]+/)?[\w.-]+")
 # Task to the hub's name for it, where that does not depend on the inputs.
 _PIPELINES = {
     "masked_lm": "fill-mask",
@@ -64,8 +71,9 @@ def push_checkpoint(
     """Writes a model, or LoRA weights alone, to the Hugging Face Hub.
 
     The files are those of `save_checkpoint`, or of `save_lora`, which the libraries
-    named there read as well. They become one commit; weights of an earlier push that
-    this one lacks are deleted. The repository is made if there is none.
+    named there read as well. They become one commit, in which a whole model takes the
+    place of all safetensors that the repository had. The repository is made if there is
+    none.
 
     A card says what the model is, how it is loaded and how good it is. The card of an
     earlier push is replaced, unless somebody has removed its line that says so.
@@ -83,7 +91,7 @@ def push_checkpoint(
         base_model: What the weights began as, a repository (`owner/name`) or its name
             on the hub. Default: `model.source`, where `load_checkpoint` read them.
         dataset: What it was trained on and measured on, such as `"glue"`.
-        scores: What was measured, by name, such as `{"accuracy": 0.93}`.
+        scores: What was measured, by name, such as `{"accuracy": 0.93}`; finite.
         tags: Further words by which the hub finds it.
         private: Whether only you see the repository, if this call makes it. Default: as
             your account says.
@@ -95,8 +103,9 @@ def push_checkpoint(
         `load_lora`.
 
     Raises:
-        ValueError: If `name` is malformed, `scores` lack their `dataset`, or the model
-            cannot be written, as in `save_checkpoint` and `save_lora`.
+        ValueError: If `name` or `base_model` is malformed, `scores` lack their
+            `dataset` or are not finite, or the model cannot be written, as in
+            `save_checkpoint` and `save_lora`; or the hub refuses the card.
         PermissionError: If the token may not write to the repository.
         ConnectionError: If the hub cannot be reached.
         ImportError: If the client is not installed (the extra `hub`).
@@ -119,6 +128,14 @@ def push_checkpoint(
             "`name` must be of a repository, without a revision: each push is a new "
             f"commit. Received: name={name!r}"
         )
+    if isinstance(tags, str):
+        raise TypeError(f"`tags` must be a list of texts. Received: tags={tags!r}")
+    for measure, value in (scores or {}).items():
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise ValueError(
+                "`scores` must be finite numbers. "
+                f"Received: scores={{{measure!r}: {value!r}}}"
+            )
     if scores and dataset is None:
         raise ValueError(
             "`dataset` must name what `scores` were measured on. "
@@ -132,6 +149,14 @@ def push_checkpoint(
     with requires_extra("hub", "`push_checkpoint`"):
         from huggingface_hub import HfApi
     base_model = base_model or getattr(model, "source", None)
+    if base_model is not None and not is_hub_name(base_model):
+        if not _REPOSITORY.fullmatch(base_model):
+            raise ValueError(
+                "`base_model` must be a repository (owner/name) or its name on the "
+                f"hub. Received: base_model={base_model!r}"
+            )
+    elif base_model is not None:
+        parse_hub_name(base_model, "base_model")
     family, task = find_family(model, None)
     card = _Card(
         model=model,
@@ -146,6 +171,7 @@ def push_checkpoint(
         scores=dict(scores or {}),
         tags=tuple(tags),
     )
+    text = card.text()
     api = HfApi()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
@@ -155,15 +181,16 @@ def push_checkpoint(
             save_lora(model, folder, name=adapter, base_model=base_model)
         if tokenizer is not None:
             tokenizer.save(folder)
+        old = [*([] if adapter else _WEIGHTS), *(_TOKENIZERS if tokenizer else [])]
         with in_our_words(name, "name"):
             api.create_repo(repository, private=private, exist_ok=True)
             if _may_replace_card(api, repository):
-                (folder / CARD).write_text(card.text(), encoding="utf-8")
+                (folder / CARD).write_text(text, encoding="utf-8")
             commit = api.upload_folder(
                 repo_id=repository,
                 folder_path=folder,
                 commit_message=f"Written by keras-attn {keras_attn.__version__}",
-                delete_patterns=None if adapter else ["*.safetensors", "*.index.json"],
+                delete_patterns=old,
             )
     return f"{PREFIX}{repository}@{commit.oid}"
 
@@ -268,10 +295,17 @@ class _Card:
             lines += [f"tokenizer = data.load_text_tokenizer({place!r})"]
         lines += ["```"]
         if self.scores:
-            lines += ["", f"| on {self.dataset} | value |", "|---|---|"]
+            lines += ["", f"| on {markdown_line(self.dataset or '')} | value |"]
+            lines += ["|---|---|"]
             lines += [
-                f"| {name} | {value:.4g} |" for name, value in self.scores.items()
+                f"| {markdown_line(name)} | {value:.4g} |"
+                for name, value in self.scores.items()
             ]
         if names := getattr(self.model, "class_names", None):
-            lines += ["", "Classes: " + ", ".join(" ".join(x.split()) for x in names)]
+            lines += ["", "Classes: " + ", ".join(map(markdown_line, names))]
         return "\n".join([*lines, ""])
+
+
+def markdown_line(text: str) -> str:
+    """A text as one line of Markdown: a label may have several, and marks."""
+    return re.sub(r"([\\`*<>\[\]|])", r"\\\1", " ".join(text.split()))

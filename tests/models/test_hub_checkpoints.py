@@ -10,8 +10,16 @@ import numpy as np
 import pytest
 from parity.folders import CHECKPOINTS
 
-from keras_attn import models
-from keras_attn.data import WordPieceTokenizer, load_text_tokenizer
+from keras_attn import models, training
+from keras_attn.data import (
+    ByteLevelBPETokenizer,
+    CharacterTokenizer,
+    CLIPTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    load_text_tokenizer,
+)
+from keras_attn.translator import Translator
 
 SENTENCES = CHECKPOINTS.parent / "sentence_folders"
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs"]
@@ -48,9 +56,36 @@ def test_a_checkpoint(bert, tmp_path):
     assert keras.saving.load_model(tmp_path / "model.keras").source == model.source
 
 
-def test_errors_have_the_name(bert):
+def test_errors_have_the_name(hub, bert):
+    """Not the folder of the client's cache."""
     with pytest.raises(ValueError, match="`task` must be.*folder='hf://me/bert'"):
         models.load_checkpoint("hf://me/bert", "captioner")
+    with pytest.raises(ValueError, match="folder='hf://me/bert'"):
+        models.load_checkpoint(Path("hf://me/bert"), "captioner")
+    files = {x.name: x.read_bytes() for x in bert[0].iterdir()}
+    adapter = CHECKPOINTS.parent / "adapters" / "bert_classifier"
+    config = (adapter / "adapter_config.json").read_bytes()
+    for damaged, read in (
+        ({**files, "config.json": b"{"}, models.load_checkpoint),
+        ({**files, "model.safetensors": b"12345678"}, models.load_checkpoint),
+        ({**files, "tokenizer_config.json": b"[]"}, load_text_tokenizer),
+        ({**files, "vocab.txt": b"\xff"}, WordPieceTokenizer.from_folder),
+        ({"merges.txt": b"a", "vocab.json": b"[]"}, ByteLevelBPETokenizer.from_folder),
+        ({"merges.txt": b"a", "vocab.json": b"[]"}, CLIPTokenizer.from_folder),
+        ({"spiece.model": b"a"}, SentencePieceTokenizer.from_folder),
+        ({"preprocessor_config.json": b"{"}, models.image_preprocessing),
+        ({"config.json": b"{}"}, models.image_preprocessing),
+        ({"translator.json": b"{", "model.keras": b"1"}, Translator.load),
+        (
+            {"adapter_config.json": config, "adapter_model.safetensors": b"1"},
+            lambda folder: models.load_lora(models.load_checkpoint(bert[0]), folder),
+        ),
+    ):
+        commit = hub.add("me/damaged", damaged)
+        with pytest.raises(ValueError) as caught:
+            read("hf://me/damaged")
+        assert f"hf://me/damaged@{commit}" in str(caught.value), caught.value
+        assert "snapshots" not in str(caught.value)
 
 
 def test_an_adapter(hub, bert, tmp_path):
@@ -128,6 +163,60 @@ def test_a_second_push(hub, bert):
     assert b"license: apache-2.0" in files["README.md"]
 
 
+def test_a_push_leaves_nothing_that_would_be_read_too(hub, bert):
+    """Such as the adapter, the modules or the tokenizer of an earlier push."""
+    others = ["adapter_config.json", "adapter_model.safetensors", "tokenizer.json"]
+    others += ["modules.json", "1_Pooling/config.json", "notes.txt"]
+    hub.add("me/mine", dict.fromkeys(others, b"{}"))
+    model = models.load_checkpoint(bert[0])
+    models.push_checkpoint(model, "hf://me/mine")
+    _, files = hub.files("me/mine")
+    assert others[2] in files and not {*others[:2], others[3]} & {*files}
+    words = WordPieceTokenizer(PIECES)
+    models.push_checkpoint(model, "hf://me/mine", tokenizer=words)
+    assert load_text_tokenizer("hf://me/mine").pieces == tuple(PIECES)
+    assert others[-1] in hub.files("me/mine")[1]
+
+
+def test_labels_are_no_marks_in_the_card(hub, bert):
+    model = models.load_checkpoint(bert[0])
+    model.class_names = ["<b>", "a|b", "a\nb", "[x]", "*"]
+    scores = {"a|b": 1}
+    models.push_checkpoint(model, "hf://me/odd", scores=scores, dataset="glue")
+    _, text = read_card("me/odd")
+    assert r"Classes: \<b\>, a\|b, a b, \[x\], \*" in text
+    assert r"| a\|b | 1 |" in text
+
+
+def test_a_push_that_the_hub_refuses(hub, bert):
+    model = models.load_checkpoint(bert[0])
+    hub.status = 422
+    with pytest.raises(ValueError, match="`name`: the hub refused.*name='hf://me/x'"):
+        models.push_checkpoint(model, "hf://me/x")
+
+
+def test_nothing_is_saved_to_a_folder_of_this_name(bert, tmp_path, monkeypatch):
+    """It would be called `hf:`; only `push_checkpoint` writes to the hub."""
+    monkeypatch.chdir(tmp_path)
+    there = {*tmp_path.rglob("*")}
+    model = models.load_checkpoint(bert[0])
+    training.enable_lora(model, rank=2)
+    words = CharacterTokenizer("ab")
+    translator = models.build_rnnsearch(
+        source_vocabulary_size=5, target_vocabulary_size=5, hidden_dim=4
+    )
+    for save in (
+        lambda folder: models.save_checkpoint(model, folder),
+        lambda folder: models.save_lora(model, folder),
+        WordPieceTokenizer(PIECES).save,
+        Translator(translator, words, words, max_length=7).save,
+    ):
+        for name in ("hf://me/x", Path("hf://me/x")):
+            with pytest.raises(ValueError, match="on this machine.*='hf://me/x"):
+                save(name)
+    assert {*tmp_path.rglob("*")} == there
+
+
 @pytest.mark.parametrize(
     "name, options, words",
     [
@@ -136,11 +225,20 @@ def test_a_second_push(hub, bert):
         ("hf://me/x", {"scores": {"f1": 1.0}}, "`dataset` must name.*'f1': 1.0"),
         ("hf://me/x", {"adapter": "a", "dtype": "float16"}, "`dtype` is for whole"),
         ("hf://me/x", {"adapter": "a"}, "`name` must be the name of an adapter"),
+        (
+            "hf://me/x",
+            {"scores": {"f1": np.nan}, "dataset": "a"},
+            "`scores`.*'f1': nan",
+        ),
+        ("hf://me/x", {"scores": {"f1": "1"}, "dataset": "a"}, "`scores`.*'f1': '1'"),
+        ("hf://me/x", {"base_model": "runs/a/b"}, "`base_model` must.*'runs/a/b'"),
+        ("hf://me/x", {"base_model": "hf://b"}, "`base_model` must.*'hf://b'"),
+        ("hf://me/x", {"tags": "reviews"}, "`tags` must be a list.*'reviews'"),
     ],
 )
 def test_pushes_that_are_refused(hub, bert, name, options, words):
     model = models.load_checkpoint(bert[0])
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         models.push_checkpoint(model, name, **options)
     assert not hub.log
 
@@ -151,6 +249,40 @@ def test_a_push_without_permission(hub, bert):
     with pytest.raises(PermissionError, match="`name`.*HF_TOKEN.*name='hf://me/x'"):
         models.push_checkpoint(model, "hf://me/x")
     assert not hub.commits.get("me/x")
+
+
+@pytest.mark.parametrize("kind", ["own_resnet_basic", "own_timm_vit", "openclip_vit"])
+def test_the_preprocessing_alone(hub, kind):
+    """Of a folder or its name, in each library's place, without weights."""
+    hub.add("me/images", CHECKPOINTS / kind)
+    model = models.load_checkpoint(CHECKPOINTS / kind)
+    expected = models.image_preprocessing(model).get_config()
+    for folder in (CHECKPOINTS / kind, "hf://me/images"):
+        assert models.image_preprocessing(folder).get_config() == expected
+    assert not [path for path in hub.transfers() if path.endswith(".safetensors")]
+
+
+def test_a_processor_saved_by_itself(hub):
+    fields = {
+        "image_processor_type": "ViTImageProcessor",
+        "size": {"height": 6, "width": 5},
+        "image_mean": [0.5] * 3,
+        "image_std": [0.25] * 3,
+    }
+    hub.add("me/alone", {"preprocessor_config.json": json.dumps(fields).encode()})
+    found = models.image_preprocessing("hf://me/alone").get_config()
+    assert found == models.image_preprocessing(fields).get_config()
+
+
+def test_a_translator(hub, tmp_path):
+    words = CharacterTokenizer("ab")
+    model = models.build_rnnsearch(
+        source_vocabulary_size=7, target_vocabulary_size=7, hidden_dim=4
+    )
+    Translator(model, words, words, max_length=7).save(tmp_path / "translator")
+    hub.add("me/translator", tmp_path / "translator")
+    found = Translator.load("hf://me/translator")
+    assert same_weights(found.model, model) and found.max_length == 7
 
 
 def test_keras_saves_to_the_hub(hub):
