@@ -349,7 +349,9 @@ def test_only_what_is_read_is_downloaded(hub, files, others, kind):
         (["config.json", "model.weights.h5"], "checkpoint", r"load_model\('hf://me/x'"),
         (["config.json"], "checkpoint", r"no \*.safetensors. Received"),
         (["adapter_model.safetensors"], "checkpoint", "an adapter: load its base"),
-        (["a.bin"], "adapter", "adapter_model.safetensors. Received: .* has a.bin"),
+        (["a.txt"], "adapter", "adapter_model.safetensors. Received: .* has a.txt"),
+        (["adapter_config.json", "adapter_model.bin"], "adapter", "model.bin can cont"),
+        (["a.bin"], "preprocessing", "must hold preprocessor_config.json or config"),
         (["a.bin"], "tokenizer", "must hold a tokenizer. Received"),
     ],
 )

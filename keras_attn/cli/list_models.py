@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_attn.cli.options import Json, Panel
-from keras_attn.cli.published import rounded, size_cells
+from keras_attn.cli.published import rounded, size_cells, spell_source
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, naming_options, print_json, say
 
@@ -177,7 +177,7 @@ def _scores(cards: "list[ModelCard]", measure: str) -> list[list[str]]:
 def _weights(cards: "list[ModelCard]") -> list[list[str]]:
     """The rows of the table of published weights."""
     rows = [
-        [card.name, card.weights.place, card.weights.source]
+        [card.name, card.weights.place, spell_source(card.weights)]
         for card in cards
         if card.weights is not None
     ]

@@ -86,7 +86,12 @@ def spell_weights(weights: "PublicWeights | None") -> str:
     """Such as "hf://xlnet/xlnet-base-cased (the authors'; not fetched by us)"."""
     if weights is None:
         return ""
-    return f"{weights.place} ({weights.source}; not fetched by us)"
+    return f"{weights.place} ({spell_source(weights)}; not fetched by us)"
+
+
+def spell_source(weights: "PublicWeights") -> str:
+    """Whose weights they are, and whether their name could be checked."""
+    return weights.source + ("" if weights.is_checked else "; name from memory")
 
 
 def size_cells(card: "ModelCard") -> list[str]:

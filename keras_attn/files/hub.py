@@ -196,8 +196,9 @@ class _Snapshot:
             wanted |= self._choose_weights(names)
             wanted |= {name for name in names if _MODULE.fullmatch(name)}
         if not wanted:
+            advice = _advise(names) if kind == "adapter" else ""
             raise FileNotFoundError(
-                f"`folder` must hold {_CONTENT[kind]}.{_advise(names)} "
+                f"`folder` must hold {_CONTENT[kind]}.{advice} "
                 f"Received: folder={self._name!r}, which has {_preview(names)}"
             )
         return sorted(wanted)

@@ -119,6 +119,22 @@ def test_errors_name_the_model(command, hub, bert):
     assert f"'hf://me/mute@{commit}'" in line and "snapshots" not in line
 
 
+def test_outputs_are_on_this_machine(command, bert, tmp_path, monkeypatch):
+    """A name there would make a folder called `hf:`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").write_text("text,label\na,b\n")
+    for option, *arguments in (
+        ("--run-dir", "finetune", bert, "data.csv", "--run-dir", "hf://me/x"),
+        ("--save", "evaluate", bert, "data.csv", "--save", "hf://me/x"),
+        ("--report", "export", bert, "a.onnx", "--report", "hf://me/a.json"),
+        ("--output", "attention", bert, "a dog", "--output", "hf://me/a.png"),
+        ("artefact", "export", bert, "hf://me/a.onnx"),
+    ):
+        line = command.refuses(*arguments)
+        assert f"'{option}': 'hf://me/" in line and "must be on this machine" in line
+    assert [x.name for x in tmp_path.iterdir()] == ["data.csv"]
+
+
 def test_the_help_shows_the_name(command, monkeypatch):
     """In square brackets, `@revision` would be taken for a style, and not shown."""
     monkeypatch.setenv("COLUMNS", "400")
@@ -153,6 +169,9 @@ def test_public_weights(command):
     assert {row[0] for row in rows} == {*PUBLIC_WEIGHTS} <= {*models.list_models()}
     assert ["gpt2_xl", "hf://openai-community/gpt2-xl"] in [row[:2] for row in rows]
     assert all(len(row) == 3 and all(row) for row in rows)
+    from_memory = {row[0] for row in rows if "name from memory" in row[2]}
+    checked = {name for name, each in PUBLIC_WEIGHTS.items() if each.is_checked}
+    assert from_memory == {*PUBLIC_WEIGHTS} - checked and "mae_vit_huge" in from_memory
     assert "--weights must be of models" in command.refuses("list", "gpt3", "--weights")
     assert "exclude each other" in command.refuses("list", "--weights", "--sizes")
     assert command("describe", "xlnet_base") == 0
