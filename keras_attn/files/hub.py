@@ -135,9 +135,10 @@ class _Snapshot:
         """Downloads files that are not there, and compares what is new here."""
         if not self._find_new(names):
             return
-        self._api.snapshot_download(
-            self._repository, revision=self._commit, allow_patterns=names
-        )
+        if any(_get_time(self._path / x) is None for x in names):
+            self._api.snapshot_download(
+                self._repository, revision=self._commit, allow_patterns=names
+            )
         # Before they are compared: a file that is written meanwhile is compared again.
         times = {x: _get_time(self._path / x) for x in names}
         wrong = [x for x in self._find_new(names) if not self._is_right(x)]

@@ -147,7 +147,12 @@ def push_checkpoint(
             f"Received: dtype={dtype!r}, adapter={adapter!r}"
         )
     with requires_extra("hub", "`push_checkpoint`"):
-        from huggingface_hub import HfApi
+        from huggingface_hub import HfApi, constants
+    if constants.is_offline_mode():
+        raise ConnectionError(
+            "A push needs the hub, and HF_HUB_OFFLINE is set: unset it. "
+            f"Received: name={name!r}"
+        )
     base_model = base_model or getattr(model, "source", None)
     if base_model is not None and not is_hub_name(base_model):
         if not _REPOSITORY.fullmatch(base_model):

@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from hub_server import ask
 from parity.folders import CHECKPOINTS
 
 from keras_attn import models, training
@@ -188,8 +189,12 @@ def test_labels_are_no_marks_in_the_card(hub, bert):
     assert r"| a\|b | 1 |" in text
 
 
-def test_a_push_that_the_hub_refuses(hub, bert):
+def test_a_push_that_the_hub_refuses(hub, bert, monkeypatch):
     model = models.load_checkpoint(bert[0])
+    with monkeypatch.context() as patched:
+        ask(patched, hub.address, offline=True)
+        with pytest.raises(ConnectionError, match="HF_HUB_OFFLINE.*name='hf://me/x'"):
+            models.push_checkpoint(model, "hf://me/x")
     hub.status = 422
     with pytest.raises(ValueError, match="`name`: the hub refused.*name='hf://me/x'"):
         models.push_checkpoint(model, "hf://me/x")
