@@ -8,6 +8,10 @@ import pytest
 from PIL import Image
 
 from keras_attn import models
+from keras_attn.cli.finetuning.folder import _identity
+from keras_attn.cli.finetuning.result import Result
+from keras_attn.cli.finetuning.settings import Settings
+from keras_attn.cli.finetuning.source import find_source
 from keras_attn.models.catalog.public_weights import PUBLIC_WEIGHTS
 
 NAME = "hf://me/none@v1"
@@ -103,6 +107,45 @@ def test_a_tokenizer_of_the_hub(command, hub, bert, tmp_path):
     assert command(*cut, "hf://me/words") == 2
     line = command.err.splitlines()[-1]
     assert "'hf://me/words@" in line and commit not in line and "snapshots" not in line
+
+
+def test_a_scorer_of_the_hub(command, hub, gpt):
+    hub.add("me/gpt", gpt)
+    texts = ["generate", "--model", gpt, "--prompt", "a dog", "--max-new-tokens", 2]
+    texts += ["--num-samples", 2, "--seed", 1, "--scorer"]
+    assert command(*texts, gpt) == 0
+    expected = command.out
+    assert command(*texts, "hf://me/gpt") == 0
+    assert command.out == expected
+
+
+def test_a_fine_tuned_folder_of_the_hub(command, hub, bert, tmp_path):
+    """It says what the outputs of a file mean that is elsewhere."""
+    model = models.build_bert_classifier(models.load_checkpoint(bert), num_classes=2)
+    run = shutil.copytree(bert, tmp_path / "run")
+    models.save_checkpoint(model, run)
+    Result("text_classification", class_names=["bad", "good"]).save(run)
+    hub.add("me/run", run)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    model.save(alone / "model.keras")
+    (tmp_path / "texts.txt").write_text("a good film\n")
+    words = ["predict", alone / "model.keras", tmp_path / "texts.txt"]
+    assert command(*words) == 2
+    assert command(*words, "--finetuned", run) == 0
+    expected = command.out
+    assert command(*words, "--finetuned", "hf://me/run") == 0
+    assert command.out == expected and command.rows()[0]["label"] in ("bad", "good")
+
+
+def test_a_run_notes_the_commits(hub, bert, tmp_path):
+    """So that it is resumed with the model and the tokenizer that it began with."""
+    commit = hub.add("me/bert", bert)
+    name = f"hf://me/bert@{commit}"
+    (tmp_path / "data.csv").write_text("text,label\na,b\n")
+    settings = Settings("hf://me/bert", tmp_path / "data.csv", tokenizer="hf://me/bert")
+    found = _identity(settings, find_source(settings.model, {}))
+    assert (found["model"], found["tokenizer"]) == (name, name)
 
 
 def test_errors_name_the_model(command, hub, bert):
