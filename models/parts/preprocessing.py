@@ -39,7 +39,7 @@ def image_preprocessing(
         FileNotFoundError, PermissionError, ConnectionError: Of a name on the hub, as in
             `load_checkpoint`.
     """
-    fields = model
+    fields: Mapping[str, Any] | None
     if isinstance(model, str | os.PathLike):
         from keras_attn.models.checkpoints.description import read_preprocessing
 
@@ -51,7 +51,9 @@ def image_preprocessing(
                 "preprocessor_config.json or in its configuration. "
                 f"Received: model={str(path)!r}"
             )
-    elif not isinstance(model, Mapping):
+    elif isinstance(model, Mapping):
+        fields = model
+    else:
         fields = getattr(model, "preprocessing", None)
         if fields is None:
             raise ValueError(

@@ -220,5 +220,6 @@ def test_public_weights(command):
     assert command("describe", "xlnet_base") == 0
     assert "hf://xlnet/xlnet-base-cased" in command.out
     assert "not fetched by us" in " ".join(command.out.split())
-    assert models.describe("vgg16").weights.place == "torchvision: vgg16"
+    assert PUBLIC_WEIGHTS["vgg16"].place == "torchvision: vgg16"
+    assert models.describe("vgg16").weights == PUBLIC_WEIGHTS["vgg16"]
     assert models.describe("vilbert_base").weights is None
