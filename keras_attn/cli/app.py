@@ -98,7 +98,7 @@ class _Command(TyperCommand):
                     f"{with_hub_names(str(value))!r} must be on this machine; only "
                     "models and tokenizers may be names on the hub.",
                     context,
-                    each,
+                    param_hint=f"'{each.opts[-1]}'",
                 )
         return context
 

@@ -58,8 +58,10 @@ def existing_folder(context: typer.Context, folder: str | None) -> str | None:
     Raises:
         typer.BadParameter: If there is no such folder.
     """
-    is_given = folder is not None and not is_hub_name(folder)
-    if is_given and not Path(folder).is_dir() and not context.resilient_parsing:
+    if folder is None or is_hub_name(folder) or Path(folder).is_dir():
+        return folder
+    # It may be half typed.
+    if not context.resilient_parsing:
         what = "is a file" if Path(folder).exists() else "does not exist"
         raise typer.BadParameter(f"directory {folder!r} {what}.")
     return folder

@@ -263,7 +263,7 @@ class _Card:
         if self.dataset is not None:
             more |= {"datasets": [self.dataset]}
         if self.scores:
-            about = {"dataset_type": self.dataset, "dataset_name": self.dataset}
+            about: Any = {"dataset_type": self.dataset, "dataset_name": self.dataset}
             about["task_type"] = self.pipeline or "other"
             more["model_name"] = self.title
             more["eval_results"] = [
@@ -292,9 +292,10 @@ class _Card:
         if not self.is_adapter:
             lines += [f"model = models.load_checkpoint({place!r})"]
         else:
-            known = base is None or is_hub_name(base)
-            loaded = base if known else PREFIX + base
-            lines += [f"model = models.load_checkpoint({loaded or 'its base'!r})"]
+            loaded = base or "its base"
+            if base is not None and not is_hub_name(base):
+                loaded = PREFIX + base
+            lines += [f"model = models.load_checkpoint({loaded!r})"]
             lines += [f"models.load_lora(model, {place!r})"]
         if self.has_tokenizer:
             lines += [f"tokenizer = data.load_text_tokenizer({place!r})"]
