@@ -28,6 +28,7 @@ from keras_attn.models.catalog.registry import (
 from keras_attn.models.checkpoints import (
     load_checkpoint,
     load_lora,
+    push_checkpoint,
     save_checkpoint,
     save_lora,
 )
@@ -245,6 +246,7 @@ __all__ = [
     "normalize_scores",
     "picture_encoder",
     "plan",
+    "push_checkpoint",
     "save_checkpoint",
     "save_lora",
     "training_run",

@@ -100,8 +100,9 @@ PUBLIC = {
         "build_xlnet_permutation_lm build_xlnet_sentence_encoder build_xlnet_span_qa "
         "build_xlnet_token_classifier caption_encoder convolutionize count_parameters "
         "create describe generate_images image_preprocessing layout_map list_models "
-        "load_checkpoint load_lora picture_encoder plan save_checkpoint save_lora "
-        "normalize_scores training_run with_preprocessing zero_shot_classifier"
+        "load_checkpoint load_lora picture_encoder plan push_checkpoint "
+        "save_checkpoint save_lora normalize_scores training_run with_preprocessing "
+        "zero_shot_classifier"
     ),
     "keras_attn.training": (
         "AdamW AdaptiveKL AdversarialTrainer BackupAndResume CompletionSampling "

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from keras_attn.models.catalog.public_weights import PUBLIC_WEIGHTS, PublicWeights
+
 # Images of the data sets that most classifiers learn from. Papers call the larger one
 # ImageNet-21k or -22k; the cards say 21k (Russakovsky et al. 2015, arXiv:1409.0575;
 # Ridnik et al. 2021, arXiv:2104.10972, table 1).
@@ -104,6 +106,8 @@ class ModelCard:
             there are stages; None if the builder has no such size, like both below.
         width: D, units of a layer; of each stage, if they are given.
         heads: Heads of each attention; of each stage, if they differ.
+        weights: Where published weights are; not fetched by us. None if there are none
+            that `load_checkpoint` reads.
     """
 
     name: str
@@ -121,6 +125,7 @@ class ModelCard:
     layers: Size = None
     width: Size = None
     heads: Size = None
+    weights: PublicWeights | None = None
 
 
 def scored(
@@ -218,7 +223,7 @@ def model_cards(
 
 
 def with_published_sizes(card: ModelCard, sizes: Mapping[str, Any]) -> ModelCard:
-    """The card with layers, width and heads.
+    """The card with layers, width and heads, and with what else is known by its name.
 
     Args:
         card: The card of a variant.
@@ -228,4 +233,4 @@ def with_published_sizes(card: ModelCard, sizes: Mapping[str, Any]) -> ModelCard
         name: next((sizes[each] for each in arguments if each in sizes), None)
         for name, arguments in _SIZES.items()
     }
-    return replace(card, **found)
+    return replace(card, **found, weights=PUBLIC_WEIGHTS.get(card.name))

@@ -6,13 +6,19 @@ latter has transformers' fields.
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_attn.files.reading import read_json
 from keras_attn.models.checkpoints.config import MAX_IMAGE_SIZE, label_fields
-from keras_attn.models.checkpoints.folder import Folder
+from keras_attn.models.checkpoints.folder import (
+    FILES,
+    OPEN_CLIP_FILES,
+    Folder,
+    read_config,
+)
 from keras_attn.models.checkpoints.mapping import layers_by_name
 from keras_attn.models.parts.preprocessing_fields import (
     PROCESSOR_OF_MODELS,
@@ -52,7 +58,7 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
         # Another number of classes means other classes.
         if overrides.get("num_classes", len(names)) == len(names):
             model.class_names = names
-    fields = _preprocessing(opened)
+    fields = _preprocessing(opened.path, opened.config)
     if fields is None or len(model.inputs[0].shape) != 4:
         return
     sides = model.inputs[0].shape[1:3]
@@ -98,18 +104,28 @@ def get_class_names(config: Mapping[str, Any]) -> list[str] | None:
     return None
 
 
-def _preprocessing(opened: Folder) -> dict[str, Any] | None:
-    if (opened.path / _PROCESSOR).exists():
-        fields = read_json(opened.path / _PROCESSOR).get(_OF_IMAGES)
+def read_preprocessing(folder: Path) -> dict[str, Any] | None:
+    """The preprocessing of a folder, which need not have weights; None without one.
+
+    Args:
+        folder: The folder.
+    """
+    # A processor that was saved by itself names its class.
+    is_alone = not any((folder / x.config).exists() for x in (FILES, OPEN_CLIP_FILES))
+    return _preprocessing(folder, {} if is_alone else read_config(folder)[1])
+
+
+def _preprocessing(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    if (folder / _PROCESSOR).exists():
+        fields = read_json(folder / _PROCESSOR).get(_OF_IMAGES)
         if isinstance(fields, dict):
-            return _with_type(fields, opened.config)
-    if (opened.path / PREPROCESSING).exists():
-        fields = read_json(opened.path / PREPROCESSING)
-        return _with_type(fields, opened.config)
+            return _with_type(fields, config)
+    if (folder / PREPROCESSING).exists():
+        return _with_type(read_json(folder / PREPROCESSING), config)
     for name, read in (("pretrained_cfg", _from_timm), ("preprocess_cfg", _from_clip)):
-        fields = opened.config.get(name)
+        fields = config.get(name)
         if isinstance(fields, dict):
-            return read(fields, opened.config)
+            return read(fields, config)
     return None
 
 

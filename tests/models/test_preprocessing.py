@@ -2,7 +2,6 @@
 
 import io
 import json
-import types
 from typing import Any
 
 import keras
@@ -345,8 +344,7 @@ def test_bad_contents_and_unknown_sizes_are_refused():
 
 def preprocessing_of(path, **config) -> Any:
     """What is read from a folder with this configuration."""
-    opened: Any = types.SimpleNamespace(path=path, config=config)
-    return description._preprocessing(opened)
+    return description._preprocessing(path, config)
 
 
 OPEN_CLIP = {"mean": [0.5, 0.25, 1.0], "std": [0.5, 2.0, 1.0]}
