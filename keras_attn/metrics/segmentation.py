@@ -43,8 +43,12 @@ class SegmentationScores(Configured, keras.metrics.MeanIoU):
 
     Example:
         ```python
-        scores = SegmentationScores(11, class_names=CAMVID)
-        model.compile("adam", loss, metrics=[scores])
+        import numpy as np
+        from keras_attn import metrics
+
+        scores = metrics.SegmentationScores(2, class_names=["road", "car"])
+        scores.update_state(np.array([[0, 1, 255]]), np.eye(2)[[[0, 0, 1]]])
+        scores.result()  # 255 is ignored.
         ```
     """
 

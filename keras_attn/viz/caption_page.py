@@ -41,7 +41,13 @@ def caption_page(
 
     Example:
         ```python
-        page = caption_page(images[0], caption.split(), maps)
+        from pathlib import Path
+        import numpy as np
+        from keras_attn import viz
+
+        image, words = np.random.uniform(size=(64, 64, 3)), ["a", "red", "dog"]
+        maps = np.random.uniform(size=(3, 7, 7))  # One for each word.
+        page = viz.caption_page(image, words, maps)
         Path("caption.html").write_text(page, encoding="utf-8")
         ```
     """

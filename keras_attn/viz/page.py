@@ -47,7 +47,14 @@ def attention_page(
 
     Example:
         ```python
-        page = attention_page(capture_attention(model, inputs), tokens, title=text)
+        from pathlib import Path
+        import numpy as np
+        from keras_attn import models, viz
+
+        gpt = models.build_gpt(num_layers=2, hidden_dim=32, num_heads=2)
+        inputs = {"token_ids": np.array([[5, 6, 7]]), "padding_mask": np.ones((1, 3))}
+        scores = viz.capture_attention(gpt, inputs)
+        page = viz.attention_page(scores, ["A", "dog", "runs"])
         Path("attention.html").write_text(page, encoding="utf-8")
         ```
     """

@@ -45,15 +45,14 @@ def decode_images(
 
     Example:
         ```python
-        layer = models.image_preprocessing(encoder)
+        import numpy as np
+        import tensorflow as tf
+        from keras_attn import data, layers
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def serve(image_bytes):
-            return encoder(decode_images(image_bytes, layer))
-
-        module = tf.Module()
-        module.encoder, module.serve = encoder, serve
-        tf.saved_model.save(module, "folder", {"serve": serve})
+        photo = np.random.randint(0, 256, (48, 64, 3), "uint8")
+        content = tf.io.encode_png(photo)  # Or the bytes of a file.
+        resize = layers.ImagePreprocessing((32, 32))
+        data.decode_images(tf.stack([content]), resize)  # (1, 32, 32, 3)
         ```
     """
     contents = tf.convert_to_tensor(contents)

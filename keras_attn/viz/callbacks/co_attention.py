@@ -49,8 +49,15 @@ class CoAttentionMaps(AttentionPlots):
 
     Example:
         ```python
-        maps = CoAttentionMaps("runs/vqa", inputs, images, tokens, layer="_5$")
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        words, ids = [["[CLS]", "a", "dog", "[SEP]"]], np.array([[1, 5, 6, 2]])
+        inputs = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids > 0}
+        inputs["region_features"], inputs["region_boxes"] = np.ones((2, 1, 3, 4))
+        inputs["region_padding_mask"], images = np.ones((1, 3)), np.ones((1, 64, 64, 3))
+        maps = viz.callbacks.CoAttentionMaps("runs/vqa", inputs, images, words)
+        # model.fit(dataset, epochs=20, callbacks=[maps])
         ```
     """
 
