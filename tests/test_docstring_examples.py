@@ -37,21 +37,17 @@ def public_objects():
 
 
 def with_members(name, public):
+    """It, and what is defined in it, if it is a module beside packages or a class."""
     yield name, public
-    if inspect.ismodule(public):
-        members = [
-            each for each in getattr(public, "__all__", ()) if name not in PUBLIC
-        ]
+    if inspect.ismodule(public) and name not in PUBLIC:
+        for each, member in vars(public).items():
+            if getattr(member, "__module__", "").startswith(public.__name__):
+                yield from with_members(f"{name}.{each}", member)
     elif inspect.isclass(public):
-        members = [each for each in dir(public) if not each.startswith("_")]
-    else:
-        members = []
-    for each in members:
-        member = getattr(public, each)
-        if inspect.ismodule(public):
-            yield from with_members(f"{name}.{each}", member)
-        elif getattr(member, "__module__", "").startswith("keras_attn"):
-            yield f"{name}.{each}", member
+        for owner in public.__mro__:
+            if owner.__module__.startswith("keras_attn"):
+                for each in vars(owner):
+                    yield f"{name}.{each}", getattr(public, each, None)
 
 
 def examples():
@@ -112,11 +108,11 @@ def check_names(code):
         return None if owner is None else getattr(owner, node.attr)
 
     for node in nodes:
-        function = found(node) if isinstance(node, ast.Attribute) else None
-        calls = [x for x in nodes if isinstance(x, ast.Call) and x.func is node]
-        for call in calls if function else ():
-            given = [x for x in call.args if not isinstance(x, ast.Starred)]
-            named = {x.arg: None for x in call.keywords if x.arg}
+        if isinstance(node, ast.Attribute):
+            found(node)
+        elif isinstance(node, ast.Call) and (function := found(node.func)):
+            given = [x for x in node.args if not isinstance(x, ast.Starred)]
+            named = {x.arg: None for x in node.keywords if x.arg}
             inspect.signature(function).bind_partial(*given, **named)
 
 

@@ -101,7 +101,7 @@ class AttentionInside(Configured, keras.metrics.Metric):
         metric = metrics.AttentionInside(grid_size=2)
         masks = np.zeros((1, 1, 8, 8))
         masks[..., :4] = 1  # The object is the left half.
-        metric(masks, np.array([[[0.7, 0.1, 0.2, 0.0]]]))  # 0.9
+        metric(masks, np.array([[[0.7, 0.1, 0.2, 0.0]]]))["attention_inside"]  # 0.9
         ```
     """
 

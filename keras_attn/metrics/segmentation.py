@@ -47,8 +47,9 @@ class SegmentationScores(Configured, keras.metrics.MeanIoU):
         from keras_attn import metrics
 
         scores = metrics.SegmentationScores(2, class_names=["road", "car"])
-        scores.update_state(np.array([[0, 1, 255]]), np.eye(2)[[[0, 0, 1]]])
-        scores.result()  # 255 is ignored.
+        labels = np.array([[[0, 1, 255]]])  # 255 is ignored.
+        scores.update_state(labels, np.array([[[[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]]]]))
+        scores.result()["iou_road"]  # 0.5
         ```
     """
 

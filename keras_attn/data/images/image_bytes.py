@@ -49,10 +49,13 @@ def decode_images(
         import tensorflow as tf
         from keras_attn import data, layers
 
-        photo = np.random.randint(0, 256, (48, 64, 3), "uint8")
-        content = tf.io.encode_png(photo)  # Or the bytes of a file.
         resize = layers.ImagePreprocessing((32, 32))
-        data.decode_images(tf.stack([content]), resize)  # (1, 32, 32, 3)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def serve(image_bytes):
+            return data.decode_images(image_bytes, resize)
+
+        serve([tf.io.encode_png(np.zeros((48, 64, 3), "uint8"))])  # (1, 32, 32, 3)
         ```
     """
     contents = tf.convert_to_tensor(contents)

@@ -65,7 +65,7 @@ class MaskedLMMasking(RandomMasking):
         import numpy as np
         from keras_attn import training
 
-        masking = training.MaskedLMMasking(1000, 3, special_token_ids=[0, 1])
+        masking = training.MaskedLMMasking(1000, mask_token_id=3, special_token_ids=[0])
         token_ids = np.random.randint(4, 1000, (2, 8))
         masked = masking(token_ids, np.ones((2, 8), bool))
         masked["sample_weight"]  # (2, 8), 1 at the tokens to predict.
