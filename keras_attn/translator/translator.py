@@ -56,9 +56,13 @@ class Translator:
             positions.
 
     Example:
+        Needs the folder of a translator, such as `keras-attn demo` writes:
+
         ```python
-        translator = Translator.load("runs/dates")
-        translator.translate(["the third of march 2027"])  # ["2027-03-03"]
+        from keras_attn import translator
+
+        dates = translator.Translator.load("runs/dates")
+        dates.translate(["the third of march 2027"])  # ["2027-03-03"]
         ```
     """
 

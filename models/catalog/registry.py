@@ -132,7 +132,9 @@ def create(name: str, /, **overrides) -> keras.Model:
 
     Example:
         ```python
-        model = create("rnnsearch_50", source_vocabulary_size=8000)
+        from keras_attn import models
+
+        vit = models.create("vit_tiny_patch16", image_size=64, num_classes=3)
         ```
     """
     found = entry(name)

@@ -54,7 +54,13 @@ def save_lora(
 
     Example:
         ```python
-        models.save_lora(model, "bert-lora-sst2", base_model="bert-base-uncased")
+        from keras_attn import models, training
+
+        classifier = models.build_bert_classifier(
+            models.build_bert("tiny", vocabulary_size=100), num_classes=2
+        )
+        training.enable_lora(classifier, rank=4, also_train="classifier")
+        models.save_lora(classifier, "my-lora", base_model="bert-base-uncased")
         ```
     """
     with only_adapter(model, name):

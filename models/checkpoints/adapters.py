@@ -131,7 +131,11 @@ def load_lora(
             output layer is a table that is updated, which PEFT uses as it was.
 
     Example:
+        Needs a checkpoint and its adapters:
+
         ```python
+        from keras_attn import models
+
         model = models.load_checkpoint("bert-base-uncased", "classifier", num_classes=2)
         print(models.load_lora(model, "bert-lora-sst2"))
         ```

@@ -115,9 +115,13 @@ def load_checkpoint(
         TypeError: If an override is not an argument of the builders.
 
     Example:
+        Needs folders of checkpoints:
+
         ```python
-        encoder = load_checkpoint("all-MiniLM-L6-v2")
-        tagger = load_checkpoint("bert-base", task="token_classifier", num_classes=9)
+        from keras_attn import models
+
+        encoder = models.load_checkpoint("all-MiniLM-L6-v2")
+        tagger = models.load_checkpoint("bert-base", "token_classifier", num_classes=9)
         ```
     """
     opened = Folder(local_folder(folder))

@@ -76,7 +76,12 @@ def save_checkpoint(
 
     Example:
         ```python
-        save_checkpoint(classifier, "my-classifier", dtype="bfloat16")
+        from keras_attn import models
+
+        encoder = models.build_bert("tiny", vocabulary_size=100)
+        classifier = models.build_bert_classifier(encoder, num_classes=3)
+        models.save_checkpoint(classifier, "my-classifier", dtype="bfloat16")
+        same = models.load_checkpoint("my-classifier")
         ```
     """
     check_choice("dtype", dtype, (None, *SAVED_AS))

@@ -95,9 +95,13 @@ def with_preprocessing(
 
     Example:
         ```python
-        encoder = load_checkpoint("vit-base-patch16-224")
-        served = with_preprocessing(encoder)
-        export(served, "encoder")  # Takes photographs of any size.
+        import numpy as np
+        from keras_attn import layers, models
+
+        vit = models.build_vit(num_layers=1, hidden_dim=64, num_heads=4, image_size=32)
+        resize = layers.ImagePreprocessing(32, crop_size=32, mean=0.5, std=0.5)
+        served = models.with_preprocessing(vit, resize)
+        served(np.random.randint(0, 256, (1, 48, 64, 3), "uint8"))  # (1, 1000)
         ```
     """
     inputs = getattr(model, "inputs", None) or ()

@@ -84,7 +84,12 @@ def layout_map(
             all weights do.
 
     Example:
+        Needs eight devices:
+
         ```python
+        import keras
+        from keras_attn import models
+
         mesh = keras.distribution.DeviceMesh((2, 4), ["batch", "model"])
         layout = models.layout_map("gpt2_small", mesh)
         keras.distribution.set_distribution(

@@ -1,13 +1,13 @@
 """Checkpoints, tokenizers and adapters by name."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import recipes
 from hub_server import ask
 from parity.folders import CHECKPOINTS
 
@@ -304,10 +304,7 @@ def test_the_guide(hub, tmp_path, capsys):
     folder = shutil.copytree(SENTENCES / "base", tmp_path / "sentences")
     shutil.copytree(SENTENCES / "several", folder, dirs_exist_ok=True)
     commit = hub.add("sentence-transformers/all-MiniLM-L6-v2", folder)
-    text = (Path(__file__).parents[2] / "docs/hub.md").read_text("utf-8")
-    names = {}
-    for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
-        exec(compile(recipe, "hub.md", "exec"), names)
+    names = recipes.run(recipes.DOCS / "hub.md")
     source, place = capsys.readouterr().out.split()
     assert source == f"hf://sentence-transformers/all-MiniLM-L6-v2@{commit}"
     encoder, again = (

@@ -85,11 +85,14 @@ class ByteLevelBPETokenizer(TextTokenizer):
         tokens: The special token of each role, if they are not the convention's.
 
     Example:
+        Needs the tokenizer of a checkpoint:
+
         ```python
-        tokenizer = ByteLevelBPETokenizer.from_folder("gpt2")
-        ids = tokenizer.encode("Once upon a time")
-        decoder = StreamDecoder(tokenizer)
-        for token in generated:
+        from keras_attn import data
+
+        tokenizer = data.ByteLevelBPETokenizer.from_folder("gpt2")
+        decoder = data.StreamDecoder(tokenizer)
+        for token in tokenizer.encode("Once upon a time"):
             print(decoder.feed(token), end="", flush=True)
         print(decoder.finish())
         ```

@@ -70,8 +70,12 @@ class CLIPTokenizer(GraphTokenizer):
             they are not CLIP's.
 
     Example:
+        Needs the tokenizer of a checkpoint:
+
         ```python
-        tokenizer = CLIPTokenizer.from_folder("clip-vit-base-patch32")
+        from keras_attn import data
+
+        tokenizer = data.CLIPTokenizer.from_folder("clip-vit-base-patch32")
         tokenizer.encode_batch(["a photo of a cat"], max_length=77)
         ```
 

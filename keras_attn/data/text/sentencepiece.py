@@ -115,8 +115,12 @@ class SentencePieceTokenizer(GraphTokenizer):
             "siglip" (default: True) only.
 
     Example:
+        Needs the tokenizer of a checkpoint:
+
         ```python
-        tokenizer = SentencePieceTokenizer.from_folder("xlnet-base-cased", "xlnet")
+        from keras_attn import data
+
+        tokenizer = data.SentencePieceTokenizer.from_folder("xlnet-base-cased", "xlnet")
         tokenizer.encode_batch(["A man sleeps."], max_length=128)
         ```
 

@@ -74,9 +74,12 @@ class WordPieceTokenizer(GraphTokenizer):
 
     Example:
         ```python
-        tokenizer = WordPieceTokenizer.from_folder("bert-base-uncased")
-        tokenizer.encode_batch(["A man sleeps."], ["A man eats."], max_length=128)
-        dataset.map(lambda text, label: (tokenizer.pack(text, max_length=128), label))
+        from keras_attn import data
+
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "he", "sleep", "##s"]
+        tokenizer = data.WordPieceTokenizer(pieces)
+        inputs = tokenizer.encode_batch(["He sleeps"], max_length=8)
+        tokenizer.tokens(inputs["token_ids"][0])  # [CLS], he, sleep, ##s, [SEP]
         ```
 
     Reference:
