@@ -82,7 +82,7 @@ CARDS = model_cards(
     ],
     title="DeiT III {variant}: ViT with LayerScale",
     paper="Touvron et al. 2022, arXiv:2204.07118",
-    **tasks.image_classification(tasks.IMAGENET),
+    **tasks.image_classification(tasks.IMAGENET, share=0.9),
 )
 
 

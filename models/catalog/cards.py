@@ -97,6 +97,8 @@ class ModelCard:
             the paper gives none.
         inputs: Shape and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
+        preprocessing: How images become inputs at the published size, with the fields
+            of a `preprocessor_config.json`; None for other inputs.
         notes: What else there is to know, if anything.
         training: Data, hardware and time; None if nothing is published.
         scores: Published scores.
@@ -115,6 +117,7 @@ class ModelCard:
     parameters: int | None
     inputs: dict[str, str] = field(hash=False)
     outputs: dict[str, str] = field(hash=False)
+    preprocessing: dict[str, Any] | None = field(default=None, hash=False)
     notes: str = ""
     training: Training | None = None
     scores: tuple[Score, ...] = ()
@@ -152,6 +155,7 @@ def model_cards(
     task: str,
     inputs: dict[str, str],
     outputs: dict[str, str],
+    preprocessing: dict[str, Any] | None = None,
     family: str = "",
     notes: str | Mapping[str, str] = "",
     training: Training | Mapping[str, Training] | None = None,
@@ -172,6 +176,7 @@ def model_cards(
             these three: `models/catalog/tasks.py`.
         inputs: Shape, type and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
+        preprocessing: As in `ModelCard`.
         family: Name of a related model's file; default: the file of the builder.
         notes: As in `ModelCard`; of all variants, or by variant.
         training: As in `ModelCard`; of all variants, or by variant.
@@ -209,6 +214,7 @@ def model_cards(
             parameters=count,
             inputs=inputs,
             outputs=outputs,
+            preprocessing=preprocessing,
             notes=of(variant, notes, ""),
             training=of(variant, training, None),
             scores=tuple(column[variant] for column in scores if variant in column),

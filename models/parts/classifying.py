@@ -1,0 +1,86 @@
+"""`preprocess_input` and `decode_predictions`, as Keras' applications have them.
+
+Legend: B batch, H and W rows and columns, C classes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_attn.checks.indices import known_values
+from keras_attn.class_predictions import decode_predictions as decode
+from keras_attn.models.parts.preprocessing import image_preprocessing
+
+
+def preprocess_input(x: Any, model: keras.Model | Mapping[str, Any]) -> Any:
+    """Scales and normalizes images as a model takes them, without resizing.
+
+    As `keras.applications.<model>.preprocess_input`, for images of the model's size,
+    such as `keras.utils.load_img(path, target_size=(224, 224))` reads. The layer
+    `image_preprocessing(model)` also resizes and crops as the published weights were
+    trained.
+
+    Args:
+        x: Pixels 0 to 255, (B, H, W, C) or (H, W, C), integers or floats.
+        model: A model with `preprocessing`, such as `create` and `load_checkpoint`
+            return, or the preprocessing itself.
+
+    Returns:
+        float32 of the same shape: a NumPy array of an array, otherwise a tensor, such
+        as in `dataset.map`.
+
+    Raises:
+        ValueError: If the model has no preprocessing, or images are scaled already.
+
+    Example:
+        ```python
+        image = keras.utils.load_img("cat.jpg", target_size=(224, 224))
+        pixels = keras.utils.img_to_array(image)[None]
+        logits = model.predict(preprocess_input(pixels, model))
+        print(decode_predictions(logits, model, top=3))
+        ```
+    """
+    layer = image_preprocessing(model)
+    is_array = not ops.is_tensor(x) and not isinstance(x, keras.KerasTensor)
+    pixels = np.asarray(x) if is_array else x
+    known = known_values(pixels)
+    if known is not None and known.size:
+        low, high = float(known.min()), float(known.max())
+        if low < 0 or (high <= 1 and (known != np.rint(known)).any()):
+            raise ValueError(
+                "`x` must be pixels from 0 to 255, as they are in files. "
+                f"Received: x from {low:g} to {high:g}"
+            )
+    mean, std = (np.asarray(each, "float64") for each in (layer.mean, layer.std))
+    factor, shift = np.float32(layer.scale / std), np.float32(-mean / std)
+    if is_array:
+        return pixels.astype("float32") * factor + shift
+    return ops.cast(pixels, "float32") * factor + shift
+
+
+def decode_predictions(
+    preds: Any, model: keras.Model, top: int = 5, from_logits: bool = True
+) -> list[list[tuple[int, str, float]]]:
+    """The classes with the highest scores of each row, the best first.
+
+    As `keras.applications.<model>.decode_predictions`, with the number of the class in
+    place of WordNet's. Our models return logits.
+
+    Args:
+        preds: Logits or probabilities (B, C), as `model.predict` returns them.
+        model: A model with `class_names`, such as `load_checkpoint` returns; without
+            them, a name is the number as text.
+        top: How many classes of each row; all, if there are fewer.
+        from_logits: Whether `preds` are logits, of which the softmax is taken.
+
+    Returns:
+        A list for each row, of the number, name and probability of each class.
+
+    Raises:
+        ValueError: If an argument is wrong, or there are not as many classes as names.
+    """
+    names = getattr(model, "class_names", None)
+    return decode(ops.convert_to_numpy(preds), names, top, from_logits)
