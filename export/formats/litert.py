@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.export import metadata, seals
+from keras_attn.export.description import LABELS_FILE
 from keras_attn.export.errors import ExportError, RefusedError, in_one_line
 from keras_attn.export.formats import litert_rewrites, saved_model
 from keras_attn.export.signatures import TracedModel
@@ -67,8 +68,12 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     # A runtime may still have an earlier attempt mapped into memory.
     path.unlink(missing_ok=True)
     path.write_bytes(litert_rewrites.in_order(content, metadata.get_order(traced)))
+    files = metadata.make_files(traced)
+    labels = traced.description.to_lines()
+    if labels is not None:
+        files[LABELS_FILE] = labels
     with zipfile.ZipFile(path, "a") as archive:
-        for name, text in metadata.make_files(traced).items():
+        for name, text in files.items():
             # `ZipInfo` has a constant date: the same model gives the same file.
             archive.writestr(zipfile.ZipInfo(name), text)
         archive.comment = seals.ROOM.encode()

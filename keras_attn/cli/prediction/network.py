@@ -11,8 +11,7 @@ from keras_attn.cli.finetuning.result import NAME, Result, read_result
 from keras_attn.cli.opened_model import is_checkpoint, load_folder_tokenizer, open_model
 from keras_attn.export import load_runner
 from keras_attn.export.formats import ANY_ARTEFACT, format_at
-from keras_attn.export.signature_info import IMAGE_BYTES, PREFILL
-from keras_attn.export.text import SERVE_PAIR, TEXT
+from keras_attn.export.signature_info import IMAGE_BYTES, PREFILL, SERVE_PAIR, TEXT
 from keras_attn.files.reading import read_json
 from keras_attn.models.checkpoints.folder import CONFIG
 from keras_attn.models.parts.functional import input_structure

@@ -1,0 +1,283 @@
+"""Texts and images as the inputs of an artefact; nothing here needs TensorFlow.
+
+An artefact says how images become its inputs (`description.py`), and Pillow computes
+the same pixels as the layer `ImagePreprocessing`.
+
+Legend: B batch, h and w rows and columns of an image, H and W of an input, C channels.
+"""
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_attn.export.signature_info import (
+    IMAGE_BYTES,
+    TEXT,
+    TEXT_PAIR,
+    SignatureInfo,
+    TensorInfo,
+)
+
+_TOKENS = "token_ids"
+
+
+def is_pairs(given: Any) -> bool:
+    """Whether these are pairs of texts: tuples of two."""
+    rows = _rows(given)
+    return bool(rows) and all(
+        isinstance(row, tuple) and len(row) == 2 and all(map(_is_text, row))
+        for row in rows
+    )
+
+
+def name_inputs(
+    given: Any,
+    info: SignatureInfo,
+    steps: Mapping[str, Any] | None,
+    tokenizer: Any,
+) -> dict[str, Any]:
+    """What a runner was called with, as arrays by input name.
+
+    Args:
+        given: Texts, images, or the array of the only input.
+        info: The signature to be called.
+        steps: The arguments of `ImagePreprocessing`; None if they are unknown.
+        tokenizer: What makes ids of texts, if the artefact does not.
+
+    Raises:
+        ValueError: If the signature takes something else, or it is not known how the
+            inputs are made.
+        FileNotFoundError: If a file does not exist.
+    """
+    inputs = info.inputs
+    if TEXT in inputs or _TOKENS in inputs:
+        rows = _rows(given)
+        if rows and (is_pairs(rows) or all(map(_is_text, rows))):
+            return _named_texts(rows, inputs, tokenizer)
+    if IMAGE_BYTES in inputs:
+        return {IMAGE_BYTES: [_as_file(each) for each in _images(given)]}
+    if len(inputs) == 1:
+        [(name, only)] = inputs.items()
+        if len(only.shape) == 4 and _are_images(given):
+            return {name: _as_pixels(_images(given), only, steps)}
+        return {name: given}
+    raise ValueError(
+        "`inputs` must be a dictionary, arrays by input name, for a signature of the "
+        f"inputs {sorted(inputs)}. Received: inputs of type {type(given).__name__}"
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _rows(given: Any) -> list:
+    """The rows of a list; a text or a pair is one row."""
+    if _is_text(given) or (isinstance(given, tuple) and all(map(_is_text, given))):
+        return [given]
+    is_list = isinstance(given, Sequence) and not isinstance(given, bytes)
+    is_strings = isinstance(given, np.ndarray) and given.dtype.kind in "OU"
+    return list(given) if is_list or is_strings else []
+
+
+def _named_texts(
+    rows: list, inputs: Mapping[str, TensorInfo], tokenizer: Any
+) -> dict[str, Any]:
+    pairs = zip(*rows, strict=True) if is_pairs(rows) else [rows]
+    texts = [list(column) for column in pairs]
+    if TEXT in inputs:
+        names = [name for name in (TEXT, TEXT_PAIR) if name in inputs]
+        if len(names) != len(texts):
+            raise ValueError(
+                f"`inputs` must have {len(names)} texts a row, a pair as a tuple. "
+                f"Received: {len(texts)} texts a row"
+            )
+        return dict(zip(names, texts, strict=True))
+    if tokenizer is None:
+        raise ValueError(
+            "`inputs` are texts, and the artefact takes ids: pass its tokenizer, "
+            "`load_runner(path, tokenizer=…)`. Received: "
+            f"inputs={rows[0]!r}, … without a tokenizer"
+        )
+    length = inputs[_TOKENS].shape[1]
+    encoded = tokenizer.encode_batch(
+        *texts, max_length=length, pad_to_max_length=length is not None
+    )
+    return {name: encoded[name] for name in inputs if name in encoded}
+
+
+def _are_images(given: Any) -> bool:
+    """Whether these are images as they are in files, not the floats of an input."""
+    if isinstance(given, list | tuple):
+        return bool(given) and all(map(_are_images, given))
+    if hasattr(given, "dtype"):
+        return np.asarray(given).dtype == np.uint8
+    return isinstance(given, str | os.PathLike) or hasattr(given, "getexif")
+
+
+def _images(given: Any) -> list:
+    """The images of a batch; one image is a batch of one."""
+    if isinstance(given, list | tuple):
+        return list(given)
+    array = hasattr(given, "dtype")
+    if array and np.ndim(given) == 4:
+        return list(given)
+    return [given]
+
+
+def _as_file(image: Any) -> bytes:
+    """The bytes of an image file."""
+    from PIL import Image
+
+    if isinstance(image, bytes):
+        return image
+    if isinstance(image, str | os.PathLike):
+        return Path(image).read_bytes()
+    if hasattr(image, "dtype"):
+        array = _checked_pixels(image)
+        image = Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array)
+    with io.BytesIO() as file:
+        image.save(file, "png")
+        return file.getvalue()
+
+
+def _as_pixels(
+    images: list, info: TensorInfo, steps: Mapping[str, Any] | None
+) -> np.ndarray:
+    """Images as an input, (B, H, W, C).
+
+    Raises:
+        ValueError: If it is not known how they become an input, or they have unlike
+            sizes.
+    """
+    arrays = [_read(image, info.shape[-1]) for image in images]
+    if info.dtype != "uint8":
+        if steps is None:
+            raise ValueError(
+                "`inputs` are images as in files, and the artefact does not say how "
+                "they become its input: set `model.preprocessing` before the export, "
+                "or pass normalized floats. Received: inputs of "
+                f"{arrays[0].shape[0]} × {arrays[0].shape[1]} pixels"
+            )
+        arrays = [preprocess(array, steps) for array in arrays]
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise ValueError(
+            "`inputs` must be images of one size for this artefact: pass one at a "
+            f"time. Received: images of the shapes {sorted(shapes)}"
+        )
+    return np.stack(arrays)
+
+
+def _read(image: Any, channels: int | None) -> np.ndarray:
+    """An image, upright, uint8 (h, w, C)."""
+    from PIL import Image, ImageOps
+
+    if hasattr(image, "dtype"):
+        return _checked_pixels(image)
+    if not isinstance(image, str | os.PathLike):
+        return _converted(image, channels)
+    try:
+        with Image.open(image) as opened:
+            return _converted(ImageOps.exif_transpose(opened), channels)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(
+            f"`inputs` must be images that Pillow reads. Received: {str(image)!r}, "
+            f"{error}"
+        ) from error
+
+
+def _converted(image: Any, channels: int | None) -> np.ndarray:
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(
+            "`inputs` must be images of 8 bits a channel. "
+            f"Received: an image of Pillow's mode {image.mode!r}"
+        )
+    array = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    return array.reshape(*array.shape[:2], -1)
+
+
+def _checked_pixels(image: Any) -> np.ndarray:
+    array = np.asarray(image)
+    if array.dtype != np.uint8 or array.ndim != 3:
+        raise ValueError(
+            "`inputs` must be images of uint8, (rows, columns, channels) each. "
+            f"Received: {array.dtype} {array.shape}"
+        )
+    return array
+
+
+def preprocess(image: np.ndarray, steps: Mapping[str, Any]) -> np.ndarray:
+    """What `ImagePreprocessing(**steps)` computes of one image, by Pillow.
+
+    Args:
+        image: uint8 (h, w, C), with one or three channels.
+        steps: The arguments of the layer.
+
+    Returns:
+        float32 (H, W, C).
+    """
+    sides = _resized_sides(image.shape[:2], steps)
+    pixels = _resized(image, sides, steps)
+    if steps["crop_size"] is not None:
+        pixels = _cropped(pixels, steps)
+    mean, std = (np.asarray(steps[name], "float64") for name in ("mean", "std"))
+    factor, shift = steps["scale"] / std, -mean / std
+    return pixels.astype("float32") * np.float32(factor) + np.float32(shift)
+
+
+def _resized_sides(sides: tuple[int, ...], steps: Mapping[str, Any]) -> tuple[int, ...]:
+    size = steps["size"]
+    if size is None:
+        return sides
+    if isinstance(size, int):
+        return tuple(side * size // min(sides) for side in sides)
+    if not steps["covers"]:
+        return tuple(size)
+    ratio = min(side / wanted for side, wanted in zip(sides, size, strict=True))
+    return tuple(round(side / ratio) for side in sides)
+
+
+def _resized(
+    image: np.ndarray, sides: tuple[int, ...], steps: Mapping[str, Any]
+) -> np.ndarray:
+    """Resized in two passes, whose order depends on Pillow's version otherwise."""
+    from PIL import Image
+
+    (rows, columns), before = sides, image.shape[:2]
+    lost_rows, lost_columns = before[0] - rows, before[1] - columns
+    is_rows_first = steps["passes"] == "auto" and lost_rows > max(0, 2 * lost_columns)
+    between = (before[1], rows) if is_rows_first else (columns, before[0])
+    method = Image.Resampling[steps["resample"].upper()]
+    # A channel at a time, so that any number of them is resized.
+    channels = [
+        Image.fromarray(np.ascontiguousarray(image[..., channel]))
+        .resize(between, method)
+        .resize((columns, rows), method)
+        for channel in range(image.shape[-1])
+    ]
+    return np.stack([np.asarray(channel) for channel in channels], axis=-1)
+
+
+def _cropped(pixels: np.ndarray, steps: Mapping[str, Any]) -> np.ndarray:
+    """The part in the middle; what a smaller image lacks is 0."""
+    crop = steps["crop_size"]
+    result = np.zeros((*crop, pixels.shape[-1]), pixels.dtype)
+    places = []
+    for side, kept in zip(pixels.shape[:2], crop, strict=True):
+        rest = side - kept
+        first = rest // 2
+        if steps["crop_offset"] == "round":
+            first = -(-rest // 2) if rest < 0 else round(rest / 2)
+        source = slice(max(first, 0), min(first + kept, side))
+        target = slice(source.start - first, source.stop - first)
+        places.append((source, target))
+    (rows, to_rows), (columns, to_columns) = places
+    result[to_rows, to_columns] = pixels[rows, columns]
+    return result
