@@ -25,7 +25,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK, LONG = 0.5, 15  # Minutes: less is quick, more is long.
-MOST_COLORS = 20_000  # Of a picture without photos.
+MOST_COLORS = 10_000  # Of a picture without photos.
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,12 @@ PICTURES = {
         "runs/segment-membranes/segmentation.png",
         20,
         data="isbi_membrane",
+    ),
+    "denoised": Picture(
+        "python examples/denoise_photos.py",
+        "runs/denoise-photos/denoised.png",
+        21,
+        data="cifar10",
     ),
     "clip_shapes": Picture(
         "python examples/clip_shapes.py", "runs/clip-shapes/similarity.png", 15
