@@ -102,6 +102,11 @@ PICTURES = {
         5,
         data="cifar10",
     ),
+    "sagan": Picture(
+        "python examples/sagan_shapes.py --seeds 1",
+        "runs/sagan-shapes/samples.png",
+        35,
+    ),
     "it": Picture("python examples/it.py", "runs/it/it.png", 1),
     "model_sizes": Picture(
         "keras-attn list gpt --sizes --output model_sizes.png", "model_sizes.png", 0.2

@@ -86,7 +86,7 @@ def main():
     folder = Path(arguments.folder)
     for path in arguments.files:
         if not Path(path).is_file():
-            raise SystemExit(f"error: there is no file {path}")
+            raise SystemExit(f"error: {path} is not a file")
     texts = sorted({line for path in arguments.files for line in read_lines(path)})
     held_out = texts[::50]
     texts = [text for index, text in enumerate(texts) if index % 50]

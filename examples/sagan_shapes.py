@@ -29,6 +29,18 @@ The distance is comparable within a run only, as the features are the judge's ow
 bounds are measured in the same way: training images, which no generator should beat,
 and an untrained generator. `curves.png` has the distance over the epochs, the mean and
 the range of the seeds; `samples.png` what was generated, with training images above.
+
+Results of `--seeds 1` on one thread of an AMD EPYC (AVX-512, no AMX) beside other work,
+35 minutes of CPU time, after 30 epochs of 6,000 images:
+
+                           right   distance  gamma of generator and discriminator
+    training images        87.3%        1.3
+    untrained generator    25.6%    3,720
+    attention              49.5%      154     -0.03, 0.27
+    no attention           41.8%      119
+
+The images are blobs of the right colors and sizes, most of them green or red. One seed,
+and two measures that disagree: whether attention helps is open.
 """
 
 import json
