@@ -2,7 +2,6 @@
 
 import json
 
-from keras_attn.checks.indices import IndexRange
 from keras_attn.export.description import Description
 from keras_attn.export.signature_info import (
     IMAGE_BYTES,
@@ -14,7 +13,8 @@ from keras_attn.export.signature_info import (
 )
 from keras_attn.export.signatures import Signature
 
-_LENGTH, _SIDE = 8, 224
+# Open sizes: a length, the sides of an image, and those of a photo.
+_LENGTH, _SIDE, _PHOTO = 8, 224, (480, 640)
 _SHAPES = "print({name: value.shape for name, value in outputs.items()})"
 
 
@@ -29,29 +29,16 @@ def write_example(
         info: The shapes of it in the artefact.
         description: What the artefact says besides.
     """
+    numpy, loading = "import numpy as np", "from keras_attn.export import load_runner"
     load = f"runner = load_runner({json.dumps(path, ensure_ascii=False)})"
-    imports = ["import numpy as np", "from keras_attn.export import load_runner"]
-    names = list(info.inputs)
-    first = info.inputs[names[0]]
-    takes_bytes = first.dtype == "uint8" or description.preprocessing is not None
-    is_image = names == [IMAGE_BYTES] or (
-        signature.name == SERVE
-        and len(names) == 1
-        and len(first.shape) == 4
-        and first.shape[-1] in (1, 3)
-        and takes_bytes
-    )
-    if TEXT in names:
+    photo = _photo(info, description) if signature.name == SERVE else None
+    if TEXT in info.inputs:
         call = 'runner(["a text", "another text"])'
-        before = [imports[1], "", load, ""]
-    elif is_image:
-        sizes = first.shape[1:3] if first.dtype == "uint8" else (480, 640)
-        rows, columns = (size or _SIDE for size in sizes)
-        channels = 3 if names == [IMAGE_BYTES] else first.shape[-1]
-        shape = (rows, columns, channels)
-        made = f'photo = np.zeros({shape}, "uint8")  # or the path of a photo'
+        before = [loading, "", load, ""]
+    elif photo is not None:
+        made = f'photo = np.zeros({photo}, "uint8")  # or the path of a photo'
         call = "runner([photo])"
-        before = [*imports, load, made]
+        before = [numpy, loading, load, made]
     else:
         arrays = ", ".join(
             f'"{name}": {_array(name, each, signature)}'
@@ -59,9 +46,25 @@ def write_example(
         )
         call = "runner" if signature.name == SERVE else f"runner.{PREFILL}"
         call = f"{call}(inputs)"
-        before = [*imports, load, f"inputs = {{{arrays}}}"]
-    lines = [*before, f"outputs = {call}", _last(info, description)]
-    return "\n".join(lines)
+        before = [numpy, loading, load, f"inputs = {{{arrays}}}"]
+    return "\n".join([*before, f"outputs = {call}", _last(info, description)])
+
+
+def _photo(info: SignatureInfo, description: Description) -> tuple[int, ...] | None:
+    """Rows, columns and channels of a photo; None if no photo is taken as it is."""
+    if list(info.inputs) == [IMAGE_BYTES]:
+        return (*_PHOTO, 3)
+    first = next(iter(info.inputs.values()))
+    if len(info.inputs) > 1 or len(first.shape) != 4 or first.shape[-1] not in (1, 3):
+        return None
+    steps = description.preprocessing
+    if first.dtype != "uint8":
+        if steps is None:
+            return None
+        if steps["size"] is not None or steps["crop_size"] is not None:
+            return (*_PHOTO, first.shape[-1])
+    rows, columns = (size or _SIDE for size in first.shape[1:3])
+    return rows, columns, first.shape[-1]
 
 
 def _last(info: SignatureInfo, description: Description) -> str:
@@ -77,14 +80,14 @@ def _array(name: str, info: TensorInfo, signature: Signature) -> str:
     """An expression of an array that the signature takes."""
     low, high = signature.length_ranges.get(name, (0, None))
     length = max(low, min(_LENGTH, _LENGTH if high is None else high - 1))
-    open_sizes = [_SIDE] * 3 if len(info.shape) == 4 else [length, _LENGTH, _LENGTH]
+    is_image = len(info.shape) == 4 and info.shape[-1] in (1, 3)
+    open_sizes = [1, *([_SIDE] * 2 if is_image else [length, _LENGTH]), _LENGTH]
     shape = tuple(
-        size or (1 if axis == 0 else open_sizes[min(axis, 3) - 1])
-        for axis, size in enumerate(info.shape)
+        size or open_sizes[min(axis, 3)] for axis, size in enumerate(info.shape)
     )
     if info.dtype == "string":
         return f'np.full({shape}, "a text")'
-    allowed: IndexRange = signature.index_ranges.get(name, (0, None))
-    if allowed[0] <= 1 and (allowed[1] is None or allowed[1] > 1):
+    least, first_too_large = signature.index_ranges.get(name, (0, None))
+    if least <= 1 and (first_too_large is None or first_too_large > 1):
         return f'np.ones({shape}, "{info.dtype}")'
-    return f'np.full({shape}, {allowed[0]}, "{info.dtype}")'
+    return f'np.full({shape}, {least}, "{info.dtype}")'

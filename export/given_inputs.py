@@ -7,6 +7,7 @@ Legend: B batch, h and w rows and columns of an image, H and W of an input, C ch
 """
 
 import io
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from keras_attn.export.signature_info import (
 )
 
 _TOKENS = "token_ids"
+# Of a resized image before it is cropped: a line of a few kB could become gigabytes.
+_MAX_PIXELS = 80_000_000
 
 
 def is_pairs(given: Any) -> bool:
@@ -39,6 +42,7 @@ def name_inputs(
     info: SignatureInfo,
     steps: Mapping[str, Any] | None,
     tokenizer: Any,
+    longest: int | None = None,
 ) -> dict[str, Any]:
     """What a runner was called with, as arrays by input name.
 
@@ -47,6 +51,8 @@ def name_inputs(
         info: The signature to be called.
         steps: The arguments of `ImagePreprocessing`; None if they are unknown.
         tokenizer: What makes ids of texts, if the artefact does not.
+        longest: The most ids that a row of the artefact may have, if it is known;
+            longer texts are cut.
 
     Raises:
         ValueError: If the signature takes something else, or it is not known how the
@@ -57,7 +63,7 @@ def name_inputs(
     if TEXT in inputs or _TOKENS in inputs:
         rows = _rows(given)
         if rows and (is_pairs(rows) or all(map(_is_text, rows))):
-            return _named_texts(rows, inputs, tokenizer)
+            return _named_texts(rows, inputs, tokenizer, longest)
     if IMAGE_BYTES in inputs:
         return {IMAGE_BYTES: [_as_file(each) for each in _images(given)]}
     if len(inputs) == 1:
@@ -85,7 +91,7 @@ def _rows(given: Any) -> list:
 
 
 def _named_texts(
-    rows: list, inputs: Mapping[str, TensorInfo], tokenizer: Any
+    rows: list, inputs: Mapping[str, TensorInfo], tokenizer: Any, longest: int | None
 ) -> dict[str, Any]:
     pairs = zip(*rows, strict=True) if is_pairs(rows) else [rows]
     texts = [list(column) for column in pairs]
@@ -104,8 +110,11 @@ def _named_texts(
             f"inputs={rows[0]!r}, … without a tokenizer"
         )
     length = inputs[_TOKENS].shape[1]
+    limits = {longest, getattr(tokenizer, "max_length", None)} - {None}
     encoded = tokenizer.encode_batch(
-        *texts, max_length=length, pad_to_max_length=length is not None
+        *texts,
+        max_length=length or min(limits, default=None),
+        pad_to_max_length=length is not None,
     )
     return {name: encoded[name] for name in inputs if name in encoded}
 
@@ -131,17 +140,17 @@ def _images(given: Any) -> list:
 
 def _as_file(image: Any) -> bytes:
     """The bytes of an image file."""
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     if isinstance(image, bytes):
         return image
     if isinstance(image, str | os.PathLike):
         return Path(image).read_bytes()
     if hasattr(image, "dtype"):
-        array = _checked_pixels(image)
+        array = _checked_pixels(image, None)
         image = Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array)
     with io.BytesIO() as file:
-        image.save(file, "png")
+        ImageOps.exif_transpose(image).save(file, "png")
         return file.getvalue()
 
 
@@ -178,15 +187,15 @@ def _read(image: Any, channels: int | None) -> np.ndarray:
     from PIL import Image, ImageOps
 
     if hasattr(image, "dtype"):
-        return _checked_pixels(image)
+        return _checked_pixels(image, channels)
     if not isinstance(image, str | os.PathLike):
-        return _converted(image, channels)
+        return _converted(ImageOps.exif_transpose(image), channels)
     try:
         with Image.open(image) as opened:
             return _converted(ImageOps.exif_transpose(opened), channels)
     except FileNotFoundError:
         raise
-    except OSError as error:
+    except (OSError, SyntaxError) as error:  # The second, for a damaged PNG.
         raise ValueError(
             f"`inputs` must be images that Pillow reads. Received: {str(image)!r}, "
             f"{error}"
@@ -199,15 +208,20 @@ def _converted(image: Any, channels: int | None) -> np.ndarray:
             "`inputs` must be images of 8 bits a channel. "
             f"Received: an image of Pillow's mode {image.mode!r}"
         )
+    if "transparency" in image.info:
+        image = image.convert("RGBA")  # Pillow would warn.
     array = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     return array.reshape(*array.shape[:2], -1)
 
 
-def _checked_pixels(image: Any) -> np.ndarray:
+def _checked_pixels(image: Any, channels: int | None) -> np.ndarray:
     array = np.asarray(image)
-    if array.dtype != np.uint8 or array.ndim != 3:
+    known = (1, 3) if channels is None else (channels,)
+    is_image = array.ndim == 3 and array.size and array.shape[-1] in known
+    if array.dtype != np.uint8 or not is_image:
         raise ValueError(
-            "`inputs` must be images of uint8, (rows, columns, channels) each. "
+            "`inputs` must be images of uint8, (rows, columns, "
+            f"{' or '.join(map(str, known))} channels) each. "
             f"Received: {array.dtype} {array.shape}"
         )
     return array
@@ -224,6 +238,12 @@ def preprocess(image: np.ndarray, steps: Mapping[str, Any]) -> np.ndarray:
         float32 (H, W, C).
     """
     sides = _resized_sides(image.shape[:2], steps)
+    if math.prod(sides) > _MAX_PIXELS:
+        raise ValueError(
+            "`inputs` must be images that are not much longer than wide. "
+            f"Received: {image.shape[0]} × {image.shape[1]} pixels, which become "
+            f"{sides[0]} × {sides[1]}"
+        )
     pixels = _resized(image, sides, steps)
     if steps["crop_size"] is not None:
         pixels = _cropped(pixels, steps)

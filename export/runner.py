@@ -129,7 +129,9 @@ class Runner:
             signature = SERVE_PAIR
         name = self._choose(signature)
         info = self.signatures[name]
-        named = name_inputs(inputs, info, self.preprocessing, self._tokenizer)
+        _, first_too_long = self.length_ranges.get(name, {}).get("token_ids", (0, None))
+        longest = None if first_too_long is None else first_too_long - 1
+        named = name_inputs(inputs, info, self.preprocessing, self._tokenizer, longest)
         return self._run_in_parts(name, named)
 
     def decode_predictions(
@@ -193,7 +195,11 @@ class Runner:
         rows = {each.shape[0] if each.shape else None for each in info.inputs.values()}
         (fixed,) = rows if len(rows) == 1 else (None,)
         is_named = set(inputs) == set(info.inputs)
-        counts = {len(value) for value in inputs.values() if hasattr(value, "__len__")}
+        counts = {
+            len(value)
+            for value in inputs.values()
+            if isinstance(value, list) or getattr(value, "ndim", 0)
+        }
         if fixed is None or not is_named or len(counts) != 1 or counts <= {0, fixed}:
             return self._run(name, inputs)
         (count,) = counts

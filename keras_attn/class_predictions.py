@@ -3,7 +3,7 @@
 Nothing here needs TensorFlow or Keras: runners of exported files call it, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,13 @@ def decode_predictions(
         ValueError: If an argument is wrong, or the names are not those of C classes.
     """
     check_positive("top", top)
+    if isinstance(preds, Mapping):
+        raise ValueError(
+            "`preds` must be one output, such as `outputs[name]`. "
+            f"Received: a dictionary of {sorted(preds)}"
+        )
     scores = np.asarray(preds, "float64")
-    if scores.ndim != 2:
+    if scores.ndim != 2 or not scores.shape[1]:
         raise ValueError(
             "`preds` must be the scores of each class, (batch, classes). "
             f"Received: preds of shape {scores.shape}"

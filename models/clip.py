@@ -140,6 +140,7 @@ CARDS = model_cards(
     ],
     title="CLIP {variant}: images and texts in one space",
     paper="Radford et al. 2021, arXiv:2103.00020",
+    # `_transform` of OpenAI's clip.py.
     **tasks.image_text_similarity(tasks.CLIP_PIXELS, "up to the end token", 1.0),
 )
 

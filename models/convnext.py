@@ -86,6 +86,7 @@ CARDS = model_cards(
     ],
     title="ConvNeXt {variant}: a convolutional network with the design of Swin",
     paper="Liu et al. 2022, arXiv:2201.03545",
+    # `build_transform` of the authors' datasets.py.
     **tasks.image_classification(tasks.IMAGENET, share=0.875),
 )
 

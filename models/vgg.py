@@ -50,6 +50,7 @@ CARDS = model_cards(
     ],
     title="VGG{variant}: a deep stack of 3 × 3 convolutions",
     paper="Simonyan and Zisserman 2015, arXiv:1409.1556",
+    # torchvision's `ImageClassification(crop_size=224)`, for its first weights.
     **tasks.image_classification(tasks.IMAGENET, "bilinear", 0.875),
 )
 

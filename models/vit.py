@@ -94,6 +94,7 @@ _cards = functools.partial(
     model_cards,
     "vit_{variant}",
     title="ViT {variant}: an image as a sequence of patches",
+    # vit_jax/input_pipeline.py of the authors, and transformers' `ViTImageProcessor`.
     **tasks.image_classification(tasks.HALF, "bilinear"),
 )
 _top_1 = functools.partial(scored, "ImageNet top-1")

@@ -25,6 +25,7 @@ from keras_attn.export import metadata, seals
 from keras_attn.export.description import LABELS_FILE
 from keras_attn.export.errors import ExportError, RefusedError, in_one_line
 from keras_attn.export.formats import litert_rewrites, saved_model
+from keras_attn.export.formats.litert_metadata import with_metadata
 from keras_attn.export.signatures import TracedModel
 from keras_attn.export.silence import silence
 from keras_attn.extras import requires_extra
@@ -67,6 +68,9 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     shutil.rmtree(folder)
     # A runtime may still have an earlier attempt mapped into memory.
     path.unlink(missing_ok=True)
+    if len(traced.signatures) == 1:
+        [info] = traced.infos.values()
+        content = with_metadata(content, info, traced.description)
     path.write_bytes(litert_rewrites.in_order(content, metadata.get_order(traced)))
     files = metadata.make_files(traced)
     labels = traced.description.to_lines()

@@ -97,8 +97,9 @@ class ModelCard:
             the paper gives none.
         inputs: Shape and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
-        preprocessing: How images become inputs at the published size, with the fields
-            of a `preprocessor_config.json`; None for other inputs.
+        preprocessing: How images become inputs at the published size when the published
+            weights are evaluated, with the fields of a `preprocessor_config.json`; None
+            where that is not published, and for other inputs.
         notes: What else there is to know, if anything.
         training: Data, hardware and time; None if nothing is published.
         scores: Published scores.

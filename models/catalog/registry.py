@@ -4,6 +4,7 @@ The model files fill it: each has `CARDS` beside its `VARIANTS`, which
 `@registered(CARDS, VARIANTS)` adds together with the builder.
 """
 
+import copy
 import fnmatch
 import inspect
 from collections.abc import Callable, Mapping
@@ -119,8 +120,10 @@ def builder_arguments(name: str) -> dict[str, tuple[Any, str]]:
 def create(name: str, /, **overrides) -> keras.Model:
     """Builds a model at its published size.
 
-    A model of images has a `preprocessing`, how the published weights were given
-    images, for the size of its inputs; it is saved and exported with the model.
+    A model of images has the `preprocessing` of its card, for the size of its inputs:
+    how the published weights are given images when they are evaluated; of segmenters
+    the normalization alone. It is saved and exported with the model. Set it to None, or
+    to another one, for a model that learns from images prepared in another way.
 
     Args:
         name: A name from `list_models()`.
@@ -146,6 +149,7 @@ def create(name: str, /, **overrides) -> keras.Model:
     *sides, channels = shapes.get("images", (None,))[1:] or (None,)
     # Gray images are not what it describes.
     if fields is not None and channels == 3:
+        fields = copy.deepcopy(fields)
         model.preprocessing = (
             fields if None in sides else fields_for_size(fields, sides)
         )

@@ -69,25 +69,27 @@ def text_encoding(pooled_output: str, **further_inputs: str) -> dict[str, Any]:
 def preprocessing(
     pixels: str, resample: str = "bicubic", share: float | None = None
 ) -> dict[str, Any]:
-    """How published models of 224 pixels are given images.
+    """How published models of 224 pixels are given images when they are evaluated.
 
     Args:
         pixels: Their range or normalization, one of those above.
         resample: How they are resized, a name of `ImagePreprocessing`.
-        share: Share of the shorter edge that the crop in the middle keeps; None = no
-            crop, images of any shape are squeezed.
+        share: Share of the shorter edge that torchvision's crop in the middle keeps;
+            None = no crop, images of any shape are squeezed.
 
     Returns:
         Fields of a `preprocessor_config.json`.
     """
     mean, std = _STATISTICS[pixels]
     sides = [_SIDE, _SIDE]
-    size, crop_size = (sides, None) if share is None else (int(_SIDE / share), sides)
-    return make_fields(Steps(size, crop_size, resample, 1 / 255, mean, std))
+    if share is None:
+        return make_fields(Steps(sides, None, resample, 1 / 255, mean, std))
+    steps = Steps(int(_SIDE / share), sides, resample, 1 / 255, mean, std)
+    return {**make_fields(steps), "crop_offset": "round"}
 
 
-def as_in_files(pixels: str) -> dict[str, Any]:
-    """The same for images that keep their size."""
+def _of_any_size(pixels: str) -> dict[str, Any]:
+    """The normalization alone: images keep their size."""
     mean, std = _STATISTICS[pixels]
     return make_fields(Steps(None, None, "bicubic", 1 / 255, mean, std))
 
@@ -126,7 +128,7 @@ def segmentation(pixels: str, **further_outputs: str) -> dict[str, Any]:
         "task": "semantic segmentation",
         "inputs": {"images": RGB + pixels},
         "outputs": {"logits": logits, **further_outputs},
-        "preprocessing": as_in_files(pixels),
+        "preprocessing": _of_any_size(pixels),
     }
 
 

@@ -20,11 +20,11 @@ def preprocess_input(x: Any, model: keras.Model | Mapping[str, Any]) -> Any:
 
     As `keras.applications.<model>.preprocess_input`, for images of the model's size,
     such as `keras.utils.load_img(path, target_size=(224, 224))` reads. The layer
-    `image_preprocessing(model)` also resizes and crops as the published weights were
-    trained.
+    `image_preprocessing(model)` also resizes and crops, as `preprocessing` says.
 
     Args:
-        x: Pixels 0 to 255, (B, H, W, C) or (H, W, C), integers or floats.
+        x: Pixels 0 to 255, (B, H, W, C) or (H, W, C), integers or floats, of an image
+            of Pillow, an array, or a tensor of the backend.
         model: A model with `preprocessing`, such as `create` and `load_checkpoint`
             return, or the preprocessing itself.
 
@@ -33,7 +33,8 @@ def preprocess_input(x: Any, model: keras.Model | Mapping[str, Any]) -> Any:
         as in `dataset.map`.
 
     Raises:
-        ValueError: If the model has no preprocessing, or images are scaled already.
+        ValueError: If the model has no preprocessing, or `x` are not images of its
+            channels, or are scaled already.
 
     Example:
         ```python
@@ -46,19 +47,38 @@ def preprocess_input(x: Any, model: keras.Model | Mapping[str, Any]) -> Any:
     layer = image_preprocessing(model)
     is_array = not ops.is_tensor(x) and not isinstance(x, keras.KerasTensor)
     pixels = np.asarray(x) if is_array else x
-    known = known_values(pixels)
-    if known is not None and known.size:
-        low, high = float(known.min()), float(known.max())
-        if low < 0 or (high <= 1 and (known != np.rint(known)).any()):
-            raise ValueError(
-                "`x` must be pixels from 0 to 255, as they are in files. "
-                f"Received: x from {low:g} to {high:g}"
-            )
     mean, std = (np.asarray(each, "float64") for each in (layer.mean, layer.std))
+    # Of TensorFlow's shapes, even the rank may be unknown.
+    if getattr(pixels.shape, "rank", 0) is not None:
+        _check_shape(tuple(pixels.shape), len(mean) if mean.ndim else None)
+    _check_pixels(known_values(pixels))
     factor, shift = np.float32(layer.scale / std), np.float32(-mean / std)
     if is_array:
         return pixels.astype("float32") * factor + shift
     return ops.cast(pixels, "float32") * factor + shift
+
+
+def _check_pixels(known: np.ndarray | None) -> None:
+    """Raises for scaled images; what bicubic resizing adds at an edge is allowed."""
+    if known is None or not known.size:
+        return
+    low, high = float(known.min()), float(known.max())
+    is_share = high <= 1 and (known != np.rint(known)).any()
+    is_normalized = low < 0 and high < 16
+    if is_share or is_normalized or low < -64 or high > 255 + 64:
+        raise ValueError(
+            "`x` must be pixels from 0 to 255, as they are in files. "
+            f"Received: x from {low:g} to {high:g}"
+        )
+
+
+def _check_shape(shape: tuple[int | None, ...], channels: int | None) -> None:
+    known = {None, channels or shape[-1]} if shape else set()
+    if len(shape) not in (3, 4) or shape[-1] not in known:
+        raise ValueError(
+            f"`x` must be images, (rows, columns, {channels or 'channels'}), or a "
+            f"batch of them. Received: x of shape {shape}"
+        )
 
 
 def decode_predictions(
@@ -70,7 +90,8 @@ def decode_predictions(
     place of WordNet's. Our models return logits.
 
     Args:
-        preds: Logits or probabilities (B, C), as `model.predict` returns them.
+        preds: Logits or probabilities (B, C), as `model.predict` returns them: one
+            output, of a model of several.
         model: A model with `class_names`, such as `load_checkpoint` returns; without
             them, a name is the number as text.
         top: How many classes of each row; all, if there are fewer.
@@ -83,4 +104,5 @@ def decode_predictions(
         ValueError: If an argument is wrong, or there are not as many classes as names.
     """
     names = getattr(model, "class_names", None)
-    return decode(ops.convert_to_numpy(preds), names, top, from_logits)
+    array = preds if isinstance(preds, Mapping) else ops.convert_to_numpy(preds)
+    return decode(array, names, top, from_logits)

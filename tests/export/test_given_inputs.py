@@ -2,10 +2,12 @@
 
 import zipfile
 
+import flatbuffers
 import keras
 import numpy as np
 import pytest
 from export_formats import SUFFIXES
+from flatbuffers import number_types as flags
 from PIL import Image
 
 from keras_attn import models
@@ -64,6 +66,55 @@ def test_pillow_computes_what_the_layer_does(options, sides):
     assert found.dtype == "float32"
 
 
+def member(table, slot):
+    """The table in a slot of metadata_schema.fbs."""
+    place = table.Pos + table.Offset(4 + 2 * slot)
+    return flatbuffers.table.Table(table.Bytes, table.Indirect(place))
+
+
+def first_of(table, slot):
+    """The only table of a vector of them."""
+    place = table.Offset(4 + 2 * slot)
+    assert table.VectorLen(place) == 1
+    return flatbuffers.table.Table(table.Bytes, table.Indirect(table.Vector(place)))
+
+
+def check_task_metadata(path):
+    """What LiteRT's Task Library reads: labels, and the normalization of a pixel.
+
+    tflite-support 0.4.4 itself read such a file: `MetadataDisplayer`, and
+    `ImageClassifier`, whose names and scores were the runner's.
+    """
+    schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
+    content = path.read_bytes()
+    file = schema.Model.GetRootAs(content, 0)
+    entries = [file.Metadata(number) for number in range(file.MetadataLength())]
+    (entry,) = [each for each in entries if each.Name() == b"TFLITE_METADATA"]
+    found = file.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
+    assert found[4:8] == b"M001"
+    start = int.from_bytes(found[:4], "little")
+    graph = first_of(flatbuffers.table.Table(found, start), 3)
+    tensor, output = first_of(graph, 2), first_of(graph, 3)
+    assert tensor.String(tensor.Pos + tensor.Offset(4)) == b"images"
+    content = member(tensor, 3)
+    assert content.Get(flags.Uint8Flags, content.Pos + content.Offset(4)) == 2  # Image
+    image = member(content, 1)
+    assert image.Get(flags.Uint8Flags, image.Pos + image.Offset(4)) == 1  # RGB
+    unit = first_of(tensor, 4)
+    assert unit.Get(flags.Uint8Flags, unit.Pos + unit.Offset(4)) == 1  # Normalization
+    options = member(unit, 1)
+    for slot, name in enumerate(("image_mean", "image_std")):
+        numbers = options.GetVectorAsNumpy(
+            flags.Float32Flags, options.Offset(4 + 2 * slot)
+        )
+        np.testing.assert_allclose(numbers, 255 * np.array(FIELDS[name]), rtol=1e-6)
+    labels = first_of(output, 6)
+    assert labels.String(labels.Pos + labels.Offset(4)) == b"labels.txt"
+    assert (
+        labels.Get(flags.Uint8Flags, labels.Pos + labels.Offset(8)) == 2
+    )  # Of an axis
+
+
 @pytest.mark.shipped
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
 def test_classes_and_preprocessing_travel(model, suffix, tmp_path):
@@ -92,6 +143,7 @@ def test_classes_and_preprocessing_travel(model, suffix, tmp_path):
         with zipfile.ZipFile(path) as archive:
             text = archive.read("labels.txt").decode()
         assert text.splitlines() == ["a cat", "ein Hund ä", "two lines"]
+        check_task_metadata(path)
     if suffix == "":
         damaged = path / "assets.extra" / "keras_attn_description.json"
         damaged.write_text('{"class_names": [1]}')
@@ -129,7 +181,7 @@ class Letters:
     def encode_batch(
         self, texts, second=None, max_length=None, pad_to_max_length=False
     ):
-        rows = [[ord(letter) for letter in text] for text in texts]
+        rows = [[ord(letter) for letter in text][:max_length] for text in texts]
         width = max_length if pad_to_max_length else max(map(len, rows))
         ids = np.array([row + [0] * (width - len(row)) for row in rows])
         return {"token_ids": ids, "padding_mask": ids > 0, "segment_ids": 0 * ids}
@@ -162,6 +214,14 @@ def test_texts_by_a_tokenizer():
         [99, 100, 101, 0, 0],
         [102, 0, 0, 0, 0],
     ]
+    # Longer texts than the model has positions for are cut.
+    ids = {name: TensorInfo((None, None), each.dtype) for name, each in ids.items()}
+    limited = Returns(**ids)
+    limited.index_ranges = {
+        "serve": {"token_ids": (0, 128), "length of token_ids": (1, 4)}
+    }
+    runner = Runner(limited, Letters())
+    assert runner(["abcde", "f"])["token_ids"].tolist() == [[97, 98, 99], [102, 0, 0]]
     with pytest.raises(ValueError, match="pass its tokenizer, `load_runner.*'ab', …"):
         Runner(Returns(**ids))(["ab"])
     with pytest.raises(ValueError, match="must be a dictionary.*of type ndarray"):
@@ -193,13 +253,25 @@ def test_images_of_bytes_need_one_size(tmp_path):
     assert raw([photo(7, 5), photo(7, 5)])["images"].shape == (2, 7, 5, 3)
     with pytest.raises(ValueError, match="one size.*shapes .*(5, 7, 3).*(7, 5, 3)"):
         raw([photo(7, 5), photo(5, 7)])
-    with pytest.raises(ValueError, match="images of uint8, .*Received: uint8 .7, 5."):
-        raw([photo(7, 5)[..., 0]])
+    for wrong in (photo(7, 5)[..., 0], photo(7, 5, 1), photo(7, 5)[:0]):
+        with pytest.raises(ValueError, match="images of uint8.* 3 channels.*: uint8 ."):
+            raw([wrong])
     # An orientation of EXIF turns the image.
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(photo(7, 5)).save(tmp_path / "turned.png", exif=exif)
     assert raw(tmp_path / "turned.png")["images"].shape == (1, 5, 7, 3)
+    with Image.open(tmp_path / "turned.png") as opened:
+        assert raw(opened)["images"].shape == (1, 5, 7, 3)
+
+
+def test_a_line_does_not_become_gigabytes():
+    config = ImagePreprocessing(224, crop_size=224).get_config()
+    steps = {name: config[name] for name in STEPS}
+    runner = Runner(Returns(images=PIXELS))
+    runner.preprocessing = steps
+    with pytest.raises(ValueError, match="1 × 3000 pixels, which become 224 × 672000"):
+        runner(photo(1, 3000))
 
 
 def test_image_files_for_a_graph_that_decodes(tmp_path):
