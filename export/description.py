@@ -69,6 +69,7 @@ def describe(model: Any, *, has_pixels: bool = True) -> tuple[Description, list[
         except ValueError as error:
             notes.append(f"the model's `preprocessing` is not in the artefact: {error}")
     names = getattr(model, "class_names", None)
+    names = names.tolist() if hasattr(names, "tolist") else names
     # A model of somebody else may have anything by this name.
     are_names = isinstance(names, Sequence) and not isinstance(names, str)
     if not are_names or not all(isinstance(name, str) for name in names):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_attn.checks.inputs import MOST_NORMALIZED, check_normalized
 from keras_attn.export.signature_info import (
     IMAGE_BYTES,
     TEXT,
@@ -70,6 +71,10 @@ def name_inputs(
         [(name, only)] = inputs.items()
         if len(only.shape) == 4 and _are_images(given):
             return {name: _as_pixels(_images(given), only, steps)}
+        if steps is not None and isinstance(given, np.ndarray):
+            white = 255 * steps["scale"] / np.max(steps["std"])
+            if white <= MOST_NORMALIZED:
+                check_normalized(name, given)
         return {name: given}
     raise ValueError(
         "`inputs` must be a dictionary, arrays by input name, for a signature of the "
@@ -163,6 +168,8 @@ def _as_pixels(
         ValueError: If it is not known how they become an input, or they have unlike
             sizes.
     """
+    if not images:
+        raise ValueError("`inputs` must be at least one image. Received: none")
     arrays = [_read(image, info.shape[-1]) for image in images]
     if info.dtype != "uint8":
         if steps is None:

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_attn.checks.indices import known_values
+from keras_attn.checks.inputs import MOST_NORMALIZED
 from keras_attn.class_predictions import decode_predictions as decode
 from keras_attn.models.parts.preprocessing import image_preprocessing
 
@@ -64,7 +65,7 @@ def _check_pixels(known: np.ndarray | None) -> None:
         return
     low, high = float(known.min()), float(known.max())
     is_share = high <= 1 and (known != np.rint(known)).any()
-    is_normalized = low < 0 and high < 16
+    is_normalized = low < 0 and high <= MOST_NORMALIZED
     if is_share or is_normalized or low < -64 or high > 255 + 64:
         raise ValueError(
             "`x` must be pixels from 0 to 255, as they are in files. "

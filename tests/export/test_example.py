@@ -6,7 +6,7 @@ import pytest
 from export_formats import SUFFIXES
 
 from keras_attn.export import export, verify
-from keras_attn.export.description import Description
+from keras_attn.export.description import STEPS, Description
 from keras_attn.export.example import write_example
 from keras_attn.export.signature_info import SignatureInfo, TensorInfo
 from keras_attn.export.signatures import get_signatures
@@ -15,19 +15,20 @@ from keras_attn.models.parts.functional import Functional
 
 def run(example):
     assert len(example.splitlines()) == 6
-    exec(example, {})  # As a user would, in a new file.
+    exec(example, {})
 
 
+# What every kind of model's report ends in runs in `models/test_export_parity.py`.
 @pytest.mark.shipped
 @pytest.mark.parametrize("suffix", SUFFIXES.values())
 @pytest.mark.parametrize("name", ["dictionaries", "attention_pair"])
-def test_the_last_six_lines_run(artefact, name, suffix, capsys):
+def test_the_last_six_lines_run(artefact, name, suffix, printed):
     _, report = artefact(name, suffix)
     assert "\n".join(str(report).splitlines()[-6:]) == report.example
-    run(report.example)
-    printed = capsys.readouterr().out
+    assert len(report.example.splitlines()) == 6
+    (shapes,) = printed("-c", report.example)  # In a process of its own.
     for each in next(iter(report.outputs.values())):
-        assert f"'{each}': (" in printed
+        assert f"'{each}': (" in shapes
 
 
 @pytest.mark.shipped
@@ -45,6 +46,20 @@ def test_photos_and_classes(tmp_path, capsys):
         printed = capsys.readouterr().out
         assert "'cat'" in printed and "'dog'" in printed
         assert verify(model, tmp_path / path, **options).example == report.example
+
+
+def test_photos_that_are_not_resized_have_the_size_of_the_input(build):
+    (signature,) = get_signatures(build("dictionaries"))
+    steps = {**dict.fromkeys(STEPS), "mean": 0.0, "std": 1.0, "scale": 1 / 255}
+
+    def lines(*shape):
+        info = SignatureInfo({"images": TensorInfo(shape, "float32")}, {})
+        return write_example("m", signature, info, Description(None, steps))
+
+    assert 'np.zeros((5, 7, 3), "uint8")' in lines(None, 5, 7, 3)
+    assert 'np.zeros((224, 224, 1), "uint8")' in lines(1, None, None, 1)
+    steps["crop_size"] = [5, 7]
+    assert 'np.zeros((480, 640, 3), "uint8")' in lines(None, 5, 7, 3)
 
 
 def test_texts_need_no_arrays(build):

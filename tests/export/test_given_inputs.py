@@ -137,6 +137,10 @@ def test_classes_and_preprocessing_travel(model, suffix, tmp_path):
     np.testing.assert_allclose(runner(file)["logits"], want[:1], atol=1e-5)
     floats = np.asarray(layer(pictures[1][None]))
     np.testing.assert_allclose(runner(floats)["logits"], want[1:2], atol=1e-5)
+    with pytest.raises(ValueError, match="`images` must be normalized.* to 200"):
+        runner(np.full((1, 13, 13, 3), 200.0))  # As Keras' `img_to_array` returns.
+    with pytest.raises(ValueError, match="must be at least one image"):
+        runner(np.zeros((0, 13, 13, 3), "uint8"))
     rows = runner.decode_predictions(found, top=1)
     assert [row[0][0] for row in rows] == want.argmax(-1).tolist()
     if suffix == ".tflite":
