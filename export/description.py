@@ -6,8 +6,9 @@ ONNX the same text as `keras_attn.description` in each graph:
     class_names      the name of each class, in the order of the logits
     preprocessing    how images become inputs: the arguments of `ImagePreprocessing`
 
-What is unknown is left out. LiteRT files also have `labels.txt`, a class a line, which
-other tools read. Runners need neither TensorFlow nor Keras for it.
+What is unknown is left out. LiteRT files also have `labels.txt`, a class a line, and
+say for other tools what it is (`formats/litert_metadata.py`). Runners need neither
+TensorFlow nor Keras for it.
 """
 
 import json
@@ -68,7 +69,7 @@ def describe(model: Any, *, has_pixels: bool = True) -> tuple[Description, list[
             steps = {name: config[name] for name in STEPS}
         except ValueError as error:
             notes.append(f"the model's `preprocessing` is not in the artefact: {error}")
-    names = getattr(model, "class_names", None)
+    names: Any = getattr(model, "class_names", None)
     names = names.tolist() if hasattr(names, "tolist") else names
     # A model of somebody else may have anything by this name.
     are_names = isinstance(names, Sequence) and not isinstance(names, str)

@@ -66,7 +66,13 @@ def name_inputs(
         if rows and (is_pairs(rows) or all(map(_is_text, rows))):
             return _named_texts(rows, inputs, tokenizer, longest)
     if IMAGE_BYTES in inputs:
-        return {IMAGE_BYTES: [_as_file(each) for each in _images(given)]}
+        images = _images(given)
+        if not all(isinstance(each, bytes) or _are_images(each) for each in images):
+            raise ValueError(
+                "`inputs` must be image files, their bytes, images of Pillow or arrays "
+                f"of uint8. Received: inputs of type {type(given).__name__}"
+            )
+        return {IMAGE_BYTES: [_as_file(each) for each in images]}
     if len(inputs) == 1:
         [(name, only)] = inputs.items()
         if len(only.shape) == 4 and _are_images(given):
@@ -76,9 +82,11 @@ def name_inputs(
             if white <= MOST_NORMALIZED:
                 check_normalized(name, given)
         return {name: given}
+    texts = ", or texts, a pair as a tuple," if _TOKENS in inputs else ""
     raise ValueError(
-        "`inputs` must be a dictionary, arrays by input name, for a signature of the "
-        f"inputs {sorted(inputs)}. Received: inputs of type {type(given).__name__}"
+        f"`inputs` must be a dictionary, arrays by input name,{texts} for a signature "
+        f"of the inputs {sorted(inputs)}. Received: inputs of type "
+        f"{type(given).__name__}"
     )
 
 
@@ -137,25 +145,23 @@ def _images(given: Any) -> list:
     """The images of a batch; one image is a batch of one."""
     if isinstance(given, list | tuple):
         return list(given)
-    array = hasattr(given, "dtype")
-    if array and np.ndim(given) == 4:
-        return list(given)
-    return [given]
+    # Several images, or the bytes of several files.
+    is_batch = hasattr(given, "dtype") and np.ndim(given) in (1, 4)
+    return list(given) if is_batch else [given]
 
 
 def _as_file(image: Any) -> bytes:
     """The bytes of an image file."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     if isinstance(image, bytes):
         return image
     if isinstance(image, str | os.PathLike):
         return Path(image).read_bytes()
-    if hasattr(image, "dtype"):
-        array = _checked_pixels(image, None)
-        image = Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array)
+    array = _read(image, None)
+    image = Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array)
     with io.BytesIO() as file:
-        ImageOps.exif_transpose(image).save(file, "png")
+        image.save(file, "png")
         return file.getvalue()
 
 

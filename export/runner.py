@@ -247,7 +247,9 @@ def load_runner(path: str | PathLike, *, tokenizer: Any = None) -> Runner:
         A `Runner`.
 
     Raises:
-        ValueError: If `path` does not exist, or is none of these.
+        ValueError: If `path` does not exist, or is none of these, or `tokenizer` is not
+            the folder of one.
+        TypeError: If `tokenizer` is something else.
         ExportError: If the artefact cannot be read, is damaged, or its runtime rejects
             it.
         ImportError: If the runtime is not installed.
@@ -275,6 +277,11 @@ def load_runner(path: str | PathLike, *, tokenizer: Any = None) -> Runner:
         from keras_attn.data import load_text_tokenizer
 
         tokenizer = load_text_tokenizer(tokenizer)
+    if tokenizer is not None and not hasattr(tokenizer, "encode_batch"):
+        raise TypeError(
+            "`tokenizer` must be a folder, or have the `encode_batch` of our "
+            f"tokenizers. Received: tokenizer={tokenizer!r}"
+        )
     return Runner(format.runtime.Engine(path), tokenizer)
 
 

@@ -44,7 +44,7 @@ def decode_predictions(
             f"Received: preds of shape {scores.shape}"
         )
     count = scores.shape[1]
-    names = class_names or [str(number) for number in range(count)]
+    names = list(map(str, range(count) if class_names is None else class_names))
     if len(names) != count:
         raise ValueError(
             f"`preds` must have a score for each of the {len(names)} classes of the "

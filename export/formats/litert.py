@@ -2,7 +2,8 @@
 
 `write` saves the traced functions as a SavedModel, replaces in it what the converter
 does not support, converts it, quantizes to int8 if asked to, puts inputs and outputs in
-the model's order, and adds the metadata, JSON in an appended ZIP archive.
+the model's order, and adds the metadata, JSON in an appended ZIP archive
+(`litert_metadata.py`: those that other tools read).
 `export/runtimes/litert.py` runs the file.
 """
 

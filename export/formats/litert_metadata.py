@@ -124,7 +124,7 @@ def _table(
 ) -> int:
     """A table of objects and of one-byte numbers, by their slots in the schema."""
     numbers = bytes_ or {}
-    builder.StartObject(1 + max(*offsets, *numbers, 0, 0))
+    builder.StartObject(1 + max([*offsets, *numbers]))
     for slot, offset in offsets.items():
         builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
     for slot, number in numbers.items():

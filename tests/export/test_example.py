@@ -1,5 +1,7 @@
 """The last lines of a report call the artefact."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -39,7 +41,8 @@ def test_photos_and_classes(tmp_path, capsys):
     model = Functional(images, keras.layers.Dense(2, name="logits")(pooled))
     model.class_names = ["cat", "dog"]
     model.preprocessing = {"size": {"height": 5, "width": 7}, "do_normalize": False}
-    for path, options in (("m.onnx", {}), ("m", {"image_bytes": True})):
+    cases: Any = (("m.onnx", {}), ("m", {"image_bytes": True}))
+    for path, options in cases:
         report = export(model, tmp_path / path, **options)
         assert "photo = np.zeros((480, 640, 3)" in report.example
         run(report.example)

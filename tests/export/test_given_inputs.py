@@ -1,5 +1,6 @@
 """Runners called with texts and images, and what artefacts say about both."""
 
+import io
 import zipfile
 
 import flatbuffers
@@ -135,6 +136,8 @@ def test_classes_and_preprocessing_travel(model, suffix, tmp_path):
     found = runner(given)["logits"]
     np.testing.assert_allclose(found, want, atol=1e-5)
     np.testing.assert_allclose(runner(file)["logits"], want[:1], atol=1e-5)
+    with pytest.raises(TypeError, match="`tokenizer` must be a folder, .*tokenizer=3"):
+        load_runner(path, tokenizer=3)
     floats = np.asarray(layer(pictures[1][None]))
     np.testing.assert_allclose(runner(floats)["logits"], want[1:2], atol=1e-5)
     with pytest.raises(ValueError, match="`images` must be normalized.* to 200"):
@@ -186,7 +189,8 @@ class Letters:
         self, texts, second=None, max_length=None, pad_to_max_length=False
     ):
         rows = [[ord(letter) for letter in text][:max_length] for text in texts]
-        width = max_length if pad_to_max_length else max(map(len, rows))
+        longest = max(map(len, rows))
+        width = max(longest, max_length or 0) if pad_to_max_length else longest
         ids = np.array([row + [0] * (width - len(row)) for row in rows])
         return {"token_ids": ids, "padding_mask": ids > 0, "segment_ids": 0 * ids}
 
@@ -228,7 +232,9 @@ def test_texts_by_a_tokenizer():
     assert runner(["abcde", "f"])["token_ids"].tolist() == [[97, 98, 99], [102, 0, 0]]
     with pytest.raises(ValueError, match="pass its tokenizer, `load_runner.*'ab', …"):
         Runner(Returns(**ids))(["ab"])
-    with pytest.raises(ValueError, match="must be a dictionary.*of type ndarray"):
+    with pytest.raises(
+        ValueError, match="must be a dictionary.*or texts.*of type ndarray"
+    ):
         Runner(Returns(**ids))(np.ones((2, 5)))
 
 
@@ -286,3 +292,11 @@ def test_image_files_for_a_graph_that_decodes(tmp_path):
     found = runner(given)["image_bytes"].tolist()
     assert found[:2] == [content, content]
     assert all(each.startswith(b"\x89PNG") for each in found)
+    files = np.array([content, content], object)
+    assert runner(files)["image_bytes"].tolist() == [content, content]
+    # PNG has no such mode.
+    (png,) = runner(Image.new("CMYK", (5, 7)))["image_bytes"]
+    assert Image.open(io.BytesIO(png)).size == (5, 7)
+    for wrong in (None, 3, np.zeros((7, 5, 3)), [content, None]):
+        with pytest.raises(ValueError, match="must be image files, .*of type"):
+            runner(wrong)

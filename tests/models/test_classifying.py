@@ -104,6 +104,8 @@ def test_the_best_classes_of_each_row():
     np.testing.assert_allclose([row[0][2] for row in found], [0.5, 0.6], atol=1e-6)
     shares = models.decode_predictions(np.exp(logits), model, from_logits=False)
     assert len(shares[0]) == 3 and shares[0][0][2] == pytest.approx(0.5)
+    model.class_names = np.array(["a", "b", "c"])
+    assert models.decode_predictions(logits, model)[1][0][:2] == (0, "a")
     model.class_names = None
     assert models.decode_predictions(logits, model, top=1)[1][0][1] == "0"
 
