@@ -135,7 +135,7 @@ class Runner:
         return self._run_in_parts(name, named)
 
     def decode_predictions(
-        self, preds: Any, top: int = 5, from_logits: bool = True
+        self, preds: Any, top: int = 5, from_logits: bool | None = None
     ) -> list[list[tuple[int, str, float]]]:
         """The classes with the highest scores of each row, the best first.
 
@@ -143,6 +143,7 @@ class Runner:
             preds: Logits or probabilities (B, C), an output of the artefact.
             top: How many classes of each row; all, if there are fewer.
             from_logits: Whether `preds` are logits, of which the softmax is taken.
+                None = unless each row is of probabilities, whose sum is 1.
 
         Returns:
             A list for each row, of the number, name (`class_names`; without them, the

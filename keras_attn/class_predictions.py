@@ -15,7 +15,7 @@ def decode_predictions(
     preds: Any,
     class_names: Sequence[str] | None,
     top: int = 5,
-    from_logits: bool = True,
+    from_logits: bool | None = None,
 ) -> list[list[tuple[int, str, float]]]:
     """The classes with the highest scores of each row, the best first.
 
@@ -24,6 +24,7 @@ def decode_predictions(
         class_names: The name of each class; None = their numbers.
         top: How many classes of each row; all, if there are fewer.
         from_logits: Whether `preds` are logits, of which the softmax is taken.
+            None = unless each row is of probabilities, whose sum is 1.
 
     Returns:
         A list for each row, of the number, name and probability of each class.
@@ -50,6 +51,10 @@ def decode_predictions(
             f"`preds` must have a score for each of the {len(names)} classes of the "
             f"model. Received: preds of shape {scores.shape}"
         )
+    if from_logits is None:
+        # Half precision may miss 1 by some thousandths.
+        sums = scores.sum(axis=1)
+        from_logits = bool((scores < 0).any()) or not np.allclose(sums, 1, atol=1e-2)
     if check_boolean("from_logits", from_logits):
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         scores /= scores.sum(axis=1, keepdims=True)

@@ -83,12 +83,12 @@ def _check_shape(shape: tuple[int | None, ...], channels: int | None) -> None:
 
 
 def decode_predictions(
-    preds: Any, model: keras.Model, top: int = 5, from_logits: bool = True
+    preds: Any, model: keras.Model, top: int = 5, from_logits: bool | None = None
 ) -> list[list[tuple[int, str, float]]]:
     """The classes with the highest scores of each row, the best first.
 
     As `keras.applications.<model>.decode_predictions`, with the number of the class in
-    place of WordNet's. Our models return logits.
+    place of WordNet's, and of logits, which our models return, as of probabilities.
 
     Args:
         preds: Logits or probabilities (B, C), as `model.predict` returns them: one
@@ -97,6 +97,7 @@ def decode_predictions(
             them, a name is the number as text.
         top: How many classes of each row; all, if there are fewer.
         from_logits: Whether `preds` are logits, of which the softmax is taken.
+            None = unless each row is of probabilities, whose sum is 1.
 
     Returns:
         A list for each row, of the number, name and probability of each class.

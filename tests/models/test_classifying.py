@@ -80,7 +80,7 @@ def test_what_keras_applications_do_with_the_same_images_and_scores():
         for top in (5, 1, 2000):
             want = applications.decode_predictions(shares, top)
             found = decode_predictions(
-                shares, [name for _, name in numbers.values()], top, from_logits=False
+                shares, [name for _, name in numbers.values()], top
             )
             assert [
                 [(f"n{number}", name) for number, name, _ in row] for row in found
@@ -102,10 +102,13 @@ def test_the_best_classes_of_each_row():
         [(0, "a"), (1, "b")],
     ]
     np.testing.assert_allclose([row[0][2] for row in found], [0.5, 0.6], atol=1e-6)
-    shares = models.decode_predictions(np.exp(logits), model, from_logits=False)
-    assert len(shares[0]) == 3 and shares[0][0][2] == pytest.approx(0.5)
-    model.class_names = np.array(["a", "b", "c"])
-    assert models.decode_predictions(logits, model)[1][0][:2] == (0, "a")
+    # Probabilities, unless it is said that they are logits.
+    shares = models.decode_predictions(np.exp(logits).astype("float16"), model)
+    assert len(shares[0]) == 3 and shares[0][0][2] == pytest.approx(0.5, abs=1e-3)
+    (row, _) = models.decode_predictions(np.exp(logits), model, from_logits=True)
+    assert row[0][2] == pytest.approx(np.exp(0.5) / np.exp([0.2, 0.5, 0.3]).sum())
+    # Another's model may have an array.
+    assert decode_predictions(logits, np.array(["a", "b", "c"]))[1][0][1] == "a"
     model.class_names = None
     assert models.decode_predictions(logits, model, top=1)[1][0][1] == "0"
 
