@@ -35,15 +35,14 @@ is compared here is in one file, since only `build` and `SYSTEMS` tell captioner
 Results with one thread of an AMD EPYC (AVX-512, no AMX) with two cores, beside other
 work: 6,000 images, 12 epochs, 500 known and 500 new images. Means of three seeds of the
 weights and the order, on the same images, with their standard deviations. The CNN took
-102 to 129 seconds of CPU time. The rows of the two Transformers were measured with an
-earlier version; seed 0 of today's names 99.8 and 0.0% of the new images.
+102 to 129 seconds of CPU time.
 
     % of images right        CPU    known       new         new, two    inside
     show_and_tell           35 s  91.9 ± 2.2  62.9 ± 0.9  29.3 ± 1.8
     show_attend_tell_soft   63 s  98.0 ± 0.5  77.1 ± 5.8  56.4 ± 11.1 0.57 ± 0.07
     show_attend_tell_hard  112 s  97.7 ± 0.4  72.3 ± 5.6  47.2 ± 10.8 0.68 ± 0.05
-    cnn_transformer        252 s  98.9 ± 0.6  99.1 ± 1.0  98.5 ± 2.0  0.22 ± 0.04
-    vit_transformer         75 s  42.3 ± 4.3   0.6 ± 1.0   0.0 ± 0.0
+    cnn_transformer        152 s  98.9 ± 0.6  99.1 ± 1.0  98.5 ± 2.0  0.22 ± 0.04
+    vit_transformer         71 s  42.3 ± 4.3   0.6 ± 1.0   0.0 ± 0.0
 
 All but the ViT name nearly every object of a new image that shows only one. What
 attention adds are two objects: the mean of the map does not say which color is of which
