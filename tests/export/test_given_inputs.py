@@ -83,8 +83,8 @@ def first_of(table, slot):
 def check_task_metadata(path):
     """What LiteRT's Task Library reads: labels, and the normalization of a pixel.
 
-    tflite-support 0.4.4 itself read such a file: `MetadataDisplayer`, and
-    `ImageClassifier`, whose names and scores were the runner's.
+    The `ImageClassifier` of tflite-support 0.4.4 and of MediaPipe 1.2.3 have read such
+    a file: their names and scores were the runner's.
     """
     schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
     content = path.read_bytes()
