@@ -1,6 +1,7 @@
 """`preprocess_input`, `decode_predictions`, and the preprocessing of `create`."""
 
 import unittest.mock
+from typing import Any
 
 import keras
 import numpy as np
@@ -108,7 +109,8 @@ def test_the_best_classes_of_each_row():
     (row, _) = models.decode_predictions(np.exp(logits), model, from_logits=True)
     assert row[0][2] == pytest.approx(np.exp(0.5) / np.exp([0.2, 0.5, 0.3]).sum())
     # Another's model may have an array.
-    assert decode_predictions(logits, np.array(["a", "b", "c"]))[1][0][1] == "a"
+    array: Any = np.array(["a", "b", "c"])
+    assert decode_predictions(logits, array)[1][0][1] == "a"
     model.class_names = None
     assert models.decode_predictions(logits, model, top=1)[1][0][1] == "0"
 
