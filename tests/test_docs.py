@@ -100,6 +100,7 @@ def test_the_pages_for_beginners(run_recipes, tmp_path, capsys):
 def test_ship(run_recipes, tmp_path, capsys):
     names = run_recipes("ship.md")
     assert names["logits"].shape == (8, 10)
+    assert names["scores"].shape == (2, 10)
     for artefact in ("vit.tflite", "vit.onnx", "vit/saved_model.pb", "gpt.onnx"):
         assert (tmp_path / artefact).exists()
 

@@ -99,6 +99,9 @@ class ModelCard:
             the paper gives none.
         inputs: Shape and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
+        preprocessing: How images become inputs at the published size when the published
+            weights are evaluated, with the fields of a `preprocessor_config.json`; None
+            where that is not published, and for other inputs.
         notes: What else there is to know, if anything.
         training: Data, hardware and time; None if nothing is published.
         scores: Published scores.
@@ -119,6 +122,7 @@ class ModelCard:
     parameters: int | None
     inputs: dict[str, str] = field(hash=False)
     outputs: dict[str, str] = field(hash=False)
+    preprocessing: dict[str, Any] | None = field(default=None, hash=False)
     notes: str = ""
     training: Training | None = None
     scores: tuple[Score, ...] = ()
@@ -157,6 +161,7 @@ def model_cards(
     task: str,
     inputs: dict[str, str],
     outputs: dict[str, str],
+    preprocessing: dict[str, Any] | None = None,
     family: str = "",
     notes: str | Mapping[str, str] = "",
     training: Training | Mapping[str, Training] | None = None,
@@ -177,6 +182,7 @@ def model_cards(
             these three: `models/catalog/tasks.py`.
         inputs: Shape, type and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
+        preprocessing: As in `ModelCard`.
         family: Name of a related model's file; default: the file of the builder.
         notes: As in `ModelCard`; of all variants, or by variant.
         training: As in `ModelCard`; of all variants, or by variant.
@@ -214,6 +220,7 @@ def model_cards(
             parameters=count,
             inputs=inputs,
             outputs=outputs,
+            preprocessing=preprocessing,
             notes=of(variant, notes, ""),
             training=of(variant, training, None),
             scores=tuple(column[variant] for column in scores if variant in column),

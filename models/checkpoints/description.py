@@ -23,10 +23,9 @@ from keras_attn.models.checkpoints.mapping import layers_by_name
 from keras_attn.models.parts.preprocessing_fields import (
     PROCESSOR_OF_MODELS,
     RESAMPLING,
-    Steps,
-    make_fields,
     read_steps,
 )
+from keras_attn.models.parts.preprocessing_sizes import fields_for_size, get_share
 
 PREPROCESSING = "preprocessor_config.json"
 # Where transformers' processors of images and texts save the same fields.
@@ -63,33 +62,8 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
         return
     sides = model.inputs[0].shape[1:3]
     if "image_size" in overrides and None not in sides:
-        fields = _for_other_size(fields, list(sides))
+        fields = fields_for_size(fields, list(sides))
     model.preprocessing = fields
-
-
-def _for_other_size(fields: dict[str, Any], sides: list[int]) -> dict[str, Any]:
-    """The fields that give images of another size, cropped by the same share.
-
-    Args:
-        fields: A preprocessing.
-        sides: Rows and columns.
-    """
-    try:
-        steps = read_steps(fields)
-    except ValueError:
-        return fields  # They are refused by name when they are used.
-    crop_size, size, covers = None, sides, False
-    if steps.crop_size is not None:
-        share = _get_share(fields, steps)
-        crop_size, size = sides, [int(side / share) for side in sides]
-        keeps_shape = isinstance(steps.size, int)
-        covers = len({*sides}) > 1 and (keeps_shape or bool(fields.get("covers")))
-        if keeps_shape and not covers:
-            size = size[0]
-    kept = ("crop_pct", "crop_mode", "crop_offset", "passes")
-    known = {name: fields[name] for name in kept if name in fields}
-    steps = steps._replace(size=size, crop_size=crop_size)
-    return known | make_fields(steps) | ({"covers": True} if covers else {})
 
 
 def get_class_names(config: Mapping[str, Any]) -> list[str] | None:
@@ -298,7 +272,7 @@ def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **found,
         "input_size": [len(found.get("mean", "rgb")), *target],
-        "crop_pct": _get_share(fields, steps),
+        "crop_pct": get_share(fields, steps),
         "crop_mode": "center" if keeps_shape else "squash",
     }
 
@@ -317,17 +291,6 @@ def _statistics(fields: Mapping[str, Any]) -> dict[str, list[float]]:
         ).tolist()
         for name, each in both.items()
     }
-
-
-def _get_share(fields: Mapping[str, Any], steps: Steps) -> float:
-    """`crop_pct` where it is what is done, otherwise the share that the crop keeps."""
-    share: Any = fields.get("crop_pct")
-    if steps.crop_size is not None and steps.size is not None:
-        if _is_numbers([share], 1) and 0.01 <= share <= 1:
-            resized = steps.size if isinstance(steps.size, int) else min(steps.size)
-            if int(min(steps.crop_size) / share) == resized:
-                return share
-    return steps.share
 
 
 def _by_name(sides: Iterable[int]) -> dict[str, int]:

@@ -16,8 +16,7 @@ from keras_attn.cli.opened_model import (
 )
 from keras_attn.export import load_runner
 from keras_attn.export.formats import ANY_ARTEFACT, format_at
-from keras_attn.export.signature_info import IMAGE_BYTES, PREFILL
-from keras_attn.export.text import SERVE_PAIR, TEXT
+from keras_attn.export.signature_info import IMAGE_BYTES, PREFILL, SERVE_PAIR, TEXT
 from keras_attn.files.reading import read_json
 from keras_attn.models.checkpoints.folder import CONFIG
 from keras_attn.models.parts.functional import input_structure
