@@ -69,7 +69,11 @@ class Runner:
             if it had none, or if the artefact preprocesses images itself.
 
     Example:
+        Needs an exported file and photos:
+
         ```python
+        from keras_attn.export import load_runner
+
         runner = load_runner("vit.tflite")
         logits = runner(["cat.jpg", "dog.jpg"])["logits"]
         print(runner.decode_predictions(logits, top=3))

@@ -111,15 +111,15 @@ def push_checkpoint(
         ImportError: If the client is not installed (the extra `hub`).
 
     Example:
+        Needs a token of the hub that may write:
+
         ```python
-        models.push_checkpoint(
-            classifier,
-            "hf://me/reviews",
-            tokenizer=tokenizer,
-            license="apache-2.0",
-            dataset="glue",
-            scores={"accuracy": 0.93},
-        )
+        from keras_attn import models
+
+        classifier = models.load_checkpoint("checkpoints/reviews", "classifier")
+        name, scores = "hf://me/reviews", {"accuracy": 0.93}
+        options = {"license": "apache-2.0", "dataset": "glue", "scores": scores}
+        models.push_checkpoint(classifier, name, **options)
         ```
     """
     repository, revision = parse_hub_name(name, "name")

@@ -39,10 +39,13 @@ def preprocess_input(x: Any, model: keras.Model | Mapping[str, Any]) -> Any:
 
     Example:
         ```python
-        image = keras.utils.load_img("cat.jpg", target_size=(224, 224))
-        pixels = keras.utils.img_to_array(image)[None]
-        logits = model.predict(preprocess_input(pixels, model))
-        print(decode_predictions(logits, model, top=3))
+        import numpy as np
+        from keras_attn import models
+
+        model = models.create("vit_tiny_patch16", image_size=32, num_layers=1)
+        photos = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3))
+        logits = model.predict_on_batch(models.preprocess_input(photos, model))
+        models.decode_predictions(logits, model, top=3)  # [[(7, "7", 0.02), …], …]
         ```
     """
     layer = image_preprocessing(model)
