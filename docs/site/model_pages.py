@@ -34,7 +34,7 @@ PICTURES = {
     "vilbert": ("word_regions", "For each word of a question, where it looks"),
     "vln_bert": ("vln_bert_ways", "Success of the ways that it chose on R2R"),
 }
-# The libraries that save weights of a family, with their `model_type`s if they have such.
+# The libraries that save weights of a family, with their `model_type`s if there are.
 SAVED_BY = {
     "bert": [("transformers", "bert", "distilbert")],
     "clip": [("transformers", "clip"), ("open_clip",)],
@@ -335,7 +335,8 @@ def _ship(entries: list[Entry]) -> list[str]:
 def _compared(family: str) -> str:
     libraries = [each for each in _libraries(family) if each not in OUR_READING]
     if libraries:
-        return f"{', '.join(libraries)}: the same outputs from the same weights; `tests/parity`."
+        names = ", ".join(libraries)
+        return f"{names}: the same outputs from the same weights; `tests/parity`."
     compared = COMPARED.get(family, EQUATIONS)
     return f"{compared[0].upper()}{compared[1:]}; `tests/models`, `tests/families`."
 
