@@ -6,6 +6,8 @@ and signatures that `inspect` sees.
 
 import importlib
 import inspect
+import posixpath
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -110,11 +112,11 @@ def pages() -> dict[str, str]:
     written = {}
     for each in names:
         if each.page.startswith(f"api/{each.room}/"):
-            written[each.page] = _page(each)
+            written[each.page] = _page(each, [x.name for x in names])
     for room, module in rooms().items():
         inside = [each for each in names if each.room == room]
         rows = [
-            f"| [`{each.name}`](../../{each.page}) | {_cell(each.summary)} |"
+            f"| [`{each.name}`]({_from_room(each)}) | {_cell(each.summary)} |"
             for each in inside
         ]
         text = inspect.getdoc(module) or ""
@@ -135,6 +137,11 @@ def pages() -> dict[str, str]:
     return written
 
 
+def _from_room(each: PublicName) -> str:
+    """Its page, seen from the page of its package."""
+    return posixpath.relpath(each.page, f"api/{each.room}")
+
+
 def _index(names: list[PublicName]) -> str:
     lines = [
         "# API",
@@ -152,10 +159,14 @@ def _index(names: list[PublicName]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _page(each: PublicName) -> str:
+def _page(each: PublicName, others: list[str]) -> str:
     title = f"keras_attn.{each.room}.{each.name}"
-    head = _front_matter(each.name, each.summary)
-    package = f"\nIn [`keras_attn.{each.room}`](index.md)."
+    # Before pages that mention it, and before names that it begins.
+    begins = any(x != each.name and x.startswith(each.name) for x in others)
+    boost = f"search: {{boost: {16 if begins else 4}}}\n"
+    head = _front_matter(each.name, each.summary, boost)
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", each.name).lower()
+    package = f"\n*{words}*, in [`keras_attn.{each.room}`](index.md)"
     if not callable(each.value):
         text = repr(each.value)
         lines = [f"# {title}", "", f"```python\n{each.name} = {text}\n```", package]
@@ -164,9 +175,9 @@ def _page(each: PublicName) -> str:
     return "\n".join([head, f"::: {each.path}", options, package, ""])
 
 
-def _front_matter(title: str, description: str) -> str:
+def _front_matter(title: str, description: str, more: str = "") -> str:
     quoted = description.replace("\\", "").replace('"', "'")[:150]
-    return f'---\ntitle: {title}\ndescription: "{quoted}"\n---\n'
+    return f'---\ntitle: {title}\ndescription: "{quoted}"\n{more}---\n'
 
 
 def _cell(text: str) -> str:

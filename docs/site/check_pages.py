@@ -146,7 +146,6 @@ def look_at(browser: Any, address: str, pages: list[str]) -> list[str]:
             wide, room = tab.evaluate(_WIDTHS_OF)
             if wide > room:
                 report(f"{wide} pixels wide in {room}, {scheme}")
-    tab.close()
     return wrong
 
 
@@ -164,18 +163,18 @@ def search(browser: Any, address: str, names: dict[str, str]) -> list[str]:
     tab.goto(address)
     field = tab.locator("[data-md-component=search-query]")
     first = tab.locator(".md-search-result__item a").first
+    field.click()
     for name, page in names.items():
-        field.fill("")
         field.fill(name)
+        field.press("End")  # Material listens to keys.
         try:
-            first.wait_for(state="attached", timeout=30_000)
+            first.wait_for(state="attached", timeout=15_000)
             tab.wait_for_timeout(400)  # Until the results are those of the whole name.
             found = urldefrag(str(first.get_attribute("href")))[0].partition("?")[0]
         except Exception as error:  # Of Playwright, of any kind.
             found = str(error).partition("\n")[0]
         if not urljoin(address, found).endswith(page):
             wrong.append(f"search for {name}: the first result is {found}")
-    tab.close()
     return wrong
 
 

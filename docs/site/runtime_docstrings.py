@@ -7,6 +7,7 @@ extension imports each module and takes docstrings and parameters from `inspect`
 
 import importlib
 import inspect
+import re
 from typing import Any
 
 import griffe
@@ -79,4 +80,6 @@ def _replace_parameters(member: griffe.Function, called: Any) -> None:
 def _spell(annotation: Any) -> str | None:
     if annotation is inspect.Parameter.empty:
         return None
-    return inspect.formatannotation(annotation)
+    return re.sub(
+        r"\b(typing|collections\.abc)\.", "", inspect.formatannotation(annotation)
+    )
