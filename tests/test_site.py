@@ -14,7 +14,8 @@ from keras_attn.docstrings.arguments import descriptions
 from keras_attn.models.checkpoints.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = sorted((ROOT / "docs" / "layers").glob("*.md"))
+DOCS = ROOT / "docs"
+WITH_EXAMPLES = [*sorted((DOCS / "layers").glob("*.md")), DOCS / "from_elsewhere.md"]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_families_are_shown_with_the_libraries_that_save_them(site):
     assert {*model_pages._costs()} <= {*models.list_models()}
 
 
-@pytest.mark.parametrize("page", LAYERS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
 def test_examples_of_layers_run(page, capsys):
     text = page.read_text("utf-8")
     assert page.stem == "index" or "```python" in text

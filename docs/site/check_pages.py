@@ -30,6 +30,7 @@ SEARCHED = 20
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # For containers: no sandbox, no GPU, little shared memory.
 _FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-zygote"]
+_PATIENCE = 60_000  # Milliseconds, on a busy machine.
 _WIDTHS_OF = "[document.documentElement.scrollWidth, window.innerWidth]"
 
 
@@ -142,7 +143,7 @@ def look_at(browser: Any, address: str, pages: list[str]) -> list[str]:
             tab.set_viewport_size({"width": width, "height": 900})
             tab.emulate_media(color_scheme=scheme)
             if step == 0:
-                tab.goto(address + page)
+                tab.goto(address + page, timeout=_PATIENCE)
             wide, room = tab.evaluate(_WIDTHS_OF)
             if wide > room:
                 report(f"{wide} pixels wide in {room}, {scheme}")
@@ -160,7 +161,7 @@ def search(browser: Any, address: str, names: dict[str, str]) -> list[str]:
     wrong = []
     tab = browser.new_page()
     tab.set_viewport_size({"width": 1280, "height": 900})
-    tab.goto(address)
+    tab.goto(address, timeout=_PATIENCE)
     field = tab.locator("[data-md-component=search-query]")
     first = tab.locator(".md-search-result__item a").first
     field.click()
@@ -168,7 +169,7 @@ def search(browser: Any, address: str, names: dict[str, str]) -> list[str]:
         field.fill(name)
         field.press("End")  # Material listens to keys.
         try:
-            first.wait_for(state="attached", timeout=15_000)
+            first.wait_for(state="attached", timeout=_PATIENCE)
             tab.wait_for_timeout(400)  # Until the results are those of the whole name.
             found = urldefrag(str(first.get_attribute("href")))[0].partition("?")[0]
         except Exception as error:  # Of Playwright, of any kind.
@@ -192,21 +193,19 @@ def names_to_search(site: Path) -> dict[str, str]:
     return {page.rstrip("/").rpartition("/")[2]: page for page in chosen}
 
 
-def find_browser() -> str:
-    """The path of a Chromium: `CHROMIUM`, or one of the system's.
+def find_browser() -> str | None:
+    """The path of a Chromium: `CHROMIUM`, or one of the system's; None without one.
 
     Raises:
-        SystemExit: If there is none.
+        SystemExit: If `CHROMIUM` is no program.
     """
     named = os.environ.get("CHROMIUM")
-    for each in [named] if named else _BROWSERS:
-        found = shutil.which(each)
-        if found:
-            return found
-    sys.exit(
-        "error: no Chromium: install one (Debian: apt install chromium), or set "
-        f"CHROMIUM to its path. Received: CHROMIUM={named!r}"
-    )
+    found = [path for each in _BROWSERS if (path := shutil.which(each))]
+    if named:
+        found = [path] if (path := shutil.which(named)) else []
+        if not found:
+            sys.exit(f"error: CHROMIUM is not a program. Received: {named!r}")
+    return found[0] if found else None
 
 
 def main() -> None:
@@ -217,21 +216,34 @@ def main() -> None:
     parser.add_argument("--flags", default="", help="further flags of the browser")
     arguments = parser.parse_args()
 
-    from playwright.sync_api import sync_playwright
-
-    pages = find_pages(arguments.site, arguments.only)
     wrong = broken_links(arguments.site)
-    with served(arguments.site) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=find_browser(), args=[*_FLAGS, *arguments.flags.split()]
+    pages = find_pages(arguments.site, arguments.only)
+    program = find_browser()
+    if program is None:
+        sys.stdout.write(
+            "no page is opened: there is no Chromium. Install one (Debian: apt "
+            "install chromium), or set CHROMIUM to its path\n"
         )
-        wrong += look_at(browser, address, pages)
-        wrong += search(browser, address, names_to_search(arguments.site))
-        browser.close()
+    else:
+        wrong += _opened(program, arguments.flags.split(), arguments.site, pages)
     for line in wrong:
         sys.stdout.write(line + "\n")
     sys.stdout.write(f"{len(pages)} pages, {len(wrong)} things wrong\n")
     sys.exit(bool(wrong))
+
+
+def _opened(program: str, flags: list[str], site: Path, pages: list[str]) -> list[str]:
+    """What is wrong with pages and search in a browser."""
+    from playwright.sync_api import sync_playwright
+
+    with served(site) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=[*_FLAGS, *flags]
+        )
+        wrong = look_at(browser, address, pages)
+        wrong += search(browser, address, names_to_search(site))
+        browser.close()
+    return wrong
 
 
 if __name__ == "__main__":

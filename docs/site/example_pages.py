@@ -71,7 +71,7 @@ def _gallery() -> str:
                 shown.add(picture)
                 name = title[1] if title else page
                 lines += [
-                    f"![{caption}]({picture})",
+                    f"![{caption}]({picture}){{loading=lazy}}",
                     "",
                     f"*{caption}*: [{name}]({page})",
                     "",
