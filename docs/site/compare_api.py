@@ -21,7 +21,7 @@ from keras_attn.docstrings.arguments import descriptions
 SITE = ROOT / "build" / "docs" / "site"
 _SECTIONS = ("Args", "Call arguments", "Attributes")
 _ITEM = re.compile(
-    r"<b><code>\W*(\w+)</code></b>.*?"
+    r"<b><code>(?:<span[^>]*>)?\W*(\w+)(?:</span>)?</code></b>.*?"
     r'<div class="doc-md-description">(.*?)</div>\s*</li>',
     re.S,
 )

@@ -45,6 +45,7 @@ class RuntimeDocstrings(griffe.Extension):
                 _replace_parameters(member, found)
             elif isinstance(member, griffe.Class) and inspect.isclass(found):
                 _replace_docstring(member, found)
+                _add_constructor(member, found)
                 for method in member.members.values():
                     there = vars(found).get(method.name)
                     if isinstance(method, griffe.Function) and inspect.isfunction(
@@ -61,6 +62,19 @@ def _replace_docstring(member: griffe.Object, documented: Any) -> None:
         member.docstring.value = text.replace(
             "\nCall arguments:\n", "\nOther Parameters: Call arguments:\n"
         )
+
+
+def _add_constructor(member: griffe.Class, found: type) -> None:
+    """Gives a class what its source lacks: a named tuple, one that inherits it."""
+    if "__init__" in member.members or issubclass(found, BaseException):
+        return
+    try:
+        inspect.signature(found)
+    except ValueError:  # Of a class of C.
+        return
+    made = griffe.Function("__init__")
+    member.set_member("__init__", made)
+    _replace_parameters(made, found)
 
 
 def _replace_parameters(member: griffe.Function, called: Any) -> None:
