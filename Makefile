@@ -15,11 +15,11 @@ ONE_THREAD := TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=
 # users have it.
 XLA_LEVEL = XLA_FLAGS="$${XLA_FLAGS:---xla_backend_optimization_level=$(1)}"
 NO_FUSION := --xla_cpu_use_fusion_emitters=false
-# Further cases of what another test holds as well: none of them, one third by its number
-# (1, 2 or 3), or all. `.ci/run` takes another third each day.
+# Further cases of what another test holds as well: none of them, a quarter by its number
+# (1 to 4), or all. `.ci/run` takes another quarter each day.
 VARIATIONS ?= none
 # Suites of which all is held by another as well, such as `make test` on TensorFlow. They
-# are whole if no third is asked for.
+# are whole if no quarter is asked for.
 IN_TURN := test-variations test-jax test-tpu test-parity
 $(IN_TURN): VARIATIONS := $(VARIATIONS:none=all)
 PYTEST = $(BIN)/python -m pytest $(WORKERS) --variations $(VARIATIONS)
@@ -45,7 +45,7 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 test: $(VENV)/.test  ## the test suite, on TensorFlow
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) -m "$(SUITE)"
 
-test-variations: $(VENV)/.dev  ## cases that `make test` leaves out, or a third: VARIATIONS=2
+test-variations: $(VENV)/.dev  ## cases that `make test` leaves out, or a quarter: VARIATIONS=2
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) \
 		-m "(variation or extra) and $(SUITE)"
 
@@ -76,6 +76,7 @@ JAX_TESTS := not half_precision and not random_weights and not padding_changes \
 
 # XLA makes them of one processor; whatever needs no mesh uses the first.
 FOUR_DEVICES := --xla_force_host_platform_device_count=4
+SAMPLED := test_samples_on_the_host_are_the_same_and_scored
 HELD := test_a_large_weight_of_the_kl_holds_the_policy
 
 test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
@@ -88,6 +89,7 @@ test-jax: $(VENV)/.dev  ## what layers, models and PPO compute, on JAX
 		tests/kernels/test_accelerator_attention.py \
 		tests/decoding/test_speculation.py::test_prompts_of_any_length_and_number \
 		tests/decoding/test_decoding.py::test_beams_without_compilation \
+		tests/decoding/test_several_results.py::$(SAMPLED) \
 		"tests/training/test_policy_optima.py::$(HELD)[ppo]" \
 		"tests/training/test_policy_optima.py::$(HELD)[grpo]"
 

@@ -58,7 +58,7 @@ PICTURES = {
     "alignment": Picture("keras-attn demo", "runs/demo/alignment.png", 4),
     "caption": Picture(
         CAPTIONS,
-        "runs/caption-shapes/show_attend_tell_soft_0/caption_0.png",
+        "runs/caption-shapes/show_attend_tell_soft_0/caption_1.png",
         20,
         after=(BACKBONE,),
     ),
@@ -114,6 +114,12 @@ PICTURES = {
     ),
     "windows": Picture(
         "keras-attn explain windows --output windows.png", "windows.png", 0.2
+    ),
+    "four_tasks": Picture(
+        "python examples/four_tasks.py",
+        "runs/four-tasks/four_tasks.png",
+        11,
+        after=("python examples/shapes_masks.py",),
     ),
     "membranes": Picture(
         "python examples/segment_membranes.py",

@@ -312,7 +312,8 @@ def main():
         sizes=SIZES,
         seed=arguments.seed,
     )
-    backbone = keras.saving.load_model(arguments.backbone)
+    path = script_arguments.written_by("shape_backbone.py", arguments.backbone)
+    backbone = keras.saving.load_model(path)
     train = read_questions(shapes, backbone, arguments.images, start=0)
     held_out = read_questions(
         shapes, backbone, arguments.held_out, start=arguments.images

@@ -515,7 +515,8 @@ def main():
         seed=arguments.seed,
     )
     known, new = (replace(shapes, kinds=kinds) for kinds in split_kinds(shapes))
-    backbone = keras.saving.load_model(arguments.backbone)
+    path = script_arguments.written_by("shape_backbone.py", arguments.backbone)
+    backbone = keras.saving.load_model(path)
     images = np.stack([known.example(i).image for i in range(NUM_MEASURED)])
     backbone = normalized(backbone, images)
     train = draw(known, backbone, 0, arguments.images)
@@ -524,6 +525,7 @@ def main():
         "new": draw(new, backbone, 0, arguments.held_out),
     }
     image = held_out["new"].arrays["images"][0]
+    run_dir.mkdir(parents=True, exist_ok=True)
     keras.utils.save_img(run_dir / "image.png", image, scale=False)
     tokenizer = data.SubwordTokenizer.train(train.arrays["captions"].tolist())
     maps_of = {"grid_size": GRID_SIZE, "feature_dim": backbone.output_shape[-1]}

@@ -564,6 +564,7 @@ def main():
         for name, found in baselines.items():
             print_row(f"nearest by {name}", found[kind])
         print_row("CLIP", [found[kind] for found in runs])
+    print(f"\nA search: {arguments.run_dir / 'search.png'}")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ IMAGE_SIZE = 32
 SIZES = {"small": (0.18, 0.22), "large": (0.3, 0.36)}  # Radii, as shares of the side.
 MAX_LENGTH = 8  # Tokens of a caption.
 NUM_DRAWN = 8  # Images in the picture.
+KINDS = ("known pairs", "new pairs", "new among new")  # What is measured.
 SYSTEMS = {
     "clip": "CLIP, zero-shot",
     "two_heads": "color and shape, two heads",
@@ -165,7 +166,7 @@ def fit(model, inputs, labels, arguments, seed, folder, loss=None):
         dataset.prefetch(tf.data.AUTOTUNE),
         epochs=arguments.epochs,
         shuffle=False,
-        verbose=0,
+        verbose=2,
         callbacks=[backup],
     )
 
@@ -310,7 +311,8 @@ def main():
             found, spent = json.loads(file.read_text())
             runs.append(found)
             seconds.append(spent)
-            print(f"{name}, seed {seed}: {found}, {spent:.0f} s", flush=True)
+            told = [f"{kind} {x:.1%}" for kind, x in zip(KINDS, found, strict=True)]
+            print(f"{name}, seed {seed}: {', '.join(told)}; {spent:.0f} s", flush=True)
         shares = 100 * np.array(runs)
         deviations = shares.std(0, ddof=min(1, len(runs) - 1))
         cells = [
@@ -319,8 +321,10 @@ def main():
         ]
         cells = " | ".join([f"{np.mean(seconds):.0f} s", *cells])
         table.append(f"| {name} | {cells} |")
-    print("\n| % right | CPU | known pairs | new pairs | new among new |")
+    heads = ["% right", "CPU", *KINDS]
+    print(f"\n| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     print("\n".join(table))
+    print(f"\nPicture: {arguments.run_dir / 'similarity.png'}")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def parse_arguments():
     parser = script_arguments.new_parser(__doc__, "runs/denoise-photos")
     script_arguments.add_cifar10_dir(parser)
     script_arguments.add_training_options(
-        parser, epochs=10, batch_size=32, learning_rate=2e-3
+        parser, epochs=8, batch_size=4, learning_rate=1e-3
     )
     parser.add_argument(
         "--width", type=int, default=24, help="channels of the first stage"

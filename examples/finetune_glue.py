@@ -185,7 +185,7 @@ class Tasks:
             labels,
             batch_size=arguments.batch_size,
             epochs=arguments.epochs,
-            verbose=0,
+            verbose=2,
             callbacks=[clock],
         )
         return model, clock.seconds

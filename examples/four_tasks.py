@@ -15,7 +15,15 @@ A convolutional network with one self-attention answers the first, a U-Net the s
 both are trained here, on the same images. The Mask R-CNN of `shapes_masks.py` answers
 the last two. In `four_tasks.png` the truth is above, the answers are below, for an
 image with two objects of one shape, which semantic segmentation does not tell apart.
-Printed are the scores on the held-out images.
+
+Results on one thread of an AMD EPYC (AVX-512, no AMX) beside other work, about 10
+minutes of CPU time, after 5 for the Mask R-CNN; 300 images that are not learned from,
+one seed:
+
+    classification           83.3% right     the most frequent shape: 40.0%
+    semantic segmentation    mean IoU 0.873  all background: 0.180
+    detection                mAP 0.766       0.978 at an IoU of 0.5
+    instance segmentation    mAP 0.748       0.976
 """
 
 from pathlib import Path
@@ -29,7 +37,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from keras_attn import data, models
 from keras_attn.metrics import DetectionScores, SegmentationScores
-from keras_attn.ops import paste_masks
+from keras_attn.ops import pairwise_iou, paste_masks
 from keras_attn.training import AdamW, BackupAndResume, CosineWarmup
 from keras_attn.viz import save_figure
 
@@ -153,10 +161,11 @@ def report(examples, classes, segmented, found):
 
 
 def choose(examples):
-    """The first image of at least three objects, two of them of one shape."""
+    """The first image of at least three objects, two of one shape, in boxes apart."""
     for number, each in enumerate(examples):
         counts = np.bincount(each.classes, minlength=len(SHAPES))
-        if len(each.classes) >= 3 and counts.max() == 2:
+        overlaps = np.triu(pairwise_iou(each.boxes, each.boxes), k=1)
+        if len(each.classes) >= 3 and counts.max() == 2 and not overlaps.any():
             return number
     return 0
 
@@ -262,7 +271,8 @@ def main():
     """Trains two models, reads a third, prints scores and draws one image."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    detector = keras.saving.load_model(arguments.detector)
+    path = script_arguments.written_by("shapes_masks.py", arguments.detector)
+    detector = keras.saving.load_model(path)
     # As `shapes_masks.py` makes its images, other ones.
     shapes = data.Shapes(
         image_size=IMAGE_SIZE,

@@ -84,6 +84,9 @@ def main():
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
     folder = Path(arguments.folder)
+    for path in arguments.files:
+        if not Path(path).is_file():
+            raise SystemExit(f"error: there is no file {path}")
     texts = sorted({line for path in arguments.files for line in read_lines(path)})
     held_out = texts[::50]
     texts = [text for index, text in enumerate(texts) if index % 50]

@@ -41,6 +41,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keras_attn import data, models, training, viz
+from keras_attn.files.writing import replacing, write_atomically
 
 IMAGE_SIZE = 32
 SHAPES = ("circle", "square", "triangle", "cross")
@@ -92,8 +93,7 @@ def check_settings(arguments):
             f"error: {arguments.run_dir} has runs of other settings, see {path.name}; "
             "pass another --run-dir"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(settings, indent=1), "utf-8")
+    write_atomically(path, json.dumps(settings, indent=1).encode())
 
 
 def make_images(shapes, start, count):
@@ -138,7 +138,8 @@ def train_judge(shapes, arguments):
     model.fit(images, labels, epochs=arguments.judge_epochs, verbose=0)
     judge = keras.Model(inputs, {"features": features, **outputs})
     path.parent.mkdir(parents=True, exist_ok=True)
-    judge.save(path)
+    with replacing(path) as partial:  # Not a part of it, if this run is killed.
+        judge.save(partial)
     return judge
 
 
@@ -254,7 +255,7 @@ def run(train, measure, arguments, seed, has_attention):
         "gamma": gammas,
         "cpu_seconds": time.process_time() - start,
     }
-    (folder / "result.json").write_text(json.dumps(result, indent=1), "utf-8")
+    write_atomically(folder / "result.json", json.dumps(result, indent=1).encode())
     return result
 
 

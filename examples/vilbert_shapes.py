@@ -580,7 +580,8 @@ def main():
     """Trains from every start, and compares what is learned from few labels."""
     arguments = parse_arguments()
     arguments.run_dir.mkdir(parents=True, exist_ok=True)
-    detector = keras.saving.load_model(arguments.detector, compile=False)
+    path = script_arguments.written_by("shape_detector.py", arguments.detector)
+    detector = keras.saving.load_model(path, compile=False)
     shapes = data.Shapes(
         image_size=IMAGE_SIZE, num_objects=NUM_OBJECTS, noise=8.0, seed=arguments.seed
     )
@@ -613,8 +614,9 @@ def main():
         task: next(score for name, score in without.items() if name.startswith(task))
         for task in TASKS
     }
-    figure = plot_scores(scores, baselines, arguments)
-    viz.save_figure(figure, arguments.run_dir / "labels.png")
+    picture = arguments.run_dir / "labels.png"
+    viz.save_figure(plot_scores(scores, baselines, arguments), picture)
+    print(f"\nPicture: {picture}")
 
 
 if __name__ == "__main__":

@@ -185,7 +185,8 @@ def sizes_of(arguments, vocabulary_size, feature_dim):
 def main():
     """Trains a model for each seed, and asks it which caption a picture has."""
     arguments = parse_arguments()
-    detector = keras.saving.load_model(arguments.detector, compile=False)
+    path = script_arguments.written_by("shape_detector.py", arguments.detector)
+    detector = keras.saving.load_model(path, compile=False)
     tokenizer = data.WordPieceTokenizer(
         [*SPECIAL, *data.instruction_words(new_shapes())]
     )

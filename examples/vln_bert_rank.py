@@ -215,7 +215,8 @@ def read_world(arguments):
         tokenizer = data.WordPieceTokenizer.train(texts, vocabulary_size=2000)
         paths = data.PathRegions(regions, max_path_length=MAX_PATH)
         return World(train, tests, paths, tokenizer)
-    detector = keras.saving.load_model(arguments.detector, compile=False)
+    path = script_arguments.written_by("shape_detector.py", arguments.detector)
+    detector = keras.saving.load_model(path, compile=False)
     shapes = data.Shapes(image_size=64, num_objects=(1, 2), noise=8.0)
     pictures = data.hang_pictures(buildings.values(), shapes, PICTURES_OF_BUILDINGS)
     regions = {name: picture_regions(detector, x) for name, x in pictures.items()}
@@ -527,10 +528,15 @@ def plot_success(results):
     return figure
 
 
-def read_follower(arguments, seed):
-    """The follower of `walk_buildings.py` that was trained with a seed."""
+def follower_path(arguments, seed):
+    """The file of the follower of `walk_buildings.py` that was trained with a seed."""
     folder = arguments.followers / f"{SENSE}_attention_{seed}"
-    return keras.saving.load_model(folder / "model.keras")
+    return script_arguments.written_by("walk_buildings.py", folder / "model.keras")
+
+
+def read_follower(arguments, seed):
+    """The follower that was trained with a seed."""
+    return keras.saving.load_model(follower_path(arguments, seed))
 
 
 def simulator_of(split, arguments):
@@ -702,7 +708,9 @@ def run_pictures(world, arguments):
         folder = arguments.run_dir / f"pictures_{seed}"
         starts: dict = dict.fromkeys(arguments.starts)
         if "captions" in starts:
-            path = arguments.captions / str(seed) / "model.keras"
+            path = script_arguments.written_by(
+                "vln_bert_captions.py", arguments.captions / str(seed) / "model.keras"
+            )
             starts["captions"] = keras.saving.load_model(path, compile=False)
         for count in arguments.instructions or (100, 1600):
             train = some(world.train, count, seed)
@@ -747,6 +755,8 @@ def main():
     """Runs all seeds of one world, and prints a table for each validation split."""
     arguments = parse_arguments()
     began = time.process_time()
+    if arguments.world == "ways" and arguments.masked_epochs is None:
+        follower_path(arguments, arguments.seed)  # Before minutes of reading.
     world = read_world(arguments)
     arguments.run_dir.mkdir(parents=True, exist_ok=True)
     if arguments.masked_epochs is not None:
@@ -759,8 +769,9 @@ def main():
         print(f"\n{name} buildings, {count} instructions")
         report(of_split)
     print(f"\n{time.process_time() - began:.0f} seconds of CPU time in this process")
-    figure = plot_success(results)
-    save_figure(figure, arguments.run_dir / f"{arguments.world}.png")
+    picture = arguments.run_dir / f"{arguments.world}.png"
+    save_figure(plot_success(results), picture)
+    print(f"Picture: {picture}")
     path = arguments.run_dir / f"{arguments.world}.json"
     path.write_text(json.dumps(results, indent=1, default=list), "utf-8")
 

@@ -53,7 +53,7 @@ LAYERS = {
     "plain": DotProductAttention("dot"),
     "scaled": DotProductAttention("scaled_dot"),
 }
-LABELS = {"plain": "q · k", "scaled": "q · k / √D"}
+LABELS = {"plain": "q · k, median query", "scaled": "q · k / √D, median query"}
 COLORS = {"plain": "#c44e3b", "scaled": "#2f6fab"}
 QUERIES_PER_DRAW = 25  # Queries that share their keys.
 QUARTERS = (25, 50, 75)
@@ -182,7 +182,7 @@ def plot_scale(results, num_keys):
                 for share in QUARTERS
             )
             axis.plot(widths, middle, "o-", color=color, ms=4, label=LABELS[kind])
-            band = {"label": "half of the queries"} if kind == "plain" else {}
+            band = {"label": "middle half of the queries"} if kind == "plain" else {}
             axis.fill_between(widths, low, high, color=color, alpha=0.18, lw=0, **band)
         axis.set_xscale("log", base=2)
         axis.set_xticks(widths, map(str, widths), minor=False)

@@ -55,15 +55,24 @@ def new_parser(doc: str | None, run_dir: str | None = None) -> argparse.Argument
 def parse(parser: argparse.ArgumentParser, **tiny: Any) -> argparse.Namespace:
     """Parses the command line; `--smoke` gives some options other values, for a test.
 
+    A test does not write into the default of `--run-dir`, from which a full run would
+    take up what it finds there, but into the folder beside it that ends in `-smoke`.
+
     Args:
         parser: The parser.
         **tiny: The options, by their names in Python, and their values with `--smoke`;
             `smoke` is an attribute of the result, too.
     """
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes, for a test")
+    run_dir = parser.get_default("run_dir")
+    place = f", in {run_dir}-smoke" if run_dir else ""
+    parser.add_argument(
+        "--smoke", action="store_true", help=f"tiny sizes, for a test{place}"
+    )
     arguments = parser.parse_args()
     if arguments.smoke:
         vars(arguments).update(tiny)
+        if run_dir and arguments.run_dir == run_dir:
+            arguments.run_dir = run_dir.with_name(f"{run_dir.name}-smoke")
     return arguments
 
 
@@ -169,6 +178,23 @@ def check_folders(data_dir: Path, *names: str) -> list[Path]:
                 f"{data_dir.name}."
             )
     return folders
+
+
+def written_by(script: str, path: Path) -> Path:
+    """The path, if the script that writes it has run.
+
+    Args:
+        script: Name of the script.
+        path: A file or a folder.
+
+    Raises:
+        SystemExit: If it does not exist.
+    """
+    if not path.exists():
+        raise SystemExit(
+            f"error: {path} does not exist: run {script} first, or pass its place"
+        )
+    return path
 
 
 def provenance() -> dict[str, str]:

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import tarfile
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -124,12 +125,33 @@ def test_sagan_shapes(example, example_module, tmp_path):
     assert module.frechet_distance(center, 2 * center) == pytest.approx(trace)
 
 
+def test_a_killed_sagan_leaves_no_part_of_a_judge(
+    example_module, monkeypatch, tmp_path
+):
+    """The next run would read it."""
+    module = example_module("sagan_shapes")
+    sizes = {x: getattr(module, x.upper()) for x in ("shapes", "colors", "sizes")}
+    shapes = Shapes(image_size=module.IMAGE_SIZE, num_objects=(1, 1), **sizes)
+
+    def save(model, path):
+        path.write_bytes(b"PK")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(keras.Model, "fit", lambda *args, **kwargs: None)
+    monkeypatch.setattr(keras.Model, "save", save)
+    arguments = SimpleNamespace(run_dir=tmp_path, seed=0, images=2, judge_epochs=1)
+    with pytest.raises(KeyboardInterrupt):
+        module.train_judge(shapes, arguments)
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.fixture
-def backbone(example, tmp_path):
+def backbone(example, tmp_path_factory):
     """Options of an example that reads the CNN, which is trained here."""
-    printed = example("shape_backbone", "--smoke", "--run-dir", tmp_path / "cnn")
+    folder = tmp_path_factory.mktemp("cnn")
+    printed = example("shape_backbone", "--smoke", "--run-dir", folder)
     assert "of the locations covered by an object are right" in printed
-    return "--backbone", tmp_path / "cnn" / "model.keras"
+    return "--backbone", folder / "model.keras"
 
 
 @pytest.mark.variation
@@ -167,7 +189,7 @@ def test_caption_shapes(example, backbone, tmp_path):
     names = re.findall(r"^\| (\w+) \| \d of 4 \|", printed, re.M)
     assert names == ["show_attend_tell_hard_0", "vit_transformer_0"]
     with pytest.raises(SystemExit, match=r"new.npz of captioners that attend: run"):
-        example("caption_mistakes", "--run-dir", tmp_path / "cnn")
+        example("caption_mistakes", "--run-dir", tmp_path / "others")
 
 
 def test_wrong_words_of_a_caption(example_module):

@@ -42,6 +42,18 @@ def test_a_smoke_test_is_tiny(monkeypatch):
     assert (found.epochs, found.width, found.smoke) == (1, 2, True)
 
 
+def test_a_full_run_does_not_take_up_a_smoke_test(monkeypatch):
+    assert parsed(monkeypatch, "--smoke").run_dir == Path("runs/mine-smoke")
+    given = parsed(monkeypatch, "--smoke", "--run-dir", "runs/other")
+    assert given.run_dir == Path("runs/other")
+
+
+def test_what_another_script_writes_is_named(tmp_path):
+    assert script_arguments.written_by("first.py", tmp_path) == tmp_path
+    with pytest.raises(SystemExit, match=r"model.keras does not exist: run first.py"):
+        script_arguments.written_by("first.py", tmp_path / "model.keras")
+
+
 def test_the_help_has_the_first_line_and_all_defaults(monkeypatch, capsys):
     monkeypatch.setenv("KERAS_ATTN_DATA", "/data")
     with pytest.raises(SystemExit):

@@ -145,6 +145,9 @@ def look_at(browser: Any, address: str, pages: list[str]) -> list[str]:
             if step == 0:
                 tab.goto(address + page, timeout=_PATIENCE)
             wide, room = tab.evaluate(_WIDTHS_OF)
+            if wide > room:  # Perhaps while the menu slides away.
+                tab.wait_for_timeout(1000)
+                wide, room = tab.evaluate(_WIDTHS_OF)
             if wide > room:
                 report(f"{wide} pixels wide in {room}, {scheme}")
     return wrong

@@ -4,6 +4,7 @@ The file of a command is imported when the command is called, so that `keras-att
 --help` does not wait for all of them.
 """
 
+import inspect
 import re
 import sys
 from collections.abc import Sequence
@@ -59,6 +60,7 @@ _FUNCTIONS = {
     "search": "keras_attn.cli.search:search",
     "classify": "keras_attn.cli.classify:classify",
 }
+_TOO_MANY = "unexpected extra argument"  # In Typer's message.
 _RESUMABLE = ("train", "finetune", "demo", "search")
 # Of TensorFlow and of JAX, in messages of many lines.
 _OUT_OF_MEMORY = re.compile(
@@ -81,11 +83,16 @@ class _Command(TyperCommand):
         """The context of the imported command."""
         function = resolve_name(_FUNCTIONS[str(self.name)])
         imported = typer.Typer(add_completion=False)
-        imported.command(self.name)(function)
+        imported.command(self.name, help=_paragraphs(function.__doc__))(function)
         command = get_command(imported)
         # A command may start itself in several processes.
         line = [str(info_name), *args]
         return command.make_context(info_name, args, parent, obj=line, **extra)
+
+
+def _paragraphs(doc: str) -> str:
+    """A docstring whose paragraphs are one line each, which the help wraps itself."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(doc))
 
 
 class _Commands(TyperGroup):
@@ -188,7 +195,10 @@ def _message(error: Exception) -> str:
     if isinstance(error, TyperException):
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "keras-attn"
-        return f"{error.format_message()} See `{command} --help`."
+        text = error.format_message()
+        # Of a text without quotation marks, each word is an argument.
+        quote = " Put a text of several words in quotes." if _TOO_MANY in text else ""
+        return f"{text}{quote} See `{command} --help`."
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.strerror}: {error.filename}"
     if _is_out_of_memory(error):

@@ -76,7 +76,7 @@ KINDS = {
     "dot": Kind("plain products", _TWO, _DOT, "", {"score": "dot"}),
     "scaled-dot": Kind("products / √D", _TWO, _DOT, "", {"score": "scaled_dot"}),
     "general": Kind("Luong's, with a matrix", _TWO, _DOT, "", {"score": "general"}),
-    "linear": Kind("of [q; k]", _TWO, _DOT, "", {"score": "linear"}),
+    "linear": Kind("of q and k side by side", _TWO, _DOT, "", {"score": "linear"}),
     "mlp-dot": Kind("of listen, attend and spell", _TWO, "MLPDotAttention", "width"),
     "relative": Kind(
         "Transformer-XL's relative positions",

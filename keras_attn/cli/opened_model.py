@@ -139,14 +139,16 @@ def find_model(name: str, task: str | None) -> Path | None:
             given for a name.
     """
     from keras_attn import models
+    from keras_attn.checks.arguments import did_you_mean
 
-    if name not in models.list_models():
+    known = models.list_models()
+    if name not in known:
         if Path(name).exists():
             return Path(name)
-        try:
-            models.describe(name)
-        except ValueError as error:
-            raise ValueError(f"MODEL is not a path that exists, and {error}") from error
+        raise ValueError(
+            "MODEL is not a path that exists, nor a name from `keras-attn list`; "
+            f"{did_you_mean(name, known)}Received: {name!r}"
+        )
     if task is not None:
         raise ValueError(
             "--task is for a checkpoint folder; a name from `keras-attn list` "

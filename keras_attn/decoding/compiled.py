@@ -29,6 +29,7 @@ from keras_attn.decoding.strategies import (
     with_traced_settings,
 )
 from keras_attn.distribution.device_batches import padded_rows
+from keras_attn.kernels.replicas import of_first_replica
 
 # A compiled loop takes a multiple of this many end tokens.
 _END_TOKENS = 4
@@ -271,7 +272,7 @@ class CompiledLoop(keras.Model):
         if uniform is not None:
             uniform, _ = padded_rows(uniform, in_one_batch=True)
         own = self.own_inputs(inputs, uniform, settings)
-        outputs = self.predict_on_batch({**inputs, **own})
+        outputs = of_first_replica(self, self.predict_on_batch({**inputs, **own}))
         token_ids = outputs["token_ids"][:rows, ..., : settings.max_new_tokens]
         return {**outputs, "token_ids": token_ids, "scores": outputs["scores"][:rows]}
 

@@ -234,5 +234,5 @@ def _speculate(
     compilations = get_compilations(model)
     loop = compilations.loop(functions, settings, jit_compile, speculation, draft)
     found = loop.run(inputs, numbers, settings)
-    counts = {name: int(found[name]) for name in Speculated._fields[2:]}
+    counts = {name: found[name].item() for name in Speculated._fields[2:]}
     return Speculated(found["token_ids"], found["scores"], **counts)

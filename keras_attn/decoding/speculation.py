@@ -92,8 +92,8 @@ class PromptLookup:
     tokens: int = 8
 
     def __post_init__(self):
-        check_positive("ngram", self.ngram)
-        check_positive("tokens", self.tokens)
+        _keep_as_int(self, "ngram")
+        _keep_as_int(self, "tokens")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,13 @@ class DraftModel:
     tokens: int = 4
 
     def __post_init__(self):
-        check_positive("tokens", self.tokens)
+        _keep_as_int(self, "tokens")
+
+
+def _keep_as_int(speculation, name: str) -> None:
+    """Makes a field an `int`: TensorFlow adds no int64 of NumPy to an int32."""
+    value = check_positive(name, getattr(speculation, name))
+    object.__setattr__(speculation, name, value)  # The class is frozen.
 
 
 def check_speculation(speculation, strategy, on_token) -> None:

@@ -4,6 +4,7 @@ On one device, and on JAX, whose arrays have the rows of all devices already, ea
 function returns what it is given.
 """
 
+import keras
 from keras import ops
 
 from keras_attn.kernels.runtime import has_distribution_strategy
@@ -118,6 +119,22 @@ def first_row(count):
         return 0
     counts = replica.all_gather(ops.reshape(count, (1,)), axis=0)
     return ops.sum(counts[: replica.replica_id_in_sync_group])
+
+
+def of_first_replica(model, outputs):
+    """What `predict_on_batch` returned, without the rows of all replicas but the first.
+
+    Keras gives each replica the whole batch, and joins what they return.
+
+    Args:
+        model: The model that predicted.
+        outputs: Arrays in any structure; of scalars Keras has joined one per replica.
+    """
+    strategy = getattr(model, "distribute_strategy", None)
+    count = 1 if strategy is None else strategy.num_replicas_in_sync
+    if count == 1:
+        return outputs
+    return keras.tree.map_structure(lambda x: x[: x.shape[0] // count], outputs)
 
 
 def has_replicas():

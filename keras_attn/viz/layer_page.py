@@ -224,9 +224,9 @@ _PAGE = """<!doctype html>
 <h1>{{title}}</h1>
 <p id="layer"></p>
 <fieldset id="heads"><legend>Show</legend></fieldset>
-<p class="soft">Red is positive, blue negative, each step on its own scale; gray is
-masked. Click a cell of E or A, or move with the arrow keys and press Enter, to see the
-numbers that it is made of.</p>
+<p class="soft">Red is positive, blue negative, each step on its own scale; A has shares
+from 0 to 1, the bluer the larger; gray is masked. Click a cell of E or A, or move with
+the arrow keys and press Enter, to see the numbers that it is made of.</p>
 <div id="orders"></div>
 <section id="details" tabindex="0" aria-labelledby="pair">
 <h2 id="pair" aria-live="polite"></h2>

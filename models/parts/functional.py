@@ -45,7 +45,7 @@ from keras_attn.distribution.device_batches import (
     first_rows,
     padded_rows,
 )
-from keras_attn.kernels.replicas import of_all_replicas
+from keras_attn.kernels.replicas import of_all_replicas, of_first_replica
 from keras_attn.layers.adaptation.kernel_layer import (
     RestoresAdapters,
     copy_kernels,
@@ -318,7 +318,7 @@ class Functional(keras.Model):
         self._check_arrays(x)
         x, rows = padded_rows(x, in_one_batch=True)
         with explaining():
-            outputs = super().predict_on_batch(x)
+            outputs = of_first_replica(self, super().predict_on_batch(x))
         return first_rows(outputs, rows)
 
     def fit(self, x=None, y=None, *args, **kwargs):

@@ -94,7 +94,7 @@ def test_a_name_comes_before_a_path(command, tmp_path, monkeypatch):
 
 def test_wrong_options(command):
     line = command.refuses("plan", "gpt2_smal")
-    assert "MODEL is not a path that exists" in line
+    assert "MODEL is not a path that exists, nor a name from `keras-attn list`" in line
     assert "did you mean gpt2_small" in line
     encoder, tpu = CHECKPOINTS / "bert_encoder", ["bert_tiny", "--tpu"]
     command.refuses_each(

@@ -69,10 +69,22 @@ def test_help_has_an_example(command, name, monkeypatch):
     assert COMMANDS[name] in lines
 
 
+def test_the_lines_of_a_help_are_as_wide_as_the_terminal(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "240")
+    assert command("explain", "--help") == 0
+    lines = [line.strip() for line in command.out.splitlines()]
+    start, end = "X → Q, K → E → A → V → Y", "and convolutions in numbers."
+    assert any(line.startswith(start) and "numbers that the" in line for line in lines)
+    assert end in " ".join(lines)
+    # In square brackets it would be taken for a style, and not shown.
+    assert "linear: of q and k side by side" in " ".join(lines)
+
+
 def test_wrong_options(command, tmp_path):
     (tmp_path / "a.keras").touch()
     command.refuses_each(
         [],
+        ("Put a text of several words in quotes", "explain", "dot", "the", "cat"),
         ("No such command 'frob'", "frob"),
         ("See `keras-attn train --help`", "train"),
         ("'--epochs'", "train", "--epochs", 0),

@@ -16,12 +16,14 @@ from model_cases import (
     outputs_of,
     randomize,
     truth_for,
+    varied,
 )
 from model_contract import remove_noise
 from model_family import T
 from processes import run_python
 
 from keras_attn import losses as ours
+from keras_attn.decoding import PromptLookup, Sample, generate
 from keras_attn.models.dalle import DALLE
 from keras_attn.models.dvae import DVAE
 from keras_attn.models.parts.detection.detector import Detector
@@ -53,6 +55,7 @@ FEW = (
     "vit_base_patch16",
     "weighted",
     "adversarial",
+    "generated",
 )
 # Losses over the batch of all devices, batch norms, and samples.
 MORE = ("clip_vit_base_patch32", "mae_vit_base", "resnet18")
@@ -297,11 +300,22 @@ def adversarial():
     return [*losses, *sums_of_weights(trainer)]
 
 
+def generated():
+    """What is predicted and generated for three prompts, by one compiled call each."""
+    model = varied("gpt_117m", num_layers=1)
+    inputs = inputs_for(model, batch=3)
+    found: list = [model.predict_on_batch(inputs)]
+    strategy = Sample(seed=3)
+    found += generate(model, inputs, 4, strategy=strategy, num_results=2)
+    found += generate(model, inputs, 4, strategy=strategy, speculation=PromptLookup())
+    return [float(value) for each in found for value in np.ravel(each)]
+
+
 def sums_of_weights(model):
     return [float(np.abs(each).sum()) for each in model.get_weights()]
 
 
-SMALL = {"weighted": weighted, "adversarial": adversarial}
+SMALL = {"weighted": weighted, "adversarial": adversarial, "generated": generated}
 
 
 def main():

@@ -103,6 +103,8 @@ def test_details_are_products_of_coordinates(attention):
     names, numbers = zip(*steps.details(2, 1, 3), strict=True)
     np.testing.assert_allclose(numbers, expected)
     assert names[0] == "q · k / √H [0]" and len(names) == KEY_DIM
+    panels = {panel.name: panel for panel in steps.panels()}
+    assert panels["E"].meaning == f"q · k / √H, H = {KEY_DIM}"
     chosen = steps.of_heads([2])
     assert chosen.details(0, 1, 3) == steps.details(2, 1, 3)
     np.testing.assert_array_equal(chosen.scores, steps.scores[2:])

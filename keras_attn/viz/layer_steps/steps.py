@@ -201,6 +201,8 @@ class AttentionSteps:
                 for name, values in self.terms.items()
             ]
         meaning = next(iter(self.terms)) if len(self.terms) == 1 else "sum of the terms"
+        if any("√H" in name for name in self.terms):
+            meaning += f", H = {self.queries.shape[-1]}"
         pairs: dict[str, Any] = {"columns": "key", "hidden": ~self.mask}
         panels.append(Panel("E", meaning, self.scores, **pairs))
         panels.append(Panel("A", "softmax(E)", self.weights, **pairs))
