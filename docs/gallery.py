@@ -25,7 +25,7 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK, LONG = 0.5, 15  # Minutes: less is quick, more is long.
-MOST_COLORS = 20_000  # Of a picture without photos.
+MOST_COLORS = 10_000  # Of a picture without photos.
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,11 @@ PICTURES = {
         5,
         data="cifar10",
     ),
+    "sagan": Picture(
+        "python examples/sagan_shapes.py --seeds 1",
+        "runs/sagan-shapes/samples.png",
+        35,
+    ),
     "it": Picture("python examples/it.py", "runs/it/it.png", 1),
     "model_sizes": Picture(
         "keras-attn list gpt --sizes --output model_sizes.png", "model_sizes.png", 0.2
@@ -126,6 +131,12 @@ PICTURES = {
         "runs/segment-membranes/segmentation.png",
         20,
         data="isbi_membrane",
+    ),
+    "denoised": Picture(
+        "python examples/denoise_photos.py",
+        "runs/denoise-photos/denoised.png",
+        21,
+        data="cifar10",
     ),
     "clip_shapes": Picture(
         "python examples/clip_shapes.py", "runs/clip-shapes/similarity.png", 15

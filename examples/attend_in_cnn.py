@@ -9,8 +9,8 @@ Results with one thread of an AMD EPYC (AVX-512, no AMX), 10 epochs over 10,000 
 in 4 minutes: 164,885 parameters classify 63.7% of 2,000 held-out images correctly, and
 gamma, the weight of the attention in the residual sum, went from 0 to -0.153. In the
 figure, all positions around a deer attend to its antlers and its head, and positions in
-the sky and the sea to the boat and the shore. Whether the network is better
-for its attention is not measured here.
+the sky and the sea to the boat and the shore. Whether the network is better for its
+attention is not measured here.
 """
 
 from keras_attn import script_arguments  # isort: split

@@ -46,7 +46,9 @@ time; of the positions 27 minutes, with the first three learning rates only:
 
 A command that is started again reads the results of finished runs and resumes the one
 that was killed, a translator after its last epoch. `--task translate` needs
-`pip install ".[text,eval]"` and the files of Multi30k (Elliott et al. 2016).
+`pip install ".[text,eval]"` and the files of Multi30k (Elliott et al. 2016). It was run
+small only, with `--limit 6000 --epochs 4 --hidden-dim 128 --seeds 2`: 67 seconds of CPU
+time per model, and after 360 updates both have a BLEU of 1, which compares nothing.
 """
 
 import functools

@@ -19,19 +19,21 @@ The table has, for wrong words and for all other words that name an object, in i
 two, the share of attention inside of the object that is meant, and inside of the other
 one: if a captioner is wrong because it looks at the other object, the latter is large.
 
-Results for captioners of `caption_shapes.py --seeds 1`, 500 images, on an AMD EPYC
-(AVX-512, no AMX):
+Results for captioners of `caption_shapes.py`, 500 images, on an AMD EPYC (AVX-512, no
+AMX): means of three seeds, and the smallest and the largest; of cnn_transformer one.
 
-                                       attention inside             wrong sizes,
-                           wrong       its object     the other     colors and
-    captioner              captions    right  wrong   right  wrong  shapes
-    show_attend_tell_soft  103         0.41   0.33    0.18   0.35   0, 80, 41
-    show_attend_tell_hard  155         0.46   0.44    0.45   0.46   12, 152, 135
-    cnn_transformer        1           0.18   -       0.09   -      none
+                            soft attention       hard attention       cnn_transformer
+    wrong captions of 500   114 (84 to 142)      138 (116 to 170)     1
+    attention inside its object
+        right words         0.44 (0.41 to 0.49)  0.46 (0.45 to 0.47)  0.18
+        wrong words         0.33 (0.30 to 0.35)  0.45 (0.44 to 0.47)  -
+    inside the other object
+        right words         0.23 (0.19 to 0.29)  0.44 (0.44 to 0.45)  0.09
+        wrong words         0.37 (0.35 to 0.40)  0.46 (0.45 to 0.46)  -
 
-Soft attention that is wrong looks at the other object about twice as much as where it
-is right, and takes a color or shape from there. Hard attention looks at both objects
-alike, right or wrong: its maps do not tell why. There is one seed, and no spread.
+With every seed soft attention that is wrong looks more at the other object, and less at
+its own, than where it is right; wrong words are colors and shapes, few are sizes. Hard
+attention looks at both objects alike, right or wrong: its maps do not tell why.
 """
 
 import textwrap

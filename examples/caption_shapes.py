@@ -35,26 +35,26 @@ is compared here is in one file, since only `build` and `SYSTEMS` tell captioner
 Results with one thread of an AMD EPYC (AVX-512, no AMX) with two cores, beside other
 work: 6,000 images, 12 epochs, 500 known and 500 new images. Means of three seeds of the
 weights and the order, on the same images, with their standard deviations. The CNN took
-102 to 129 seconds of CPU time. In three runs with `--systems`, 32, 20 and 56 minutes on
-the clock.
+102 to 129 seconds of CPU time.
 
     % of images right        CPU    known       new         new, two    inside
     show_and_tell           35 s  91.9 ± 2.2  62.9 ± 0.9  29.3 ± 1.8
-    show_attend_tell_soft   86 s  97.5 ± 1.1  79.3 ± 0.8  60.4 ± 1.5  0.57 ± 0.08
-    show_attend_tell_hard  134 s  97.7 ± 0.2  68.1 ± 1.9  39.2 ± 3.5  0.68 ± 0.02
-    cnn_transformer        252 s  98.9 ± 0.6  99.1 ± 1.0  98.5 ± 2.0  0.22 ± 0.04
-    vit_transformer         75 s  42.3 ± 4.3   0.6 ± 1.0   0.0 ± 0.0
+    show_attend_tell_soft   63 s  98.0 ± 0.5  77.1 ± 5.8  56.4 ± 11.1 0.57 ± 0.07
+    show_attend_tell_hard  112 s  97.7 ± 0.4  72.3 ± 5.6  47.2 ± 10.8 0.68 ± 0.05
+    cnn_transformer        152 s  98.9 ± 0.6  99.1 ± 1.0  98.5 ± 2.0  0.22 ± 0.04
+    vit_transformer         71 s  42.3 ± 4.3   0.6 ± 1.0   0.0 ± 0.0
 
 All but the ViT name nearly every object of a new image that shows only one. What
 attention adds are two objects: the mean of the map does not say which color is of which
 shape. Of known combinations Show and Tell still gets 78.9 to 86.6% of the images of two
 objects right, of new ones 28 to 31%. Hard attention looks more at the object that it
-names than soft attention, and yet puts fewer new combinations together. The
-Transformer, with more attention and more time, names new combinations as well as known
-ones, although its mean attention is in the object only four times as much as chance:
-the objects cover 0.06 of the image. The ViT has no such map to start from. In 12 epochs
-it learns to name single objects of known combinations from pixels (56 to 66% right),
-and remembers whole combinations: of new ones it names almost none.
+names than soft attention, and yet does not name more; between the two, seeds differ
+more than kinds. The Transformer, with more attention and more time, names new
+combinations as well as known ones, although its mean attention is in the object only
+four times as much as chance: the objects cover 0.06 of the image. The ViT has no such
+map to start from. In 12 epochs it learns to name single objects of known combinations
+from pixels (56 to 66% right), and remembers whole combinations: of new ones it names
+almost none.
 """
 
 import collections

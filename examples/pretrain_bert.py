@@ -1,6 +1,6 @@
 """A tiny BERT learns English by predicting masked words (Devlin et al. 2019).
 
-    python examples/pretrain_bert.py captions.txt reviews.txt --folder runs/bert
+    python examples/pretrain_bert.py captions.txt reviews.txt --run-dir runs/bert
 
 Trains a vocabulary and the model, and writes a checkpoint in the Hugging Face layout,
 which `classify_sst2.py` fine-tunes. Needs `pip install ".[text]"`. A run that was
@@ -39,12 +39,9 @@ from keras_attn.training import (
 
 def parse_arguments():
     """Parses the command line."""
-    parser = script_arguments.new_parser(__doc__)
+    parser = script_arguments.new_parser(__doc__, "runs/bert")
     parser.add_argument(
         "files", nargs="+", help="text files, one sentence per line, optionally .gz"
-    )
-    parser.add_argument(
-        "--folder", default="runs/bert", help="folder of the checkpoint"
     )
     script_arguments.add_training_options(
         parser, epochs=20, batch_size=64, learning_rate=1e-3
@@ -83,10 +80,10 @@ def main():
     """Trains a vocabulary, then the model."""
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    folder = Path(arguments.folder)
+    folder = arguments.run_dir
     for path in arguments.files:
         if not Path(path).is_file():
-            raise SystemExit(f"error: there is no file {path}")
+            raise SystemExit(f"error: {path} is not a file")
     texts = sorted({line for path in arguments.files for line in read_lines(path)})
     held_out = texts[::50]
     texts = [text for index, text in enumerate(texts) if index % 50]

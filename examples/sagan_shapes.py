@@ -29,6 +29,18 @@ The distance is comparable within a run only, as the features are the judge's ow
 bounds are measured in the same way: training images, which no generator should beat,
 and an untrained generator. `curves.png` has the distance over the epochs, the mean and
 the range of the seeds; `samples.png` what was generated, with training images above.
+
+Results of `--seeds 1` on one thread of an AMD EPYC (AVX-512, no AMX) beside other work,
+35 minutes of CPU time, after 30 epochs of 6,000 images:
+
+                           right   distance  gamma of generator and discriminator
+    training images        87.3%        1.3
+    untrained generator    25.6%    3,720
+    attention              49.5%      154     -0.03, 0.27
+    no attention           41.8%      119
+
+The images are blobs of the right colors and sizes, most of them green or red. One seed,
+and two measures that disagree: whether attention helps is open.
 """
 
 import json
@@ -189,11 +201,11 @@ class Measure:
 
 
 class Curve(keras.callbacks.Callback):
-    """Measures the generator after some epochs."""
+    """Measures the generator after some epochs, and prints it."""
 
-    def __init__(self, measure, every):
+    def __init__(self, name, measure, every):
         super().__init__()
-        self.measure, self.every = measure, every
+        self.name, self.measure, self.every = name, measure, every
         self.rows = []
 
     def on_epoch_end(self, epoch, logs=None):
@@ -201,6 +213,8 @@ class Curve(keras.callbacks.Callback):
         if (epoch + 1) % self.every == 0:
             row = self.measure.of_generator(self.model.generator)
             self.rows.append({"epoch": epoch + 1, **row})
+            text = f"{row['right']:.1%} right, distance {row['distance']:.3g}"
+            print(f"{self.name}, epoch {epoch + 1}: {text}", flush=True)
 
 
 def new_networks(arguments, seed, has_attention):
@@ -235,7 +249,7 @@ def run(train, measure, arguments, seed, has_attention):
         keras.optimizers.Adam(4 * rate, beta_1=0.0, beta_2=0.9),
         jit_compile=False,
     )
-    curve, start = Curve(measure, arguments.every), time.process_time()
+    curve, start = Curve(name, measure, arguments.every), time.process_time()
     images, labels = train
     trainer.fit(
         images,
@@ -289,6 +303,7 @@ def plot_curves(results, bounds):
     figure = Figure(figsize=(6, 3.6), dpi=150, layout="compressed")
     axis = figure.subplots()
     num_seeds = min(map(len, results.values()))
+    title = "one seed" if num_seeds == 1 else f"{num_seeds} seeds: mean and range"
     for name, runs in results.items():
         epochs = [row["epoch"] for row in runs[0]["curve"]]
         values = np.array([[row["distance"] for row in each["curve"]] for each in runs])
@@ -302,7 +317,7 @@ def plot_curves(results, bounds):
         yscale="log",
         xlabel="epoch",
         ylabel="Fréchet distance to held-out images\n(smaller is better)",
-        title=f"SAGAN on shapes, {num_seeds} seeds: mean and range",
+        title=f"SAGAN on shapes, {title}",
     )
     axis.legend(frameon=False, fontsize=8)
     return figure

@@ -9,8 +9,8 @@ encoder in the Hugging Face layout. It runs in Keras, or exported: as a SavedMod
 takes strings, for LiteRT in float or int8, or for ONNX Runtime. Each format is exported
 once, into `--folder`. Needs `pip install ".[text,export]"`.
 
-Results on 2 busy cores of a Xeon (AVX-512), the first command above with CHANGELOG.md,
-37 passages:
+Results on 2 busy cores of a Xeon (AVX-512), the first command above with the
+changelog of that day, 37 passages:
 
     runtime        size     from Keras   reading   command, export included
     keras                                  3.0 s    10 s

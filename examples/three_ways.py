@@ -34,9 +34,10 @@ On 2 cores of an AMD EPYC (AVX-512, no AMX), nothing else running, 31 s:
     self-attention  1024  1.3299    68.3  144.8      4       1     4
 
 From T = 512 to 1024 attention takes 3.6 times the operations (4, without its four
-projections), 3.8 times the memory and 3.4 times the time; its path length is constant.
-The others take twice the operations and about twice the memory. The paths of recurrence
-and convolution double; that of dilated convolutions grows by one layer, to 7.
+projections), 3.8 times the memory and 3.4 to 3.7 times the time (two runs); its path
+length is constant. The others take twice the operations and about twice the memory. The
+paths of recurrence and convolution double, that of dilated convolutions is one layer
+longer, 7.
 """
 
 import itertools

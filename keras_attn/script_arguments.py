@@ -192,7 +192,7 @@ def written_by(script: str, path: Path) -> Path:
     """
     if not path.exists():
         raise SystemExit(
-            f"error: {path} does not exist: run {script} first, or pass its place"
+            f"error: {path} does not exist: run {script} first, or pass its path"
         )
     return path
 

@@ -70,7 +70,7 @@ def write_dates(path, count):
 def test_pretrain_bert_and_fine_tune(example, tmp_path):
     dates = write_dates(tmp_path / "texts.txt", 200)
     bert, tuned = tmp_path / "bert", tmp_path / "tuned"
-    options = ("--folder", bert, "--epochs", 1, "--batch-size", 64)
+    options = ("--run-dir", bert, "--epochs", 1, "--batch-size", 64)
     options += ("--vocabulary-size", 97)
     printed = example("pretrain_bert", tmp_path / "texts.txt", *options)
     assert "196 sentences" in printed
@@ -99,7 +99,7 @@ def test_pretrain_bert_and_fine_tune(example, tmp_path):
 def test_finetune_glue_chooses_rates_and_measures(example, tmp_path):
     dates = write_dates(tmp_path / "texts.txt", 60)
     bert, run, glue = (tmp_path / name for name in ("bert", "run", "glue"))
-    options = ("--folder", bert, "--epochs", 1, "--batch-size", 64)
+    options = ("--run-dir", bert, "--epochs", 1, "--batch-size", 64)
     example("pretrain_bert", tmp_path / "texts.txt", *options, "--vocabulary-size", 97)
     (glue / "MRPC").mkdir(parents=True)
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"

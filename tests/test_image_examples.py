@@ -112,8 +112,13 @@ def test_sagan_shapes(example, example_module, tmp_path):
     assert set(gammas["without"].values()) == {0.0}
     assert 0.0 not in gammas["with"].values()
     assert_drawn(tmp_path, "curves", "samples")
+    assert re.findall(r"^(\w+_0), epoch (\d): ", printed, re.M) == [
+        (name, epoch) for name in ("with_0", "without_0") for epoch in "12"
+    ]
     # A finished run is read.
-    assert example("sagan_shapes", "--smoke", "--run-dir", tmp_path) == printed
+    again = example("sagan_shapes", "--smoke", "--run-dir", tmp_path)
+    assert ", epoch" not in again
+    assert again.endswith(printed[printed.index("| images |") :])
     with pytest.raises(SystemExit, match="has runs of other settings"):
         example("sagan_shapes", "--smoke", "--seed", 1, "--run-dir", tmp_path)
     # Of Gaussians: of means that are 3 and 4 apart, and of twice the deviation.

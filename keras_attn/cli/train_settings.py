@@ -49,7 +49,7 @@ class Settings:
         _MODEL.option(
             "Architecture: seq2seq_sutskever, seq2seq_context, rnnencdec_30, "
             "rnnencdec_50, rnnsearch_30, rnnsearch_50, transformer_base or "
-            "transformer_big. Sizes are those of the options below, not the paper's."
+            "transformer_big. The options below set the sizes, not the paper."
         ),
     ] = "rnnsearch_50"
     tokenizer: Annotated[

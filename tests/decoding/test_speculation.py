@@ -69,7 +69,8 @@ def test_a_text_that_repeats_itself_is_looked_up():
     # Token 1, 2, 3, 4, 0, 1, …, whatever came before.
     model = cyclic_model(5)
     inputs = {"token_ids": [[1, 2, 3, 4, 0, 1]]}
-    answer = generate(model, inputs, 17, speculation=PromptLookup(3, np.int64(7)))
+    tokens = np.asarray([7])[0]  # An int64 of NumPy.
+    answer = generate(model, inputs, 17, speculation=PromptLookup(3, tokens))
     expected = [(2 + index) % 5 for index in range(17)]
     assert answer.token_ids.tolist() == [expected]
     # 1 + 8 + 8 tokens; what follows the prompt is repeated beyond its end.
