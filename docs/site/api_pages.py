@@ -71,24 +71,10 @@ def public_names() -> list[PublicName]:
 
 def _exported() -> Iterator[tuple[str, str, Any]]:
     for room, module in rooms().items():
-        for name in sorted(_names(module)):
+        for name in sorted(module.__all__):
             value = getattr(module, name)
             if not inspect.ismodule(value):
                 yield room, name, value
-
-
-def _names(module: ModuleType) -> list[str]:
-    """`__all__`, or what a module without it defines."""
-    named = getattr(module, "__all__", None)
-    if named is not None:
-        return list(named)
-    return [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and callable(value)
-        and getattr(value, "__module__", "") == module.__name__
-    ]
 
 
 def _module_of(value: Any) -> str:
@@ -102,7 +88,7 @@ def _defined_in(value: Any) -> str:
 
 def _file_name(room: str, name: str) -> str:
     """The name; `Plan`, beside `plan`, needs another where case does not count."""
-    others = [x.lower() for x in _names(rooms()[room]) if x != name]
+    others = [x.lower() for x in rooms()[room].__all__ if x != name]
     return f"{name}_class" if name[0].isupper() and name.lower() in others else name
 
 
