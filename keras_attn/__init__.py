@@ -54,4 +54,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted([*globals(), *__all__])
+    return ["__version__", *__all__]

@@ -32,6 +32,27 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# TensorFlow's notes at its start, on which nobody can act; errors are raised anyway.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+__all__ = [
+    "add_cifar10_dir",
+    "add_data_dir",
+    "add_image_counts",
+    "add_training_options",
+    "check_folders",
+    "data_folder",
+    "minilm_folder",
+    "new_parser",
+    "parse",
+    "provenance",
+    "selected",
+    "written_by",
+]
+
+
+def __dir__():
+    return __all__
 
 
 def new_parser(doc: str | None, run_dir: str | None = None) -> argparse.ArgumentParser:

@@ -15,6 +15,12 @@ import numpy as np
 
 from keras_attn.checks.arguments import as_pair, check_pair, check_positive, is_whole
 
+__all__ = ["predict_tiles"]
+
+
+def __dir__():
+    return __all__
+
 
 def predict_tiles(
     model: Any,

@@ -251,3 +251,7 @@ __all__ = [
     "with_preprocessing",
     "zero_shot_classifier",
 ]
+
+
+def __dir__():
+    return __all__

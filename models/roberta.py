@@ -23,6 +23,7 @@ from keras import ops
 
 from keras_attn.checks.argument_types import Activation, Epsilon, Probability
 from keras_attn.docstrings.descriptions import described_as
+from keras_attn.kernels.one_operation import one_operation
 from keras_attn.layers import Embedding
 from keras_attn.layers.embeddings.token_pooling import Pooling
 from keras_attn.models.catalog import tasks
@@ -126,15 +127,21 @@ def build_roberta(
     segments = Embedding(
         1, hidden_dim, embeddings_initializer=INITIALIZER, name="segment_embedding"
     )(ops.zeros_like(token_ids))
-    # Padding has the position -1: the last of the unused rows.
-    is_real = ops.cast(padding_mask, "int32")
-    after = ops.add(token_positions(padding_mask), 1)
-    positions = ops.subtract(ops.multiply(after, is_real), 1)
     add_positions = position_embedding(max_sequence_length, first_row=_FIRST_ROW)
-    embeddings = add_positions(ops.add(tokens, segments), positions)
+    embeddings = add_positions(
+        ops.add(tokens, segments), roberta_positions(padding_mask)
+    )
     options = block_options(activation, layer_norm_epsilon, dropout, attention_dropout)
     sizes = num_layers, num_heads, mlp_dim
     return bert_encoder(inputs, embeddings, *sizes, **options, name=name)
+
+
+@one_operation
+def roberta_positions(padding_mask):
+    """Positions of real tokens, and -1, the last of the unused rows, for padding."""
+    is_real = ops.cast(padding_mask, "int32")
+    after = ops.add(token_positions(padding_mask), 1)
+    return ops.subtract(ops.multiply(after, is_real), 1)
 
 
 @described_as(heads.masked_lm)

@@ -149,6 +149,8 @@ def test_public_names(name):
     module = importlib.import_module(name)
     expected = PUBLIC[name].split()
     assert sorted(module.__all__) == expected, "CHANGELOG.md must name a new builder"
+    shown = [public for public in dir(module) if not public.startswith("__")]
+    assert shown == expected
     for public in module.__all__:
         assert hasattr(module, public)
 

@@ -246,3 +246,7 @@ __all__ = [
     "way_regions",
     "whole_batches",
 ]
+
+
+def __dir__():
+    return __all__

@@ -36,3 +36,7 @@ __all__ = [
     "walk",
     "walk_candidates",
 ]
+
+
+def __dir__():
+    return __all__

@@ -172,3 +172,7 @@ __all__ = [
     "WordGuidedAttention",
     "XLNetBlock",
 ]
+
+
+def __dir__():
+    return __all__

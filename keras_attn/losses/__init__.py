@@ -44,3 +44,7 @@ __all__ = [
     "rloo_loss",
     "siglip_loss",
 ]
+
+
+def __dir__():
+    return __all__

@@ -52,3 +52,7 @@ __all__ = [
     "vqa_accuracy",
     "word_objects",
 ]
+
+
+def __dir__():
+    return __all__

@@ -190,3 +190,7 @@ __all__ = [
     "with_cache",
     "word_guided_weights",
 ]
+
+
+def __dir__():
+    return __all__

@@ -7,7 +7,10 @@ import math
 
 from keras import ops
 
+from keras_attn.kernels.one_operation import one_operation
 
+
+@one_operation
 def token_positions(padding_mask):
     """Positions 0, 1, 2, … of the real tokens, wherever the padding is.
 
@@ -68,6 +71,7 @@ def tokens_in_order(token_ids, padding_mask, length):
     return ops.take_along_axis(token_ids, source, axis=1), is_real
 
 
+@one_operation
 def row_positions(padding_mask):
     """Positions 0, 1, 2, … counted from the first real token of each sequence.
 

@@ -97,3 +97,7 @@ __all__ = [
     "truncate_completions",
     "whiten",
 ]
+
+
+def __dir__():
+    return __all__

@@ -103,3 +103,7 @@ __all__ = [
     "worked_transposed_convolution",
     "worked_unpooling",
 ]
+
+
+def __dir__():
+    return __all__

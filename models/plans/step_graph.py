@@ -160,5 +160,5 @@ def _positions(model):
     limit = getattr(model, "max_length", None)
     if limit is not None:
         return limit
-    layer = next((x for x in model.layers if x.name == "position_embedding"), None)
-    return getattr(layer, "max_sequence_length", None)
+    limits = (getattr(layer, "max_sequence_length", None) for layer in model.layers)
+    return min(filter(None, limits), default=None)

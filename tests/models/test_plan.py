@@ -256,6 +256,8 @@ def test_images_of_any_size_have_no_plan():
 def test_default_lengths():
     assert plan("gpt2_small", **TINY["gpt2_small"]).sequence == 31
     assert plan("transformer_base", **TINY["transformer_base"]).sequence == 128
+    length = TINY["clip_rn50"]["max_sequence_length"]
+    assert plan("clip_rn50", **TINY["clip_rn50"]).sequence == length
 
 
 def test_error_messages(monkeypatch):

@@ -28,3 +28,7 @@ __all__ = [
     "SpeechAttentionMaps",
     "WalkAttentionMaps",
 ]
+
+
+def __dir__():
+    return __all__
