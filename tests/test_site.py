@@ -82,7 +82,7 @@ def test_families_are_shown_with_the_libraries_that_save_them(site):
     for name in models.list_models():
         assert sizes.count(f"\n| `{name}` |") == 1, name
     for picture, _ in model_pages.PICTURES.values():
-        assert (ROOT / "docs" / "images" / f"{picture}.png").is_file()
+        assert (ROOT / "docs" / "images" / picture).is_file()
     swin = pages["models/swin.md"]
     assert "x <- x + drop(attention(norm(x)))" in swin.partition("```text")[2]
     assert "| `swin_tiny` | 2+2+6+2 | 96 | 3+6+12+24 | 28,288,354 |" in swin

@@ -66,7 +66,9 @@ def _gallery() -> str:
     for source, page in links.sources().items():
         text = (links.ROOT / source).read_text("utf-8")
         title = re.search(r"^# (.*)", text, re.M)
-        for caption, picture in re.findall(r"!\[([^\]]+)\]\((images/\w+\.png)\)", text):
+        for caption, picture in re.findall(
+            r"!\[([^\]]+)\]\((images/\w+\.(?:png|gif))\)", text
+        ):
             if picture not in shown and source.startswith("docs/"):
                 shown.add(picture)
                 name = title[1] if title else page

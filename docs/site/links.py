@@ -35,7 +35,9 @@ def page_of(path: str) -> str | None:
         return None
     if re.fullmatch(r"examples/\w+\.py", path):
         return path.removesuffix(".py") + ".md"
-    if re.fullmatch(r"docs/((design|layers)/)?\w+\.md|docs/images/\w+\.png", path):
+    if re.fullmatch(
+        r"docs/((design|layers)/)?\w+\.md|docs/images/\w+\.(png|gif)", path
+    ):
         return path.removeprefix("docs/")
     return None
 

@@ -20,19 +20,25 @@ from keras_attn.models.checkpoints.families import FAMILIES
 
 # The picture of a guide that shows what a family does, and what it shows.
 PICTURES = {
-    "dalle": ("masks", "DALL·E's masks are three of these"),
-    "detection": ("blood_cells", "Blood cells: the true ones, and those found"),
-    "gpt": ("model_sizes", "Parameters of GPT, GPT-2, Megatron and GPT-3 by year"),
-    "rnnsearch": ("alignment", "Where the translator looked for each letter"),
-    "sagan": ("attend_in_cnn", "Five photos, and what four positions attend to"),
-    "show_ask_attend_answer": ("question", "A question, its two glimpses, the answers"),
-    "show_attend_tell": ("caption", "Where the captioner looks at each word"),
-    "swin": ("windows", "Windows of a map before and after the shift"),
-    "clip": ("clip_similarity", "Cosines of six pictures and six captions"),
-    "transformer": ("positions", "The vectors of 50 positions, and their distances"),
-    "unet": ("membranes", "A slice, its true and predicted membranes"),
-    "vilbert": ("word_regions", "For each word of a question, where it looks"),
-    "vln_bert": ("vln_bert_ways", "Success of the ways that it chose on R2R"),
+    "dalle": ("masks.png", "DALL·E's masks are three of these"),
+    "detection": ("blood_cells.png", "Blood cells: the true ones, and those found"),
+    "gpt": ("model_sizes.png", "Parameters of GPT, GPT-2, Megatron and GPT-3 by year"),
+    "rnnsearch": ("alignment.gif", "Where the translator looked for each letter"),
+    "sagan": ("attend_in_cnn.png", "Five photos, and what four positions attend to"),
+    "show_ask_attend_answer": (
+        "question.png",
+        "A question, its two glimpses, the answers",
+    ),
+    "show_attend_tell": ("caption.png", "Where the captioner looks at each word"),
+    "swin": ("windows.png", "Windows of a map before and after the shift"),
+    "clip": ("clip_similarity.png", "Cosines of six pictures and six captions"),
+    "transformer": (
+        "positions.png",
+        "The vectors of 50 positions, and their distances",
+    ),
+    "unet": ("membranes.png", "A slice, its true and predicted membranes"),
+    "vilbert": ("word_regions.png", "For each word of a question, where it looks"),
+    "vln_bert": ("vln_bert_ways.png", "Success of the ways that it chose on R2R"),
 }
 # The libraries that save weights of a family, with their `model_type`s if there are.
 SAVED_BY = {
@@ -132,7 +138,7 @@ def _page(family: str, entries: list[Entry]) -> str:
     lines += [f"- {paper}" for _, paper in papers]
     if family in PICTURES:
         picture, caption = PICTURES[family]
-        lines += ["", f"![{caption}](../images/{picture}.png)"]
+        lines += ["", f"![{caption}](../images/{picture})"]
     lines += ["", "## What it computes", "", *_body(_head(entries))]
     lines += ["## Sizes", "", *_sizes(entries)]
     lines += ["## Cost", "", *_cost(entries)]
