@@ -99,9 +99,10 @@ PUBLIC = {
         "build_xlnet build_xlnet_classifier build_xlnet_next_sentence "
         "build_xlnet_permutation_lm build_xlnet_sentence_encoder build_xlnet_span_qa "
         "build_xlnet_token_classifier caption_encoder convolutionize count_parameters "
-        "create describe generate_images image_preprocessing layout_map list_models "
-        "load_checkpoint load_lora picture_encoder plan save_checkpoint save_lora "
-        "normalize_scores training_run with_preprocessing zero_shot_classifier"
+        "create decode_predictions describe generate_images image_preprocessing "
+        "layout_map list_models load_checkpoint load_lora picture_encoder plan "
+        "preprocess_input push_checkpoint save_checkpoint save_lora normalize_scores "
+        "training_run with_preprocessing zero_shot_classifier"
     ),
     "keras_attn.training": (
         "AdamW AdaptiveKL AdversarialTrainer BackupAndResume CompletionSampling "

@@ -20,12 +20,14 @@ from keras_attn.cli.opened_model import (
     is_checkpoint,
     is_text_tokenizer,
     load_folder_tokenizer,
+    local_model,
     noting_warnings,
     open_model,
 )
 from keras_attn.cli.options import Model, Panel, Task, TokenizerFolder
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import say
+from keras_attn.files.hub_names import with_hub_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,11 +104,12 @@ def attention(
         ),
     ] = None,
     beside: Annotated[
-        Path | None,
+        str | None,
         _DRAWING.option(
             "Another model, whose attention to the same text is shown beside, on a "
-            "page (.html): a folder with a tokenizer, or a file, for which that of "
-            "MODEL is taken. With --tokenizer, both take that.",
+            "page (.html): a folder with a tokenizer, or its name, hf://owner/name; or "
+            "a file, for which the tokenizer of MODEL is taken. With --tokenizer, both "
+            "take that.",
             metavar="MODEL",
         ),
     ] = None,
@@ -153,12 +156,13 @@ def attention(
     with importing_tensorflow():
         from keras_attn import viz
 
-    if text is not None and model.is_file() and tokenizer is None:
+    path = local_model(model)
+    if text is not None and path.is_file() and tokenizer is None:
         raise ValueError(
             "MODEL has no tokenizer: pass the folder of one as --tokenizer, or token "
-            f"ids as --ids. Received: {str(model)!r}"
+            f"ids as --ids. Received: {model!r}"
         )
-    opened = open_for_attention(model, task, text, tokenizer)
+    opened = open_for_attention(path, task, text, tokenizer)
     if image is not None:
         drawn = _draw_image(
             opened, image, rollout, layer, head, pixels, tokenizer, output
@@ -170,7 +174,7 @@ def attention(
         if text_pair is not None or tokenizer is not None or beside is not None:
             raise ValueError(
                 "--text-pair, --tokenizer and --beside do not apply to the folder of "
-                f"a translator. Received: {str(model)!r}"
+                f"a translator. Received: {model!r}"
             )
         text = text or ""
         if translation is None:
@@ -188,18 +192,19 @@ def attention(
         if translation is not None:
             raise ValueError(
                 "--translation requires the folder of a `keras-attn train` run, or "
-                f"--ids. Received: {str(model)!r}"
+                f"--ids. Received: {model!r}"
             )
         text = text or ""
         example = encode_text(opened, text, text_pair, tokenizer)
         other = None
         if beside is not None:
-            folder = tokenizer or (beside if beside.is_dir() else model)
-            second = open_for_attention(beside, task, text, folder)
+            place = local_model(beside, "--beside")
+            folder = tokenizer or (beside if place.is_dir() else model)
+            second = open_for_attention(place, task, text, folder)
             if second.translator is not None:
                 raise ValueError(
                     "--beside must not be the folder of a translator. "
-                    f"Received: {str(beside)!r}"
+                    f"Received: {beside!r}"
                 )
             other = second, encode_text(second, text, text_pair, folder)
         drawn = _draw_heads(opened, example, text, rollout, layer, head, output, other)
@@ -232,7 +237,7 @@ def is_page(output: Path) -> bool:
 
 
 def open_for_attention(
-    path: Path, task: str | None, text: str | None, tokenizer: Path | None
+    path: Path, task: str | None, text: str | None, tokenizer: str | None
 ) -> OpenedModel:
     """Opens the model; a checkpoint opens by default as an encoder, without a head."""
     if not is_checkpoint(path):
@@ -251,7 +256,7 @@ def open_for_attention(
 
 
 def encode_text(
-    opened: OpenedModel, text: str, text_pair: str | None, folder: Path | None
+    opened: OpenedModel, text: str, text_pair: str | None, folder: str | None
 ) -> Example:
     """Encodes a text or a pair, by the tokenizer in `folder` or beside the model."""
     tokenizer = load_folder_tokenizer(folder or opened.path)
@@ -271,7 +276,7 @@ def encode_text(
 
 
 def _encode_ids(
-    opened: OpenedModel, ids: str, target_ids: str | None, folder: Path | None
+    opened: OpenedModel, ids: str, target_ids: str | None, folder: str | None
 ) -> Example:
     """Parses ids, labelled by the tokenizer in `folder` or by their numbers."""
     if opened.translator is not None:
@@ -350,7 +355,7 @@ def _draw_image(
     layers: list[int] | None,
     heads: list[int] | None,
     pixels: str | None,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     output: Path,
 ) -> str:
     """Writes the plot or the page of an image; returns what is on it."""
@@ -373,7 +378,7 @@ def _draw_image(
     return draw_image(opened, file, rollout, layers, heads, pixels, output)
 
 
-def _load_words(path: Path, tokenizer: Path | None) -> Any:
+def _load_words(path: Path, tokenizer: str | None) -> Any:
     """The tokenizer of a captioner: of --tokenizer, or in the folder of the model."""
     folder = tokenizer or (path if path.is_dir() else path.resolve().parent)
     try:
@@ -409,8 +414,8 @@ def _draw_heads(
     if beside is not None:
         other, second = beside
         models = {
-            str(opened.path): (scores, *tokens),
-            str(other.path): (
+            with_hub_names(str(opened.path)): (scores, *tokens),
+            with_hub_names(str(other.path)): (
                 _capture(other, second, rollout),
                 second.source_tokens,
                 second.target_tokens,

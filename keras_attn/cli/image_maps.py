@@ -1,7 +1,7 @@
 """What a model attends to in an image: heads over the image, or a captioner's words.
 
 Scores: `layers/capture.py`; plots: `viz/images.py`, `viz/questions.py`; the page of a
-caption: `viz/caption_page.py`.
+caption: `viz/image_page.py`.
 
 Legend: H and W pixels, C channels, T tokens, S locations, h and w their rows and
 columns.

@@ -37,8 +37,12 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
 
     Example:
         ```python
-        scores = capture_attention(model, {"token_ids": ids, ...})
-        plot_alignment(scores["decoder_attention"][0], source, target)
+        import numpy as np
+        from keras_attn import models, viz
+
+        vit = models.build_vit(num_layers=2, hidden_dim=64, num_heads=4, image_size=32)
+        scores = viz.capture_attention(vit, np.zeros((1, 32, 32, 3)))
+        scores["block_1/attention"].shape  # (1, 4, 5, 5): four patches and the class.
         ```
     """
     if not isinstance(model, keras.Model):

@@ -28,8 +28,13 @@ def record_attention_scores() -> Iterator[dict[str, Any]]:
 
     Example:
         ```python
+        import numpy as np
+        from keras_attn import layers
+        from keras_attn.layers.recorder import record_attention_scores
+
+        attention = layers.MultiHeadAttention(num_heads=2, key_dim=4)
         with record_attention_scores() as scores:
-            model(inputs)
+            attention(np.random.normal(size=(1, 3, 8)))
         ```
     """
     outer = getattr(_local, "scores", None)

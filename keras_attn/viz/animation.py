@@ -48,8 +48,12 @@ def alignment_frames(
 
     Example:
         ```python
-        alignment = translator.align("the third of march 2027")
-        viz.save_animation(viz.alignment_frames(*alignment), "alignment.gif")
+        import numpy as np
+        from keras_attn import viz
+
+        scores = np.array([[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]])  # Of two words to three.
+        frames = viz.alignment_frames(scores, ["le", "chat", "noir"], ["the", "cat"])
+        viz.save_animation(frames, "alignment.gif")
         ```
     """
     scores = np.asarray(scores)

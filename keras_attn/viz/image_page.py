@@ -56,7 +56,13 @@ def caption_page(
 
     Example:
         ```python
-        page = caption_page(images[0], caption.split(), maps)
+        from pathlib import Path
+        import numpy as np
+        from keras_attn import viz
+
+        image, words = np.random.uniform(size=(64, 64, 3)), ["a", "red", "dog"]
+        maps = np.random.uniform(size=(3, 7, 7))  # One for each word.
+        page = viz.caption_page(image, words, maps)
         Path("caption.html").write_text(page, encoding="utf-8")
         ```
     """
@@ -96,8 +102,14 @@ def image_attention_page(
 
     Example:
         ```python
-        maps = image_attention(model, images)["block_11/attention"]
-        page = image_attention_page(photo, maps[0], box=preprocessing.visible_box(h, w))
+        from pathlib import Path
+        import numpy as np
+        from keras_attn import models, viz
+
+        vit = models.build_vit(num_layers=2, hidden_dim=64, num_heads=4, image_size=32)
+        image = np.random.uniform(size=(32, 32, 3))
+        maps = viz.image_attention(vit, image[None])["block_1/attention"]
+        page = viz.image_attention_page(image, maps[0])  # Of four heads.
         Path("attention.html").write_text(page, encoding="utf-8")
         ```
     """

@@ -68,6 +68,12 @@ def attention_layer_page(
 
     Example:
         ```python
+        from pathlib import Path
+        import numpy as np
+        from keras_attn import layers, viz
+
+        layer = layers.MultiHeadAttention(num_heads=2, key_dim=4)
+        vectors, tokens = np.random.normal(size=(3, 8)), ["a", "big", "cat"]
         page = viz.attention_layer_page(layer, vectors, mask="causal", labels=tokens)
         Path("layer.html").write_text(page, encoding="utf-8")
         ```

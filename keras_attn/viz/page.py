@@ -59,7 +59,14 @@ def attention_page(
 
     Example:
         ```python
-        page = attention_page(capture_attention(model, inputs), tokens, title=text)
+        from pathlib import Path
+        import numpy as np
+        from keras_attn import models, viz
+
+        gpt = models.build_gpt(num_layers=2, hidden_dim=32, num_heads=2)
+        inputs = {"token_ids": np.array([[5, 6, 7]]), "padding_mask": np.ones((1, 3))}
+        scores = viz.capture_attention(gpt, inputs)
+        page = viz.attention_page(scores, ["A", "dog", "runs"])
         Path("attention.html").write_text(page, encoding="utf-8")
         ```
     """
@@ -92,12 +99,15 @@ def attention_comparison_page(
 
     Example:
         ```python
-        before = capture_attention(model, inputs)
-        model.fit(dataset)
-        after = capture_attention(model, inputs)
-        page = attention_comparison_page(
-            {"before": (before, tokens), "after": (after, tokens)}
-        )
+        import numpy as np
+        from keras_attn import models, viz
+
+        words = ["A", "dog", "runs"]
+        inputs = {"token_ids": np.array([[5, 6, 7]]), "padding_mask": np.ones((1, 3))}
+        gpts = [models.build_gpt(num_layers=n, hidden_dim=24) for n in (1, 2)]
+        scores = [viz.capture_attention(gpt, inputs) for gpt in gpts]
+        both = {"small": (scores[0], words), "large": (scores[1], words)}
+        page = viz.attention_comparison_page(both)  # HTML, both side by side.
         ```
     """
     if not isinstance(models, Mapping) or not models:

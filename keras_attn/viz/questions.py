@@ -48,8 +48,12 @@ def plot_caption_attention(
 
     Example:
         ```python
-        maps = outputs["attention_scores"][0, 0].reshape(-1, 14, 14)
-        plot_caption_attention(images[0], caption.split(), maps)
+        import numpy as np
+        from keras_attn import viz
+
+        image = np.random.uniform(size=(64, 64, 3))
+        maps = np.random.uniform(size=(3, 14, 14))  # One for each word.
+        viz.plot_caption_attention(image, ["a", "red", "dog"], maps)
         ```
 
     Reference:
@@ -110,9 +114,12 @@ def plot_glimpses(
 
     Example:
         ```python
-        maps = outputs["attention_scores"][0].reshape(-1, 14, 14)
-        chances = keras.ops.softmax(outputs["logits"][0])
-        plot_glimpses(images[0], "what is on the mat ?", maps, data.answers, chances)
+        import numpy as np
+        from keras_attn import viz
+
+        image = np.random.uniform(size=(64, 64, 3))
+        maps, chances = np.random.uniform(size=(2, 14, 14)), np.array([0.9, 0.1])
+        viz.plot_glimpses(image, "is it red ?", maps, ["yes", "no"], chances)
         ```
     """
     image, maps = check_image(image), check_maps(maps)
