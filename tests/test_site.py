@@ -4,17 +4,16 @@ import importlib
 import inspect
 import re
 import sys
-from pathlib import Path
 
 import pytest
+import recipes
 from extras import needs
+from recipes import DOCS, ROOT
 
 from keras_attn import models
 from keras_attn.docstrings.arguments import descriptions
 from keras_attn.models.checkpoints.families import FAMILIES
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs"
 WITH_EXAMPLES = [*sorted((DOCS / "layers").glob("*.md")), DOCS / "from_elsewhere.md"]
 
 
@@ -92,13 +91,12 @@ def test_families_are_shown_with_the_libraries_that_save_them(site):
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
 def test_examples_of_layers_run(page, capsys):
-    text = page.read_text("utf-8")
-    assert page.stem == "index" or "```python" in text
-    for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
-        exec(compile(recipe, page.name, "exec"), {})
-        printed = capsys.readouterr().out
-        for shapes in re.findall(r"  # (\(.*\))$", recipe, re.M):
-            assert shapes in printed
+    text = "\n".join(recipes.recipes_of(page))
+    assert page.stem == "index" or text
+    recipes.run(page)
+    printed = capsys.readouterr().out
+    for shapes in re.findall(r"  # (\(.*\))$", text, re.M):
+        assert shapes in printed
 
 
 def test_pictures_of_layers_are_those_that_are_asked_for(site, tmp_path, monkeypatch):

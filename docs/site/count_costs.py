@@ -9,7 +9,6 @@ Models of images of any size are counted at `IMAGE_SIZE`.
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,19 +34,14 @@ def count(name: str) -> dict[str, Any]:
         name: A name of the registry.
     """
     options = {}
-    while True:
-        try:
-            plan = models.plan(name, **options)
-        except ValueError as error:
-            positions = re.search(r"a length of at most (\d+)", str(error))
-            if positions and "sequence" not in options:
-                options["sequence"] = int(positions[1])
-            elif "`image_size` must be given" in str(error):
-                options["image_size"] = IMAGE_SIZE
-            else:
-                raise
-        else:
-            return options | {figure: getattr(plan, figure) for figure in FIGURES}
+    try:
+        plan = models.plan(name)
+    except ValueError as error:
+        if "`image_size` must be given" not in str(error):
+            raise
+        options = {"image_size": IMAGE_SIZE}
+        plan = models.plan(name, **options)
+    return options | {figure: getattr(plan, figure) for figure in FIGURES}
 
 
 def write(costs: dict[str, dict[str, Any]]) -> None:
