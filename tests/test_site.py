@@ -86,6 +86,7 @@ def test_families_are_shown_with_the_libraries_that_save_them(site):
     assert "x <- x + drop(attention(norm(x)))" in swin.partition("```text")[2]
     assert "| `swin_tiny` | 2+2+6+2 | 96 | 3+6+12+24 | 28,288,354 |" in swin
     assert "| transformers | `classifier`, `encoder` |" in swin
+    assert "| `swin_tiny` | `hf://microsoft/swin-tiny-patch4-window7-224` |" in swin
     assert {*model_pages._costs()} <= {*models.list_models()}
 
 

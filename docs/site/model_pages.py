@@ -15,6 +15,8 @@ from count_costs import COSTS
 
 from keras_attn import models
 from keras_attn.cli.published import spell_score, spell_size, spell_training
+from keras_attn.files.hub_names import is_hub_name
+from keras_attn.models.catalog.public_weights import PUBLIC_WEIGHTS
 from keras_attn.models.catalog.registry import Entry, entry
 from keras_attn.models.checkpoints.families import FAMILIES
 
@@ -145,7 +147,7 @@ def _page(family: str, entries: list[Entry]) -> str:
     lines += ["## Inputs and outputs", "", *_tensors(entries)]
     lines += _published(entries)
     lines += ["## Build it", "", *_build(family, entries)]
-    lines += ["## Public weights", "", *_weights(family)]
+    lines += ["## Public weights", "", *_weights(family, entries)]
     lines += ["## Ship it", "", *_ship(entries)]
     lines += ["## Compared with", "", _compared(family), ""]
     return "\n".join(lines)
@@ -305,7 +307,7 @@ def _libraries(family: str) -> dict[str, list[str]]:
     return found
 
 
-def _weights(family: str) -> list[str]:
+def _weights(family: str, entries: list[Entry]) -> list[str]:
     libraries = _libraries(family)
     if not libraries:
         return [
@@ -313,13 +315,30 @@ def _weights(family: str) -> list[str]:
             "it, or load a `.keras` file of your own.",
             "",
         ]
+    public = {
+        each.card.name: PUBLIC_WEIGHTS[each.card.name]
+        for each in entries
+        if each.card.name in PUBLIC_WEIGHTS
+    }
+    named = (each.place for each in public.values() if is_hub_name(each.place))
     lines = ["```python", "from keras_attn import models", ""]
-    lines += ['model = models.load_checkpoint("folder")', "```", ""]
+    lines += [f'model = models.load_checkpoint("{next(named, "folder")}")', "```", ""]
+    if public:
+        lines += ["| name | not fetched by us | |", "|---|---|---|"]
+        for name, each in public.items():
+            known = "" if each.is_checked else "; name from memory"
+            lines.append(f"| `{name}` | `{each.place}` | {each.source}{known} |")
+        lines.append("")
     lines += ["| a folder saved by | tasks |", "|---|---|"]
     for library, tasks in libraries.items():
         spelled = ", ".join(f"`{task}`" for task in tasks) or "that of the folder"
         lines.append(f"| {library} | {spelled} |")
-    return [*lines, "", "What the folder holds: [checkpoints](../checkpoints.md).", ""]
+    return [
+        *lines,
+        "",
+        "What a folder holds: [checkpoints](../checkpoints.md). Names: [hub](../hub.md).",
+        "",
+    ]
 
 
 def _ship(entries: list[Entry]) -> list[str]:
