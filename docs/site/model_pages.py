@@ -336,7 +336,7 @@ def _weights(family: str, entries: list[Entry]) -> list[str]:
     return [
         *lines,
         "",
-        "What a folder holds: [checkpoints](../checkpoints.md). Names: [hub](../hub.md).",
+        "See [what a folder holds](../checkpoints.md), [names](../hub.md).",
         "",
     ]
 
