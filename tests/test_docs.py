@@ -78,6 +78,8 @@ def test_the_pages_for_beginners(run_recipes, tmp_path, capsys):
     assert_drawn(tmp_path, "heads")
     assert "<html" in (tmp_path / "attention.html").read_text("utf-8")
     assert [*(tmp_path / "logs").rglob("events*")]
+    page = run_recipes("attention_page.md")["page"]
+    assert '"path":"attention"' in page and "<html" in page
     names = run_recipes("own_layers.md")
     assert names["scores"]["location"].shape == (1, 1, 5, 7)
     images = RNG.uniform(size=(1, 32, 32, 3))

@@ -52,7 +52,7 @@ def record(layer, scores) -> None:
         layer: The attention layer; its `path` is the key.
         scores: (B, heads, T, S). Symbolic tensors are not recorded.
     """
-    if not is_recording() or not _has_value(scores):
+    if not is_recording() or not has_value(scores):
         return
     recorded = _local.scores
     key, repeat = layer.path, 0
@@ -62,7 +62,8 @@ def record(layer, scores) -> None:
     recorded[key] = scores
 
 
-def _has_value(tensor) -> bool:
+def has_value(tensor) -> bool:
+    """Whether a tensor is not symbolic."""
     try:
         bool(ops.any(tensor))
     except TypeError:  # TensorFlow's and JAX's error for a symbolic tensor.

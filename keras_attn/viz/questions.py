@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keras_attn.checks.arguments import check_positive, check_same_length
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
 from keras_attn.viz.drawing.plots import add_title, new_figure, text_style
@@ -18,8 +19,14 @@ _PANEL_INCHES = 1.9
 _BAR, _TRUE_BAR = "#7f9fc2", "#3a7d44"
 
 
+@described_as(plot_image_attention)
 def plot_caption_attention(
-    image, words: Sequence[str], maps, *, title: str | None = None
+    image,
+    words: Sequence[str],
+    maps,
+    *,
+    title: str | None = None,
+    box: Sequence[float] | None = None,
 ) -> Figure:
     """Draws an image, and over it where a captioner looked at each word.
 
@@ -49,7 +56,7 @@ def plot_caption_attention(
         Xu et al. 2015, "Show, Attend and Tell", figure 2 (arXiv:1502.03044).
     """
     words, maps = check_words(words, maps)
-    return plot_image_attention(image, maps, title=title, labels=words)
+    return plot_image_attention(image, maps, title=title, labels=words, box=box)
 
 
 def check_words(words: Sequence[str], maps) -> tuple[list[str], np.ndarray]:

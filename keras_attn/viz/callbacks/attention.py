@@ -72,7 +72,8 @@ class AttentionMaps(AttentionPlots):
         for path, scores in self._capture(self.inputs).items():
             examples = zip(scores, self.source_tokens, self.target_tokens, strict=True)
             for index, example in enumerate(examples):
-                yield f"attention/{path}/{index}", plot_alignment(*example, title=path)
+                figure = plot_alignment(*example, title=path, wrap=True)
+                yield f"attention/{path}/{index}", figure
 
 
 class ImageAttentionMaps(AttentionPlots):
