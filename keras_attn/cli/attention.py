@@ -198,9 +198,9 @@ def attention(
         example = encode_text(opened, text, text_pair, tokenizer)
         other = None
         if beside is not None:
-            place = local_model(beside, "--beside")
-            folder = tokenizer or (beside if place.is_dir() else model)
-            second = open_for_attention(place, task, text, folder)
+            other_path = local_model(beside, "--beside")
+            folder = tokenizer or (other_path if other_path.is_dir() else path)
+            second = open_for_attention(other_path, task, text, folder)
             if second.translator is not None:
                 raise ValueError(
                     "--beside must not be the folder of a translator. "
@@ -237,7 +237,7 @@ def is_page(output: Path) -> bool:
 
 
 def open_for_attention(
-    path: Path, task: str | None, text: str | None, tokenizer: str | None
+    path: Path, task: str | None, text: str | None, tokenizer: str | Path | None
 ) -> OpenedModel:
     """Opens the model; a checkpoint opens by default as an encoder, without a head."""
     if not is_checkpoint(path):
@@ -256,7 +256,7 @@ def open_for_attention(
 
 
 def encode_text(
-    opened: OpenedModel, text: str, text_pair: str | None, folder: str | None
+    opened: OpenedModel, text: str, text_pair: str | None, folder: str | Path | None
 ) -> Example:
     """Encodes a text or a pair, by the tokenizer in `folder` or beside the model."""
     tokenizer = load_folder_tokenizer(folder or opened.path)
