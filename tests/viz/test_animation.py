@@ -18,7 +18,7 @@ def test_a_figure_for_each_token_and_the_whole_one():
         axis = figure.axes[0]
         labels = axis.get_yticklabels()
         shown.append([x.get_text() for x in labels if x.get_alpha() != 0])
-        drawn = axis.images[0].get_array()
+        drawn = np.asarray(axis.images[0].get_array())
         assert [bool(row.any()) for row in drawn] == [
             text in shown[-1] for text in TARGET
         ]
