@@ -35,7 +35,7 @@ export MPLBACKEND ?= Agg
 
 .PHONY: help install demo test test-variations test-compiled test-export test-runs \
 	test-jax test-tpu test-parity test-wheel test-all test-next test-works-with fuzz mutants \
-	lint format bench gallery clean
+	lint format bench gallery docs docs-check clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -175,6 +175,15 @@ bench: $(VENV)/.test  ## ours against Keras' own layer, interleaved
 # Such as `make gallery PICTURES="it why_scale"`; `python docs/gallery.py --help` has more.
 gallery: $(VENV)/.torchvision  ## the pictures of docs/lectures.md, made again (50 min)
 	$(BIN)/python docs/gallery.py $(PICTURES)
+
+docs: $(VENV)/.dev  ## the documentation site, in build/docs/site
+	$(BIN)/python docs/site/write_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# CHROMIUM=/path/to/chromium, or one of the system's.
+docs-check: $(VENV)/.dev  ## the site: arguments, links, each page in a browser
+	$(BIN)/python docs/site/compare_api.py
+	$(BIN)/python docs/site/check_pages.py
 
 clean:  ## remove .venv, .venv-next, .venv-works-with and what was built
 	rm -rf $(VENV) $(NEXT) $(WORKS) build dist *.egg-info

@@ -15,6 +15,7 @@ on where they were. Curves of long runs are drawn from their stored results,
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -55,7 +56,7 @@ DETECTOR = "python examples/shape_detector.py"
 # By their names in `docs/images`, in the order of the page.
 PICTURES = {
     "bottleneck_copy": Picture(f"{STORED}/bottleneck_copy.json", STORED_PATH, 0.2),
-    "alignment": Picture("keras-attn demo", "runs/demo/alignment.png", 4),
+    "alignment": Picture("keras-attn demo", "runs/demo/alignment.gif", 4),
     "caption": Picture(
         CAPTIONS,
         "runs/caption-shapes/show_attend_tell_soft_0/caption_1.png",
@@ -182,7 +183,8 @@ def main():
             failed.append(name)
             print(error)
             continue
-        store(folder / PICTURES[name].path, arguments.output_dir / f"{name}.png")
+        source = folder / PICTURES[name].path
+        store(source, arguments.output_dir / f"{name}{source.suffix}")
         print(f"{time.monotonic() - start:.0f} s", flush=True)
     left_out = [name for name in PICTURES if name not in names]
     if left_out and not arguments.names:
@@ -193,6 +195,9 @@ def main():
 
 def store(source: Path, target: Path) -> None:
     """Copies a picture; with 256 colors, a third of the size, unless it has photos."""
+    if source.suffix == ".gif":
+        shutil.copyfile(source, target)
+        return
     picture = Image.open(source).convert("RGB")
     if picture.getcolors(MOST_COLORS) is not None:
         picture = picture.quantize(256, dither=Image.Dither.NONE)

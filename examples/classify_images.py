@@ -128,6 +128,9 @@ def train_one(kind, train, validation, num_classes, arguments):
     name, sizes = MODELS[kind]
     sizes = {**sizes, "image_size": IMAGE_SIZE, "num_classes": num_classes}
     model = models.create(name, **sizes)
+    # The images of `load_cifar10` are in [-1, 1], whatever the published ones are in.
+    size = {"height": IMAGE_SIZE, "width": IMAGE_SIZE}
+    model.preprocessing = {"image_processor_type": "ViTImageProcessor", "size": size}
     cost = models.plan(name, **sizes)
     print(f"\n{kind}: {cost.parameters:,} parameters", flush=True)
     run_dir = arguments.run_dir / kind

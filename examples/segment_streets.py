@@ -144,6 +144,8 @@ def train_one(kind, seed, train, validation, shown, arguments):
     size = tuple(shown[0].shape[1:3])
     sizes = {**sizes, "image_size": size, "num_classes": len(CLASSES)}
     model, cost = models.create(name, **sizes), models.plan(name, **sizes)
+    # All learn from the same normalization, whatever their cards say.
+    model.preprocessing = None
     gflops = cost.forward_flops / 1e9
     print(f"\n{kind}, seed {seed}: {cost.parameters:,} parameters, {gflops:.2f} GFLOPs")
     held_out = segmentation_dataset(validation, batch_size=8, normalize="imagenet")

@@ -31,8 +31,10 @@ from keras_attn.decoding.pair import MASKS
 from keras_attn.docstrings.descriptions import described_as
 from keras_attn.export import samples
 from keras_attn.export.attempts import Attempts
+from keras_attn.export.description import Description, describe
 from keras_attn.export.differences import TOLERANCES
 from keras_attn.export.errors import ExportError, RefusedError, reraising_interrupts
+from keras_attn.export.example import write_example
 from keras_attn.export.formats import (
     FORMATS,
     Format,
@@ -175,6 +177,7 @@ def export(
         sequence_length = _input_lengths(signatures[0], sequence_length)
     else:
         sequence_length = None  # The tokenizer truncates and pads.
+    description, description_notes = describe(model, has_pixels=not image_bytes)
     plan = Plan(
         file_format,
         signatures,
@@ -185,11 +188,13 @@ def export(
         batch_size,
         sequence_length,
         num_beams,
+        description,
     )
     signature_notes = [note for signature in signatures for note in signature.notes]
     layer_notes = [
         *about_choices(plan.layers),
         *about_integers(plan.layers, file_format, quantization),
+        *description_notes,
     ]
     measured = None
     # In float32 and without fused kernels, which the converters do not support; to a
@@ -278,6 +283,7 @@ def verify(
         quantization,
         _tolerance(tolerance, quantization),
         samples.named(signatures[0], sample_inputs),
+        description=Description(runner.class_names, runner.preprocessing),
     )
     with portable_layers(plan.models):
         try:
@@ -339,6 +345,12 @@ def _report(
         outputs={name: _texts(info.outputs) for name, info in signatures.items()},
         not_compared={name: list(info.outputs) for name, info in signatures.items()},
         notes=notes,
+        example=write_example(
+            str(path),
+            plan.signatures[0],
+            signatures[plan.signatures[0].name],
+            plan.description,
+        ),
     )
     if measured is None:
         return report

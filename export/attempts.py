@@ -102,6 +102,7 @@ class Attempts:
                 cases,
                 plan.tokenizer,
                 integers,
+                plan.description,
             )
 
     def _trace(self) -> dict[str, Any]:

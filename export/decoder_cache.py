@@ -91,9 +91,16 @@ def decoder(
         ExportError: If the model cannot be exported, or the file not written.
 
     Example:
+        Needs the extra `export`:
+
         ```python
-        runner = export.decoder(model, "onnx", max_length=256)
-        answer = generate(runner, {"token_ids": ids}, 64)
+        import numpy as np
+        from keras_attn import decoding, export, models
+
+        gpt = models.build_gpt(num_layers=1, hidden_dim=32, vocabulary_size=100)
+        runner = export.decoder(gpt, "onnx", max_length=16, cache_dir="decoders")
+        prompt = {"token_ids": np.array([[5, 6]]), "padding_mask": np.ones((1, 2))}
+        decoding.generate(runner, prompt, 4).token_ids  # (1, 4)
         ```
     """
     _check_runtime(runtime)

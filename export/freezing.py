@@ -38,9 +38,12 @@ def freeze(model: keras.Model) -> Callable[[Any], Any]:
 
     Example:
         ```python
-        keras.config.set_dtype_policy("bfloat16")
-        encode = export.freeze(models.load_checkpoint("bert-base-uncased"))
-        outputs = encode({"token_ids": ids, "padding_mask": mask, "segment_ids": types})
+        import numpy as np
+        from keras_attn import export, models
+
+        gpt = models.build_gpt(num_layers=1, hidden_dim=32, vocabulary_size=100)
+        read = export.freeze(gpt)  # Faster; it does not follow later training.
+        read({"token_ids": np.array([[5, 6]]), "padding_mask": np.ones((1, 2))})
         ```
     """
     require_tensorflow("`freeze`")

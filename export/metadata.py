@@ -12,7 +12,8 @@ way:
 
 The order of inputs and outputs, which TensorFlow sorts by name, JSON: by signature, the
 names of its `inputs` and `outputs`. A graph of ONNX has an order of its own; the others
-store it as `keras_attn_order.json` beside the first file. Digests: `seals.py`.
+store it as `keras_attn_order.json` beside the first file. Names of classes and the
+preprocessing of images: `description.py`. Digests: `seals.py`.
 
 No runtime reads them, and an artefact without them also loads.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_attn.checks.indices import IndexRange
+from keras_attn.export import description
 from keras_attn.export.signature_info import SignatureInfo, TensorInfo
 from keras_attn.files.reading import parse_json
 
@@ -31,7 +33,12 @@ if TYPE_CHECKING:
 
 FILE = "keras_attn.json"
 ORDER_FILE = "keras_attn_order.json"
-MAX_BYTES = 1_000_000
+# The files of all formats but ONNX, and the bytes that each has at most.
+FILES = {
+    FILE: 1_000_000,
+    ORDER_FILE: 1_000_000,
+    description.FILE: description.MAX_BYTES,
+}
 
 # By signature and input name.
 IndexRanges = dict[str, dict[str, IndexRange]]
@@ -58,6 +65,7 @@ def make_files(traced: "TracedModel") -> dict[str, str]:
     texts = {
         FILE: to_json(traced.signatures),
         ORDER_FILE: json.dumps(get_order(traced)),
+        description.FILE: traced.description.to_json(),
     }
     return {name: text for name, text in texts.items() if text is not None}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_attn.export.description import Description
 from keras_attn.export.formats import Format
 from keras_attn.export.portable_layers import unique_layers
 from keras_attn.export.samples import Inputs
@@ -27,6 +28,7 @@ class Plan:
         sequence_length: Fixes unknown lengths of the first signature, for all inputs
             or by input name.
         num_beams: See `export`.
+        description: Names of classes and preprocessing, for the metadata.
     """
 
     format: Format
@@ -38,6 +40,7 @@ class Plan:
     batch_size: int | None = None
     sequence_length: int | Mapping[str, int] | None = None
     num_beams: int | None = None
+    description: Description = Description()
 
     @property
     def models(self) -> list[keras.Model]:

@@ -51,6 +51,8 @@ class ExportReport:
         latency_ms: Median time of one call on the first sample, by signature, in
             milliseconds on this machine; empty if it was not verified.
         notes: What the exporter decided or changed.
+        example: Six lines of Python that call the artefact, on made-up inputs. The
+            table ends with them.
     """
 
     path: str
@@ -70,6 +72,7 @@ class ExportReport:
     latency_ms: dict[str, float] = field(default_factory=dict)
     not_compared: dict[str, list[str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    example: str = ""
 
     def to_json(self) -> str:
         """The report as a JSON object."""
@@ -92,7 +95,9 @@ class ExportReport:
             table.add_row(label, Text(text))
         console = Console(file=io.StringIO(), width=_WIDTH, record=True)
         console.print(table)
-        return console.export_text().rstrip()
+        text = console.export_text().rstrip()
+        # Outside of the table, to be copied.
+        return f"{text}\n\n{self.example}" if self.example else text
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [("path", self.path)]

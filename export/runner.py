@@ -1,4 +1,4 @@
-"""Calls artefacts of any format in the same way: dictionaries in and out.
+"""Calls artefacts of any format in the same way: arrays by name, texts or images in.
 
 Loading and running a `.tflite` or `.onnx` file imports neither TensorFlow nor Keras.
 """
@@ -19,15 +19,18 @@ from keras_attn.checks.inputs import (
     check_rows,
     smallest_rows,
 )
+from keras_attn.class_predictions import decode_predictions
 from keras_attn.export import metadata
 from keras_attn.export.errors import ExportError
 from keras_attn.export.formats import ANY_ARTEFACT, format_at
+from keras_attn.export.given_inputs import is_pairs, name_inputs
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runtimes import Engine
 from keras_attn.export.signature_info import (
     IMAGE_BYTES,
     PREFILL,
     SERVE,
+    SERVE_PAIR,
     STEP,
     SignatureInfo,
     TensorInfo,
@@ -44,6 +47,7 @@ class Runner:
 
     Args:
         engine: The artefact in its runtime; `load_runner` makes it.
+        tokenizer: See `load_runner`.
 
     Attributes:
         format: `"saved_model"`, `"litert"` or `"onnx"`.
@@ -58,36 +62,60 @@ class Runner:
         length_ranges: For inputs whose length is limited, such as a text by the number
             of positions, by signature and name: the smallest length and the first one
             that is too large.
+        class_names: The name of each class, in the order of the logits, as the
+            exported model had it; None if it had none.
+        preprocessing: How images become inputs, the arguments of
+            `ImagePreprocessing`, from the `preprocessing` of the exported model; None
+            if it had none, or if the artefact preprocesses images itself.
 
     Example:
-        runner = load_runner("model.tflite")
-        logits = runner({"token_ids": token_ids})["logits"]
+        Needs an exported file and photos:
+
+        ```python
+        from keras_attn.export import load_runner
+
+        runner = load_runner("vit.tflite")
+        logits = runner(["cat.jpg", "dog.jpg"])["logits"]
+        print(runner.decode_predictions(logits, top=3))
+        ```
 
     An artefact with the signatures `prefill` and `step` also works with
     `keras_attn.decoding.generate`.
     """
 
-    def __init__(self, engine: Engine):
-        self._engine = engine
+    def __init__(self, engine: Engine, tokenizer: Any = None):
+        self._engine, self._tokenizer = engine, tokenizer
         self.format = engine.format
         self.signatures = engine.signatures
         ranges = engine.index_ranges or _default_ranges(engine.signatures)
         self.index_ranges, self.length_ranges = metadata.split(ranges)
+        self.class_names, self.preprocessing = engine.description
         step = self.signatures.get(STEP)
         # A decoder with caches has a mask of their used slots as an input of `step`.
         visible = step.inputs.get("visible") if step else None
         self.max_length = visible.shape[1] if visible else None
 
     def __call__(
-        self, inputs: Mapping[str, Any], signature: str | None = None
+        self, inputs: Any, signature: str | None = None
     ) -> dict[str, np.ndarray]:
         """Runs a signature.
 
         Args:
             inputs: Arrays by input name. Dtypes are converted within their kind (int64
                 to int32 if the values fit, float64 to float32), and masks of the
-                integers 0 and 1 to bool.
-            signature: Its name. None = `serve`, or the only signature.
+                integers 0 and 1 to bool. Or, without a name:
+
+                - a text, or a list of texts or of pairs (tuples of two texts), for an
+                  artefact with a tokenizer, its own or that of `load_runner`;
+                - an image or a list of them, for an artefact of images: paths, images
+                  of Pillow, or uint8 arrays (rows, columns, channels), turned upright
+                  and preprocessed as `preprocessing` says;
+                - the array of the only input.
+
+                An artefact of a fixed number of rows then takes any number: in parts,
+                the last one filled up with copies of its last row.
+            signature: Its name. None = `serve`, or the only signature; for pairs of
+                texts `serve_pair`, if there is one.
 
         Returns:
             NumPy arrays by output name, in the order of the model.
@@ -99,7 +127,37 @@ class Runner:
                 padding.
             ExportError: If the runtime cannot run it.
         """
-        return self._run(self._choose(signature), inputs)
+        if isinstance(inputs, Mapping):
+            return self._run(self._choose(signature), inputs)
+        if signature is None and SERVE_PAIR in self.signatures and is_pairs(inputs):
+            signature = SERVE_PAIR
+        name = self._choose(signature)
+        info = self.signatures[name]
+        _, first_too_long = self.length_ranges.get(name, {}).get("token_ids", (0, None))
+        longest = None if first_too_long is None else first_too_long - 1
+        named = name_inputs(inputs, info, self.preprocessing, self._tokenizer, longest)
+        return self._run_in_parts(name, named)
+
+    def decode_predictions(
+        self, preds: Any, top: int = 5, from_logits: bool | None = None
+    ) -> list[list[tuple[int, str, float]]]:
+        """The classes with the highest scores of each row, the best first.
+
+        Args:
+            preds: Logits or probabilities (B, C), an output of the artefact.
+            top: How many classes of each row; all, if there are fewer.
+            from_logits: Whether `preds` are logits, of which the softmax is taken.
+                None = unless each row is of probabilities, whose sum is 1.
+
+        Returns:
+            A list for each row, of the number, name (`class_names`; without them, the
+            number as text) and probability of each class.
+
+        Raises:
+            ValueError: If an argument is wrong, or there are not as many classes as
+                names.
+        """
+        return decode_predictions(preds, self.class_names, top, from_logits)
 
     def prefill(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Runs the prompt through a generative artefact.
@@ -136,6 +194,32 @@ class Runner:
         known = [key for key in self.signatures[name].outputs if key in outputs]
         return {**{key: outputs[key] for key in known}, **outputs}
 
+    def _run_in_parts(self, name: str, inputs: Mapping[str, Any]) -> dict:
+        """Runs any number of rows, in parts if the artefact takes one number only."""
+        info = self.signatures[name]
+        rows = {each.shape[0] if each.shape else None for each in info.inputs.values()}
+        (fixed,) = rows if len(rows) == 1 else (None,)
+        is_named = set(inputs) == set(info.inputs)
+        counts = {
+            len(value)
+            for value in inputs.values()
+            if isinstance(value, list) or getattr(value, "ndim", 0)
+        }
+        if fixed is None or not is_named or len(counts) != 1 or counts <= {0, fixed}:
+            return self._run(name, inputs)
+        (count,) = counts
+        parts = []
+        for first in range(0, count, fixed):
+            places = np.minimum(np.arange(first, first + fixed), count - 1)
+            part = {
+                key: [value[row] for row in places] for key, value in inputs.items()
+            }
+            parts.append(self._run(name, part))
+        return {
+            key: np.concatenate([part[key] for part in parts])[:count]
+            for key in (parts[0] if parts else ())
+        }
+
     def _choose(self, signature: str | None) -> str:
         names = list(self.signatures)
         if signature is None and SERVE in names:
@@ -149,7 +233,7 @@ class Runner:
         return signature
 
 
-def load_runner(path: str | PathLike) -> Runner:
+def load_runner(path: str | PathLike, *, tokenizer: Any = None) -> Runner:
     """Loads an exported artefact into its stock runtime.
 
     Damage is detected only where the runtime's parser detects it. A weight or an
@@ -159,12 +243,18 @@ def load_runner(path: str | PathLike) -> Runner:
     Args:
         path: A SavedModel folder, a `.tflite` file, an `.onnx` file, or a folder of
             ONNX graphs, one per signature.
+        tokenizer: What makes ids of texts, for an artefact that takes ids: an object
+            with the `encode_batch` of our tokenizers, or a folder for
+            `data.load_text_tokenizer`, which imports TensorFlow. None = the runner
+            takes ids, or texts if its tokenizer is inside.
 
     Returns:
         A `Runner`.
 
     Raises:
-        ValueError: If `path` does not exist, or is none of these.
+        ValueError: If `path` does not exist, or is none of these, or `tokenizer` is not
+            the folder of one.
+        TypeError: If `tokenizer` is something else.
         ExportError: If the artefact cannot be read, is damaged, or its runtime rejects
             it.
         ImportError: If the runtime is not installed.
@@ -187,7 +277,17 @@ def load_runner(path: str | PathLike) -> Runner:
         raise ValueError(
             f"`path` must be one of: {ANY_ARTEFACT}. Received: path={str(path)!r}"
         )
-    return Runner(format.runtime.Engine(path))
+    if isinstance(tokenizer, str | PathLike):
+        # Here, because it imports TensorFlow.
+        from keras_attn.data import load_text_tokenizer
+
+        tokenizer = load_text_tokenizer(tokenizer)
+    if tokenizer is not None and not hasattr(tokenizer, "encode_batch"):
+        raise TypeError(
+            "`tokenizer` must be a folder, or have the `encode_batch` of our "
+            f"tokenizers. Received: tokenizer={tokenizer!r}"
+        )
+    return Runner(format.runtime.Engine(path), tokenizer)
 
 
 def _default_ranges(signatures: Mapping[str, SignatureInfo]) -> IndexRanges:

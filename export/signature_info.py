@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 
 SERVE, PREFILL, STEP = "serve", "prefill", "step"
+# The inputs of a SavedModel with a tokenizer, and its signature for pairs.
+SERVE_PAIR = "serve_pair"
+TEXT, TEXT_PAIR = "text", "text_pair"
 # The input of a SavedModel that decodes image files.
 IMAGE_BYTES = "image_bytes"
 

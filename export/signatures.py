@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_attn.checks.indices import IndexRange, index_range, length_range
 from keras_attn.decoding.pair import IncrementalPair
+from keras_attn.export.description import Description
 from keras_attn.export.shapes import Specs
 from keras_attn.export.signature_info import (
     PREFILL,
@@ -103,6 +104,7 @@ class TracedModel:
         tokenizer: Tokenizer that is called in the functions, if any.
         integers: Of variables that have taken the place of integers in the model: the
             integers, by the id of the variable.
+        description: Names of classes and preprocessing, for the metadata.
     """
 
     signatures: list[Signature]
@@ -112,6 +114,7 @@ class TracedModel:
     calibration: Iterable[tuple[str, dict]] = ()
     tokenizer: Any = None
     integers: Mapping[int, QuantizedKernel] = field(default_factory=dict)
+    description: Description = Description()
 
     @property
     def infos(self) -> dict[str, SignatureInfo]:

@@ -13,11 +13,10 @@ import tensorflow as tf
 from keras_attn.data.text.graph_tokenizer import GraphTokenizer
 from keras_attn.export.formats import Format
 from keras_attn.export.shapes import Specs
-from keras_attn.export.signatures import SERVE, Signature
+from keras_attn.export.signature_info import SERVE, SERVE_PAIR, TEXT, TEXT_PAIR
+from keras_attn.export.signatures import Signature
 from keras_attn.models.parts.pair_encoders import attends_to_padding
 
-SERVE_PAIR = "serve_pair"
-TEXT, TEXT_PAIR = "text", "text_pair"
 _LOADING = (
     "plain TensorFlow loads this SavedModel after `import tensorflow_text`, which has "
     "the tokenizer's operators"

@@ -16,7 +16,11 @@ def requires_extra(extra: str, feature: str) -> Iterator[None]:
         ImportError: If an import in the block fails.
 
     Example:
+        Needs the extra `export`:
+
         ```python
+        from keras_attn.extras import requires_extra
+
         with requires_extra("export", "Export to ONNX"):
             import onnx
         ```

@@ -5,16 +5,16 @@ Unset, it uses oneDNN only on CPUs with AVX512-VNNI, but it is faster on CPUs wi
 it, too.
 
 Example:
+    Needs a script of its own, whose command line it reads:
+
     ```python
     from keras_attn import script_arguments  # isort: split
-
     import keras
 
     parser = script_arguments.new_parser(__doc__, "runs/mine")
     script_arguments.add_data_dir(parser, "mine", "images.npy and labels.npy")
-    script_arguments.add_training_options(
-        parser, epochs=8, batch_size=32, learning_rate=1e-3
-    )
+    defaults = {"epochs": 8, "batch_size": 32, "learning_rate": 1e-3}
+    script_arguments.add_training_options(parser, **defaults)
     arguments = script_arguments.parse(parser, epochs=1, batch_size=4)
     keras.utils.set_random_seed(arguments.seed)
     ```

@@ -76,8 +76,12 @@ def predict_tiles(
 
     Example:
         ```python
-        model = build_unet(num_channels=3)
-        logits = predict_tiles(model, image, 572)  # Steps of 388 pixels.
+        import numpy as np
+        from keras_attn import models, tiling
+
+        model = models.build_unet(num_channels=3, hidden_dims=(4, 8))
+        image = np.random.uniform(size=(100, 150, 3))
+        tiling.predict_tiles(model, image, 64)  # (100, 150, 2)
         ```
 
     Reference:

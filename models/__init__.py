@@ -28,6 +28,7 @@ from keras_attn.models.catalog.registry import (
 from keras_attn.models.checkpoints import (
     load_checkpoint,
     load_lora,
+    push_checkpoint,
     save_checkpoint,
     save_lora,
 )
@@ -57,6 +58,7 @@ from keras_attn.models.listen_attend_spell import build_listen_attend_spell
 from keras_attn.models.listen_attend_walk import build_listen_attend_walk
 from keras_attn.models.mae import build_mae
 from keras_attn.models.parts.backbones.convolutional import convolutionize
+from keras_attn.models.parts.classifying import decode_predictions, preprocess_input
 from keras_attn.models.parts.pair_encoders import (
     caption_encoder,
     picture_encoder,
@@ -237,7 +239,9 @@ __all__ = [
     "create",
     "describe",
     "generate_images",
+    "decode_predictions",
     "image_preprocessing",
+    "preprocess_input",
     "layout_map",
     "list_models",
     "load_checkpoint",
@@ -245,6 +249,7 @@ __all__ = [
     "normalize_scores",
     "picture_encoder",
     "plan",
+    "push_checkpoint",
     "save_checkpoint",
     "save_lora",
     "training_run",

@@ -140,7 +140,8 @@ CARDS = model_cards(
     ],
     title="CLIP {variant}: images and texts in one space",
     paper="Radford et al. 2021, arXiv:2103.00020",
-    **tasks.image_text_similarity(tasks.CLIP_PIXELS, "up to the end token"),
+    # `_transform` of OpenAI's clip.py.
+    **tasks.image_text_similarity(tasks.CLIP_PIXELS, "up to the end token", 1.0),
 )
 
 

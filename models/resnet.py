@@ -52,7 +52,8 @@ CARDS = model_cards(
     ],
     title="ResNet-{variant}: residual bottlenecks of convolutions",
     paper="He et al. 2016, arXiv:1512.03385",
-    **tasks.image_classification(tasks.IMAGENET),
+    # torchvision's `ImageClassification(crop_size=224)`, for its first weights.
+    **tasks.image_classification(tasks.IMAGENET, "bilinear", 0.875),
 )
 
 

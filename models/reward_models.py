@@ -92,9 +92,14 @@ def normalize_scores(
 
     Example:
         ```python
-        texts = sampling.sample(policy, prompts, seed=0).right_padded(0)
-        inputs = dict(zip(("token_ids", "padding_mask"), texts))
-        reward_model = normalize_scores(reward_model, inputs)
+        import numpy as np
+        from keras_attn import models
+
+        gpt = models.build_gpt(num_layers=1, hidden_dim=32, vocabulary_size=100)
+        model = models.as_reward_model(gpt)
+        token_ids = np.random.randint(2, 100, (8, 6))
+        inputs = {"token_ids": token_ids, "padding_mask": np.ones((8, 6))}
+        model = models.normalize_scores(model, inputs)  # Mean 0, standard deviation 1.
         ```
 
     Reference:

@@ -54,6 +54,7 @@ CARDS = model_cards(
     notes="texts are padded to 64 tokens",
     title="SigLIP {variant}: CLIP with one sigmoid per pair",
     paper="Zhai et al. 2023, arXiv:2303.15343",
+    # As transformers' `SiglipImageProcessor`.
     **tasks.image_text_similarity(tasks.HALF, "padded to a fixed length"),
 )
 

@@ -50,7 +50,8 @@ CARDS = model_cards(
     ],
     title="VGG{variant}: a deep stack of 3 × 3 convolutions",
     paper="Simonyan and Zisserman 2015, arXiv:1409.1556",
-    **tasks.image_classification(tasks.IMAGENET),
+    # torchvision's `ImageClassification(crop_size=224)`, for its first weights.
+    **tasks.image_classification(tasks.IMAGENET, "bilinear", 0.875),
 )
 
 

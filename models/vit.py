@@ -94,7 +94,8 @@ _cards = functools.partial(
     model_cards,
     "vit_{variant}",
     title="ViT {variant}: an image as a sequence of patches",
-    **tasks.image_classification(tasks.HALF),
+    # vit_jax/input_pipeline.py of the authors, and transformers' `ViTImageProcessor`.
+    **tasks.image_classification(tasks.HALF, "bilinear"),
 )
 _top_1 = functools.partial(scored, "ImageNet top-1")
 # Parameters (table 1); epochs and FLOPs on JFT-300M (table 6); accuracy in ImageNet at
@@ -163,7 +164,7 @@ CARDS = {
         notes="published as R50+ViT-B/16",
         title="ViT base on the feature map of a ResNet-50",
         paper="Dosovitskiy et al. 2021, arXiv:2010.11929",
-        **tasks.image_classification(tasks.HALF),
+        **tasks.image_classification(tasks.HALF, "bilinear"),
     ),
 }
 

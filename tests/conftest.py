@@ -173,3 +173,11 @@ def example(monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A Hugging Face Hub on this machine, which the client asks; see `hub_server`."""
+    hub_server = importlib.import_module("hub_server")
+    with hub_server.asked(monkeypatch, tmp_path) as served:
+        yield served

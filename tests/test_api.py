@@ -99,9 +99,10 @@ PUBLIC = {
         "build_xlnet build_xlnet_classifier build_xlnet_next_sentence "
         "build_xlnet_permutation_lm build_xlnet_sentence_encoder build_xlnet_span_qa "
         "build_xlnet_token_classifier caption_encoder convolutionize count_parameters "
-        "create describe generate_images image_preprocessing layout_map list_models "
-        "load_checkpoint load_lora picture_encoder plan save_checkpoint save_lora "
-        "normalize_scores training_run with_preprocessing zero_shot_classifier"
+        "create decode_predictions describe generate_images image_preprocessing "
+        "layout_map list_models load_checkpoint load_lora picture_encoder plan "
+        "preprocess_input push_checkpoint save_checkpoint save_lora normalize_scores "
+        "training_run with_preprocessing zero_shot_classifier"
     ),
     "keras_attn.training": (
         "AdamW AdaptiveKL AdversarialTrainer BackupAndResume CompletionSampling "
@@ -115,19 +116,21 @@ PUBLIC = {
         "truncate_completions whiten"
     ),
     "keras_attn.viz": (
-        "AttentionSteps CoAttention MaskExample WorkedExample attention_layer_page "
-        "attention_page attention_rollout attention_steps callbacks caption_page "
+        "AttentionSteps CoAttention MaskExample WorkedExample alignment_frames "
+        "attention_comparison_page attention_layer_page attention_page "
+        "attention_rollout attention_steps callbacks caption_page "
         "capture_attention capture_co_attention example_masks image_attention "
-        "image_relevance image_rollout image_text_similarity plot_alignment "
-        "plot_attention_heads plot_attention_layer plot_caption_attention plot_codes "
-        "plot_detections plot_generated_images plot_glimpses plot_image_attention "
-        "plot_image_masks plot_interaction plot_masks plot_model_scores "
-        "plot_model_sizes plot_position_similarity plot_positions "
-        "plot_reading_attention plot_receptive_field plot_reconstruction "
-        "plot_region_words plot_scores_by_length plot_segmentation plot_similarity "
-        "plot_speech_attention plot_walk plot_windows plot_word_regions "
-        "reading_attention receptive_field reconstruct_images save_figure "
-        "worked_convolution worked_transposed_convolution worked_unpooling"
+        "image_attention_page image_relevance image_rollout image_text_similarity "
+        "plot_alignment plot_attention_heads plot_attention_layer "
+        "plot_caption_attention plot_codes plot_detections plot_generated_images "
+        "plot_glimpses plot_image_attention plot_image_masks plot_interaction "
+        "plot_masks plot_model_scores plot_model_sizes plot_position_similarity "
+        "plot_positions plot_reading_attention plot_receptive_field "
+        "plot_reconstruction plot_region_words plot_scores_by_length "
+        "plot_segmentation plot_similarity plot_speech_attention plot_walk "
+        "plot_windows plot_word_regions reading_attention receptive_field "
+        "reconstruct_images save_animation save_figure worked_convolution "
+        "worked_transposed_convolution worked_unpooling"
     ),
 }
 

@@ -2,26 +2,25 @@
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
 import wave
 import zipfile
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import recipes
 import tensorflow as tf
 from conftest import assert_drawn
 from data.image_sets import write_coco, write_voc
 from extras import NEEDS_JAX
+from recipes import DOCS, ROOT
 from walk_cases import write_r2r
 
 from keras_attn import data, decoding, export, models, viz
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
 RNG = np.random.default_rng(0)
 
 
@@ -32,19 +31,27 @@ def guide(test):
 
 @pytest.fixture
 def run_recipes(tmp_path, monkeypatch):
-    """Runs a document's recipes in a new folder, and returns their variables."""
+    """Runs a page's recipes in a new folder, and returns their variables."""
     monkeypatch.chdir(tmp_path)
+    return lambda name, *between: recipes.run(DOCS / name, *between)
 
-    def run(name, heading="", until=None):
-        """Those between headings."""
-        names = {}
-        text = (DOCS / name).read_text("utf-8")
-        text = text[text.index(heading) : text.index(until) if until else None]
-        for recipe in re.findall(r"```python\n(.*?)```", text, re.S):
-            exec(compile(recipe, name, "exec"), names)
-        return names
 
-    return run
+def test_some_test_runs_every_page():
+    sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    running = [text for text in sources if "import recipes\n" in text]
+    for page in (*ROOT.glob("*.md"), *DOCS.rglob("*.md")):
+        if recipes.recipes_of(page):
+            by_name, by_folder = f'{page.name}"', f'"{page.parent.name}").glob('
+            assert any(by_name in text or by_folder in text for text in running), page
+
+
+def test_an_error_names_the_line_of_the_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("Text.\n\n```python\nx = 1\n```\n\n```python\ny = x\ny / 0\n```\n")
+    with pytest.raises(ZeroDivisionError) as caught:
+        recipes.run(page)
+    assert caught.traceback[-1].path == page
+    assert caught.traceback[-1].lineno == 8  # Counted from 0.
 
 
 # A recipe loads a checkpoint under a new head.
@@ -78,6 +85,8 @@ def test_the_pages_for_beginners(run_recipes, tmp_path, capsys):
     assert_drawn(tmp_path, "heads")
     assert "<html" in (tmp_path / "attention.html").read_text("utf-8")
     assert [*(tmp_path / "logs").rglob("events*")]
+    page = run_recipes("attention_page.md")["page"]
+    assert '"path":"attention"' in page and "<html" in page
     names = run_recipes("own_layers.md")
     assert names["scores"]["location"].shape == (1, 1, 5, 7)
     images = RNG.uniform(size=(1, 32, 32, 3))
@@ -91,6 +100,7 @@ def test_the_pages_for_beginners(run_recipes, tmp_path, capsys):
 def test_ship(run_recipes, tmp_path, capsys):
     names = run_recipes("ship.md")
     assert names["logits"].shape == (8, 10)
+    assert names["scores"].shape == (2, 10)
     for artefact in ("vit.tflite", "vit.onnx", "vit/saved_model.pb", "gpt.onnx"):
         assert (tmp_path / artefact).exists()
 
@@ -286,7 +296,7 @@ def test_vision_language(run_recipes, tmp_path):
     for name in ("a.jpg", "b.png"):
         picture = RNG.integers(0, 256, (50, 70, 3))
         keras.utils.save_img(tmp_path / "photos" / name, picture, scale=False)
-    names = run_recipes("images_and_texts.md", until="## Seeing what matters")
+    names = run_recipes("images_and_texts.md", "", "## Seeing what matters")
     assert sorted(names["index"].names) == ["a.jpg", "b.png"]
     assert (tmp_path / "photos.npz").is_file()
     assert names["served"](picture[None].astype("uint8")).shape == (1, 3)
@@ -339,8 +349,7 @@ def losses_of(script, count, axis):
 @pytest.mark.variation
 @pytest.mark.parametrize("axis", ["model", "batch"])
 def test_two_processes_train_like_one(axis, tmp_path):
-    text = (DOCS / "many_devices.md").read_text("utf-8")
-    (recipe,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    (recipe,) = recipes.recipes_of(DOCS / "many_devices.md")
     (tmp_path / "train.py").write_text(recipe, "utf-8")
     one, two = (losses_of(tmp_path / "train.py", count, axis) for count in (1, 2))
     assert one[0] > one[-1]

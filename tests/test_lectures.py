@@ -32,11 +32,13 @@ def gallery():
 
 
 def test_every_picture_is_there_and_can_be_made_again(gallery):
-    shown = re.findall(r"!\[[^\]]{20,}\]\(images/(\w+)\.png\)", PAGE)
+    shown = re.findall(r"!\[[^\]]{20,}\]\(images/(\w+\.(?:png|gif))\)", PAGE)
     assert PAGE.count("![") == len(shown)
-    assert sorted(shown) == sorted(gallery.PICTURES)
+    assert sorted(shown) == sorted(
+        name + Path(picture.path).suffix for name, picture in gallery.PICTURES.items()
+    )
     for name in shown:
-        assert (DOCS / "images" / f"{name}.png").is_file(), name
+        assert (DOCS / "images" / name).is_file(), name
 
 
 def test_pictures_are_made_by_the_commands_of_the_page(gallery):

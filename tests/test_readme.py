@@ -6,18 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+import recipes
 from parity.minilm_references import model_folder
+from recipes import DOCS, ROOT
 from test_extras import EXTRAS, packages_of
 
-ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
-CHECKPOINTS = (ROOT / "docs/checkpoints.md").read_text("utf-8")
-[FIRST] = re.findall(r"```python\n(.*?)```", README, re.S)
 # It loads a folder of sentence vectors, and saves it again.
-CHECKPOINT = "\n".join(re.findall(r"```python\n(.*?)```", CHECKPOINTS, re.S))
+CHECKPOINT = DOCS / "checkpoints.md"
 BERT = ROOT / "tests/parity/checkpoints/bert_encoder"
 
 # Runs a file in which some packages cannot be imported.
@@ -55,7 +53,8 @@ def test_the_recipe_of_a_checkpoint_needs_only_what_demo_installs(tmp_path):
     words = "[PAD] [UNK] [CLS] [SEP] [MASK] a man sleep ##s . someone is asleep".split()
     words += [f"[unused{index}]" for index in range(size - len(words))]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    (tmp_path / "recipe.py").write_text(CHECKPOINT, encoding="utf-8")
+    program = "\n".join(recipes.recipes_of(CHECKPOINT))
+    (tmp_path / "recipe.py").write_text(program, encoding="utf-8")
     finished = subprocess.run(
         [sys.executable, "-c", WITHOUT, "recipe.py", *modules_that_demo_lacks()],
         cwd=tmp_path,
@@ -74,15 +73,14 @@ def test_the_recipe_of_a_checkpoint_needs_only_what_demo_installs(tmp_path):
 def test_the_recipe_of_a_checkpoint_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "all-MiniLM-L6-v2").symlink_to(model_folder())
-    names = {}
-    exec(compile(CHECKPOINT, "checkpoints.md", "exec"), names)
+    names = recipes.run(CHECKPOINT)
     assert names["first"] @ names["second"] > 0.7
 
 
-def run_first(program, folder, monkeypatch, capsys):
-    """What the README's program prints."""
+def printed_by(page, folder, monkeypatch, capsys):
+    """The last line that the README's program prints."""
     monkeypatch.chdir(folder)
-    exec(compile(program, "README.md", "exec"), {})
+    recipes.run(page)
     assert (folder / "alignment.png").stat().st_size > 1000
     assert (folder / "dates.onnx").exists()
     return capsys.readouterr().out.splitlines()[-1]
@@ -91,16 +89,17 @@ def run_first(program, folder, monkeypatch, capsys):
 @pytest.mark.runs
 def test_the_first_program_runs(tmp_path, monkeypatch, capsys):
     """On few dates, from which it learns the form of a date, but not every date."""
-    program = FIRST.replace("20_000", "2_000")
-    assert program != FIRST
-    printed = run_first(program, tmp_path, monkeypatch, capsys)
+    page = tmp_path / "README.md"
+    page.write_text(README.replace("20_000", "2_000"), "utf-8")
+    assert page.read_text("utf-8") != README
+    printed = printed_by(page, tmp_path, monkeypatch, capsys)
     assert re.search(r"^\['\d{4}-\d\d-\d\d', '\d{4}-\d\d-\d\d'\]$", printed)
 
 
 @pytest.mark.runs
 @pytest.mark.variation
 def test_the_first_program_prints_what_the_readme_says(tmp_path, monkeypatch, capsys):
-    printed = run_first(FIRST, tmp_path, monkeypatch, capsys)
+    printed = printed_by(ROOT / "README.md", tmp_path, monkeypatch, capsys)
     assert f"prints `{printed}`" in README
 
 

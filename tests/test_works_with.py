@@ -16,21 +16,26 @@ import sys
 import time
 import tomllib
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
+import recipes
 from extras import needs
+from recipes import DOCS, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs/works_with.md").read_text("utf-8")
-SECTIONS = {
-    part.partition("\n")[0]: part for part in re.split(r"^## ", PAGE, flags=re.M)[1:]
-}
+PAGE = DOCS / "works_with.md"
+# Each section has one.
+PROGRAMS = dict(
+    zip(
+        re.findall(r"^## (.*)$", PAGE.read_text("utf-8"), re.M),
+        recipes.recipes_of(PAGE),
+        strict=True,
+    )
+)
 MODULES = {
     "Keras Tuner": "keras_tuner",
     "MLflow": "mlflow",
-    "Weights & Biases": "wandb",
+    "Weights and Biases": "wandb",
     "Hugging Face Datasets": "datasets",
     "TensorFlow Datasets": "tensorflow_datasets",
     "Albumentations": "albumentations",
@@ -55,11 +60,6 @@ def with_library(section):
     return mark
 
 
-def program_of(section):
-    [program] = re.findall(r"```python\n(.*?)```", SECTIONS[section], re.S)
-    return program
-
-
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Writes a section's program to a new folder, runs it, returns its variables."""
@@ -71,24 +71,25 @@ def run(tmp_path, monkeypatch):
 
     def run_section(section):
         path = tmp_path / "program.py"
-        path.write_text(program_of(section), "utf-8")
+        path.write_text(PROGRAMS[section], "utf-8")
         return runpy.run_path(str(path))
 
     return run_section
 
 
 def test_each_program_is_short_and_has_a_test():
-    assert [*SECTIONS] == [*MODULES]
-    for section in SECTIONS:
-        lines = [line for line in program_of(section).splitlines() if line.strip()]
-        # A call that goes on in the next line counts once.
-        assert len([x for x in lines if not x.startswith("        ")]) <= 15, section
+    assert [*PROGRAMS] == [*MODULES]
+    for section, program in PROGRAMS.items():
+        lines = [line for line in program.splitlines() if line.strip()]
+        assert len(lines) <= 15, section
 
 
 def test_the_page_names_the_versions_that_the_extra_asks_for():
     text = (ROOT / "pyproject.toml").read_text("utf-8")
     extras = tomllib.loads(text)["project"]["optional-dependencies"]
-    rows = re.findall(r"^\| \[.*\| (\S+) ([\d.]+) \| [^|]* \|$", PAGE, re.M)
+    rows = re.findall(
+        r"^\| \[.*\| (\S+) ([\d.]+) \| [^|]* \|$", PAGE.read_text("utf-8"), re.M
+    )
     assert [f"{name}>={version}" for name, version in rows] == extras["works-with"]
 
 
@@ -145,11 +146,11 @@ def records_of(path):
         start += 7 + length
 
 
-@with_library("Weights & Biases")
+@with_library("Weights and Biases")
 def test_weights_and_biases(run, tmp_path):
     wandb = importlib.import_module("wandb")
 
-    names = run("Weights & Biases")
+    names = run("Weights and Biases")
     # The file is written by another process, to its end when that one stops.
     wandb.teardown()
     [path] = tmp_path.glob("wandb/offline-run-*/*.wandb")
@@ -256,7 +257,7 @@ def namespaces(address, path, adapter):
 @with_library("Model Explorer")
 def test_model_explorer(tmp_path):
     """As a user sees it, in a process that Ctrl+C ends."""
-    (tmp_path / "program.py").write_text(program_of("Model Explorer"), "utf-8")
+    (tmp_path / "program.py").write_text(PROGRAMS["Model Explorer"], "utf-8")
     with subprocess.Popen(
         [sys.executable, "-u", "program.py"],
         cwd=tmp_path,

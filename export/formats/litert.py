@@ -2,7 +2,8 @@
 
 `write` saves the traced functions as a SavedModel, replaces in it what the converter
 does not support, converts it, quantizes to int8 if asked to, puts inputs and outputs in
-the model's order, and adds the metadata, JSON in an appended ZIP archive.
+the model's order, and adds the metadata, JSON in an appended ZIP archive
+(`litert_metadata.py`: those that other tools read).
 `export/runtimes/litert.py` runs the file.
 """
 
@@ -22,8 +23,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attn.export import metadata, seals
+from keras_attn.export.description import LABELS_FILE
 from keras_attn.export.errors import ExportError, RefusedError, in_one_line
 from keras_attn.export.formats import litert_rewrites, saved_model
+from keras_attn.export.formats.litert_metadata import with_metadata
 from keras_attn.export.signatures import TracedModel
 from keras_attn.export.silence import silence
 from keras_attn.extras import requires_extra
@@ -66,9 +69,16 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
     shutil.rmtree(folder)
     # A runtime may still have an earlier attempt mapped into memory.
     path.unlink(missing_ok=True)
+    if len(traced.signatures) == 1:
+        [info] = traced.infos.values()
+        content = with_metadata(content, info, traced.description)
     path.write_bytes(litert_rewrites.in_order(content, metadata.get_order(traced)))
+    files = metadata.make_files(traced)
+    labels = traced.description.to_lines()
+    if labels is not None:
+        files[LABELS_FILE] = labels
     with zipfile.ZipFile(path, "a") as archive:
-        for name, text in metadata.make_files(traced).items():
+        for name, text in files.items():
             # `ZipInfo` has a constant date: the same model gives the same file.
             archive.writestr(zipfile.ZipInfo(name), text)
         archive.comment = seals.ROOM.encode()

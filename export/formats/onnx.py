@@ -18,6 +18,7 @@ from keras_attn.export.formats import (
 )
 from keras_attn.export.portable_operations import portable_operations
 from keras_attn.export.runtimes.onnx import (
+    DESCRIPTION,
     INDEX_RANGES,
     OUTPUT_NAMES,
     WEIGHTS,
@@ -66,14 +67,16 @@ def write(traced: TracedModel, path: Path) -> tuple[str, ...]:
         )
         graphs.append((signature.name, model, weights))
     text = metadata.to_json(traced.signatures)
+    description = traced.description.to_json()
     for file in _write_graphs(graphs, path):
         try:
             # By path: the checker then finds external tensors, and has no 2 GB limit.
             onnx.checker.check_model(str(file))
         except onnx.checker.ValidationError as error:
             raise ExportError(f"ONNX's checker refused {file.name}: {error}") from error
-        if text is not None:
-            _append_metadata(onnx, file, INDEX_RANGES, text)
+        for key, value in ((INDEX_RANGES, text), (DESCRIPTION, description)):
+            if value is not None:
+                _append_metadata(onnx, file, key, value)
         _append_metadata(onnx, file, seals.ONNX_KEY, seals.ROOM)
     seals.seal(path)
     return tuple(notes)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from keras_attn.export.description import Description
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.signature_info import SignatureInfo
 
@@ -22,11 +23,13 @@ class Engine(Protocol):
         format: Name of the format.
         signatures: Inputs and outputs of each signature, by its name.
         index_ranges: See `Runner`; None if the artefact has no such metadata.
+        description: Its names of classes and preprocessing, empty if it has none.
     """
 
     format: str
     signatures: dict[str, SignatureInfo]
     index_ranges: IndexRanges | None
+    description: Description
 
     def call(self, signature: str, inputs: Arrays, in_place: bool) -> Arrays:
         """Runs one signature on checked inputs; several threads may call it at once.

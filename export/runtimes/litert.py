@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_attn.export import metadata
+from keras_attn.export import description, metadata
 from keras_attn.export.errors import RefusedError, in_one_line
 from keras_attn.export.runtimes.litert_step import LiteRTStep
 from keras_attn.export.signature_info import STEP, SignatureInfo, TensorInfo
@@ -55,9 +55,10 @@ class Engine:
                 for name, function in self._functions.items()
             }
             files = _read_metadata(path)
-            order, ranges = files.get(metadata.ORDER_FILE), files.get(metadata.FILE)
+            ranges, order, described = map(files.get, metadata.FILES)
             self.signatures = metadata.in_order(signatures, order)
             self.index_ranges = None if ranges is None else metadata.from_json(ranges)
+            self.description = description.from_json(described)
         except Exception as error:
             raise RefusedError(
                 f"LiteRT cannot load {path.name}: {in_one_line(error)}"
@@ -108,10 +109,11 @@ def _read_metadata(path: Path) -> dict[str, bytes]:
         return {}
     try:
         with zipfile.ZipFile(path) as archive:
-            found = {metadata.FILE, metadata.ORDER_FILE} & set(archive.namelist())
+            found = set(archive.namelist())
             return {
-                name: archive.open(name).read(metadata.MAX_BYTES)
-                for name in sorted(found)
+                name: archive.open(name).read(limit)
+                for name, limit in metadata.FILES.items()
+                if name in found
             }
     # `zipfile` raises all of these for damaged archives.
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, KeyError) as error:

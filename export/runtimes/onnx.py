@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attn.export import metadata
+from keras_attn.export.description import Description, from_json
 from keras_attn.export.errors import RefusedError, in_one_line
 from keras_attn.export.signature_info import (
     PREFILL,
@@ -20,6 +21,7 @@ WEIGHTS = "weights.data"
 # Keys in the metadata of a graph. `OUTPUT_NAMES`: our output names, by the graph's.
 INDEX_RANGES = "keras_attn.index_ranges"
 OUTPUT_NAMES = "keras_attn.output_names"
+DESCRIPTION = "keras_attn.description"
 # The tag of `ir_version`, the first field that every ONNX writer emits.
 _FIRST_BYTE = b"\x08"
 # Size of a folder in bytes above which its sessions share the weights, mapped from the
@@ -75,6 +77,7 @@ class Engine:
         self._output_names: dict[str, list[str]] = {}
         self.signatures: dict[str, SignatureInfo] = {}
         self.index_ranges = None
+        self.description = Description()
         for name, file in files.items():
             try:
                 self._sessions[name] = onnxruntime.InferenceSession(
@@ -104,6 +107,9 @@ class Engine:
         if INDEX_RANGES in properties:
             content = properties[INDEX_RANGES].encode()
             self.index_ranges = metadata.from_json(content, INDEX_RANGES)
+        if DESCRIPTION in properties:
+            content = properties[DESCRIPTION].encode()
+            self.description = from_json(content, DESCRIPTION)
 
     def call(self, signature: str, inputs: dict, in_place: bool) -> dict:
         """Runs one signature, see `Engine`."""

@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from keras_attn.export import metadata
+from keras_attn.export import description, metadata
 from keras_attn.export.errors import RefusedError, in_one_line
 from keras_attn.export.signature_info import (
     SERVE,
@@ -61,14 +61,15 @@ class Engine:
                 )
                 for name, function in functions.items()
             }
-            ranges, order = (
-                read_bytes(path / METADATA / name, metadata.MAX_BYTES)
+            ranges, order, described = (
+                read_bytes(path / METADATA / name, limit)
                 if (path / METADATA / name).is_file()
                 else None
-                for name in (metadata.FILE, metadata.ORDER_FILE)
+                for name, limit in metadata.FILES.items()
             )
             self.signatures = metadata.in_order(signatures, order)
             self.index_ranges = None if ranges is None else metadata.from_json(ranges)
+            self.description = description.from_json(described)
         except ImportError:
             raise
         # A damaged file raises errors of every type, even KeyError.

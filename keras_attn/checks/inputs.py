@@ -120,7 +120,7 @@ def check_bytes(name: str, values) -> None:
 
 
 # A white pixel is at most 3 after any usual normalization, and 255 before.
-_MOST_NORMALIZED = 16.0
+MOST_NORMALIZED = 16.0
 # Boxes as shares of an image, by their input, and the mask of those that are real.
 BOX_SHARES = {"region_boxes": "region_padding_mask"}
 # By how much a detector's boxes may reach beyond their image.
@@ -145,7 +145,7 @@ def check_normalized(name: str, values) -> None:
     if array is None or array.dtype.kind not in "fiu" or not array.size:
         return
     low, high = array.min(), array.max()
-    most = _MOST_NORMALIZED if array.dtype.kind == "f" else 1
+    most = MOST_NORMALIZED if array.dtype.kind == "f" else 1
     if low < 0 or high <= most:
         return
     raise ValueError(

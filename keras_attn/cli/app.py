@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from keras_attn import __version__
 from keras_attn.cli.run_owner import release_all
 from keras_attn.cli.terminal import CheckFailedError, complain, debugging, say
 from keras_attn.console import INTERRUPTED, Interruption, interruption
+from keras_attn.files.hub_names import is_hub_name, with_hub_names
 
 # In the order of `keras-attn --help`, with the first line of each command's docstring.
 COMMANDS = {
@@ -87,7 +89,18 @@ class _Command(TyperCommand):
         command = get_command(imported)
         # A command may start itself in several processes.
         line = [str(info_name), *args]
-        return command.make_context(info_name, args, parent, obj=line, **extra)
+        context = command.make_context(info_name, args, parent, obj=line, **extra)
+        for each in command.params:
+            value = context.params.get(str(each.name))
+            # It would become a folder `hf:`; options that may be names are text.
+            if isinstance(value, Path) and is_hub_name(value):
+                raise typer.BadParameter(
+                    f"{with_hub_names(str(value))!r} must be on this machine; only "
+                    "models and tokenizers may be names on the hub.",
+                    context,
+                    param_hint=f"'{each.opts[-1]}'",
+                )
+        return context
 
 
 def _paragraphs(doc: str) -> str:

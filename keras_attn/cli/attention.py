@@ -12,19 +12,22 @@ import typer
 from keras_attn.cli.image_maps import (
     check_numbers,
     draw_caption,
+    draw_image,
     is_captioner,
-    plot_image,
 )
 from keras_attn.cli.opened_model import (
     OpenedModel,
     is_checkpoint,
     is_text_tokenizer,
     load_folder_tokenizer,
+    local_model,
+    noting_warnings,
     open_model,
 )
 from keras_attn.cli.options import Model, Panel, Task, TokenizerFolder
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import say
+from keras_attn.files.hub_names import with_hub_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,12 +103,21 @@ def attention(
             metavar="N",
         ),
     ] = None,
+    beside: Annotated[
+        str | None,
+        _DRAWING.option(
+            "Another model, whose attention to the same text is shown beside, on a "
+            "page (.html): a folder with a tokenizer, or its name, hf://owner/name; or "
+            "a file, for which the tokenizer of MODEL is taken. With --tokenizer, both "
+            "take that.",
+            metavar="MODEL",
+        ),
+    ] = None,
     task: Task = None,
     output: Annotated[
         Path,
         _OPTIONS.option(
-            "A plot (.png, .pdf or .svg) or, for a text or a caption, a page to "
-            "explore in a browser (.html).",
+            "A plot (.png, .pdf or .svg) or a page to explore in a browser (.html).",
             dir_okay=False,
         ),
     ] = Path("alignment.png"),
@@ -119,6 +131,8 @@ def attention(
     heads; its tokenizer is in the folder of the model, or in --tokenizer.
 
     Example: keras-attn attention checkpoints/bert "A dog runs." --output dog.html
+
+    Example: keras-attn attention bert "A dog." --beside tuned --output two.html
 
     Example: keras-attn attention runs/en-de "A dog runs." --output dog.png
 
@@ -135,15 +149,20 @@ def attention(
     )
     if pixels is not None and image is None:
         raise typer.BadParameter("--pixels is for --image.")
+    if beside is not None and not (text and is_page(output)):
+        raise typer.BadParameter("--beside needs TEXT and an --output of .html.")
+    if beside == model:
+        raise typer.BadParameter("--beside must be another model than MODEL.")
     with importing_tensorflow():
         from keras_attn import viz
 
-    if text is not None and model.is_file() and tokenizer is None:
+    path = local_model(model)
+    if text is not None and path.is_file() and tokenizer is None:
         raise ValueError(
             "MODEL has no tokenizer: pass the folder of one as --tokenizer, or token "
-            f"ids as --ids. Received: {str(model)!r}"
+            f"ids as --ids. Received: {model!r}"
         )
-    opened = open_for_attention(model, task, text, tokenizer)
+    opened = open_for_attention(path, task, text, tokenizer)
     if image is not None:
         drawn = _draw_image(
             opened, image, rollout, layer, head, pixels, tokenizer, output
@@ -152,10 +171,10 @@ def attention(
         example = _encode_ids(opened, ids, translation, tokenizer)
         drawn = _draw_heads(opened, example, ids, rollout, layer, head, output)
     elif opened.translator is not None:
-        if text_pair is not None or tokenizer is not None:
+        if text_pair is not None or tokenizer is not None or beside is not None:
             raise ValueError(
-                "--text-pair and --tokenizer do not apply to the folder of a "
-                f"translator. Received: {str(model)!r}"
+                "--text-pair, --tokenizer and --beside do not apply to the folder of "
+                f"a translator. Received: {model!r}"
             )
         text = text or ""
         if translation is None:
@@ -165,18 +184,30 @@ def attention(
             drawn = _draw_heads(opened, example, text, rollout, layer, head, output)
         else:
             alignment = opened.translator.align(text, translation)
-            viz.save_figure(viz.plot_alignment(*alignment, title=text), output)
+            with noting_warnings():
+                viz.save_figure(viz.plot_alignment(*alignment, title=text), output)
             drawn = "Alignment"
         say(translation)
     else:
         if translation is not None:
             raise ValueError(
                 "--translation requires the folder of a `keras-attn train` run, or "
-                f"--ids. Received: {str(model)!r}"
+                f"--ids. Received: {model!r}"
             )
         text = text or ""
         example = encode_text(opened, text, text_pair, tokenizer)
-        drawn = _draw_heads(opened, example, text, rollout, layer, head, output)
+        other = None
+        if beside is not None:
+            other_path = local_model(beside, "--beside")
+            folder = tokenizer or (other_path if other_path.is_dir() else path)
+            second = open_for_attention(other_path, task, text, folder)
+            if second.translator is not None:
+                raise ValueError(
+                    "--beside must not be the folder of a translator. "
+                    f"Received: {beside!r}"
+                )
+            other = second, encode_text(second, text, text_pair, folder)
+        drawn = _draw_heads(opened, example, text, rollout, layer, head, output, other)
     say(f"{drawn}: {output}", "dim")
 
 
@@ -206,7 +237,7 @@ def is_page(output: Path) -> bool:
 
 
 def open_for_attention(
-    path: Path, task: str | None, text: str | None, tokenizer: Path | None
+    path: Path, task: str | None, text: str | None, tokenizer: str | Path | None
 ) -> OpenedModel:
     """Opens the model; a checkpoint opens by default as an encoder, without a head."""
     if not is_checkpoint(path):
@@ -225,7 +256,7 @@ def open_for_attention(
 
 
 def encode_text(
-    opened: OpenedModel, text: str, text_pair: str | None, folder: Path | None
+    opened: OpenedModel, text: str, text_pair: str | None, folder: str | Path | None
 ) -> Example:
     """Encodes a text or a pair, by the tokenizer in `folder` or beside the model."""
     tokenizer = load_folder_tokenizer(folder or opened.path)
@@ -245,7 +276,7 @@ def encode_text(
 
 
 def _encode_ids(
-    opened: OpenedModel, ids: str, target_ids: str | None, folder: Path | None
+    opened: OpenedModel, ids: str, target_ids: str | None, folder: str | None
 ) -> Example:
     """Parses ids, labelled by the tokenizer in `folder` or by their numbers."""
     if opened.translator is not None:
@@ -324,12 +355,10 @@ def _draw_image(
     layers: list[int] | None,
     heads: list[int] | None,
     pixels: str | None,
-    tokenizer: Path | None,
+    tokenizer: str | None,
     output: Path,
 ) -> str:
     """Writes the plot or the page of an image; returns what is on it."""
-    from keras_attn import viz
-
     if is_captioner(opened):
         if rollout:
             raise ValueError(
@@ -346,17 +375,10 @@ def _draw_image(
             "--tokenizer is for a text or a captioner. "
             f"Received: --tokenizer {str(tokenizer)!r} with {str(opened.path)!r}"
         )
-    if is_page(output):
-        raise ValueError(
-            "--output must end in .png, .pdf or .svg for an image; .html is for texts "
-            f"and captions. Received: --output {str(output)!r}"
-        )
-    figure, drawn = plot_image(opened, file, rollout, layers, heads, pixels)
-    viz.save_figure(figure, output)
-    return drawn
+    return draw_image(opened, file, rollout, layers, heads, pixels, output)
 
 
-def _load_words(path: Path, tokenizer: Path | None) -> Any:
+def _load_words(path: Path, tokenizer: str | None) -> Any:
     """The tokenizer of a captioner: of --tokenizer, or in the folder of the model."""
     folder = tokenizer or (path if path.is_dir() else path.resolve().parent)
     try:
@@ -376,32 +398,57 @@ def _draw_heads(
     layers: list[int] | None,
     heads: list[int] | None,
     output: Path,
+    beside: tuple[OpenedModel, Example] | None = None,
 ) -> str:
-    """Writes the plot or the page; returns what is on it."""
+    """Writes the plot or the page, perhaps of two models; returns what is on it."""
     from keras_attn import viz
     from keras_attn.files.writing import write_atomically
 
-    scores = viz.capture_attention(opened.model, example.inputs)
-    if rollout:
-        if example.target_tokens is not None:
-            raise ValueError(
-                "--rollout needs a model with a single sequence, not an "
-                f"encoder-decoder. Received: {str(opened.path)!r}"
-            )
-        scores = {"rollout": viz.attention_rollout(scores)[:, None]}
+    scores = _capture(opened, example, rollout)
     check_numbers("--layer", layers, len(scores))
     paths = [path for index, path in enumerate(scores) if not layers or index in layers]
     # Layers may differ in their number of heads.
     check_numbers("--head", heads, min(scores[path].shape[1] for path in paths))
     options = {"layers": layers or None, "heads": heads or None, "title": title}
     tokens = example.source_tokens, example.target_tokens
-    if is_page(output):
+    if beside is not None:
+        other, second = beside
+        models = {
+            with_hub_names(str(opened.path)): (scores, *tokens),
+            with_hub_names(str(other.path)): (
+                _capture(other, second, rollout),
+                second.source_tokens,
+                second.target_tokens,
+            ),
+        }
+        page = viz.attention_comparison_page(models, **options)
+        write_atomically(output, page.encode())
+    elif is_page(output):
         page = viz.attention_page(scores, *tokens, **options)
         write_atomically(output, page.encode())
     else:
-        viz.save_figure(viz.plot_attention_heads(scores, *tokens, **options), output)
+        with noting_warnings():  # Such as of a font that is missing.
+            figure = viz.plot_attention_heads(scores, *tokens, **options)
+            viz.save_figure(figure, output)
     if rollout:
         return "Attention rollout"
     if len(paths) == 1:
         return f"Attention of {paths[0]}"
     return f"Attention of {len(paths)} layers, {paths[0]} to {paths[-1]}"
+
+
+def _capture(
+    opened: OpenedModel, example: Example, rollout: bool
+) -> "dict[str, np.ndarray]":
+    """The scores of all layers, or their rollout as those of one."""
+    from keras_attn import viz
+
+    scores = viz.capture_attention(opened.model, example.inputs)
+    if not rollout:
+        return scores
+    if example.target_tokens is not None:
+        raise ValueError(
+            "--rollout needs a model with a single sequence, not an "
+            f"encoder-decoder. Received: {str(opened.path)!r}"
+        )
+    return {"rollout": viz.attention_rollout(scores)[:, None]}

@@ -178,7 +178,7 @@ def _prepare_folder(run_dir: Path, plan: Plan) -> None:
             say(f"Resuming the interrupted demo in {run_dir}.")
         else:
             say(f"Replacing the earlier demo in {run_dir}.")
-            clear(run_dir, "alignment.png", "exported")
+            clear(run_dir, "alignment.png", "alignment.gif", "exported")
     claim(run_dir, settings)
 
 
@@ -238,13 +238,21 @@ def _check_installed() -> None:
 
 def _plot(translator: "Translator", test: Pairs, run_dir: Path) -> None:
     """Plots the alignment of a date in words, the most instructive kind."""
-    from keras_attn.viz import plot_alignment, save_figure
+    from keras_attn.viz import (
+        alignment_frames,
+        plot_alignment,
+        save_animation,
+        save_figure,
+    )
 
     words = [text for text, _ in test if not any(map(str.isdigit, text))]
     text = (words or [test[0][0]])[0]
-    figure = plot_alignment(*translator.align(text), title=text)
-    save_figure(figure, run_dir / "alignment.png")
+    alignment = translator.align(text)
+    save_figure(plot_alignment(*alignment, title=text), run_dir / "alignment.png")
+    frames = alignment_frames(*alignment, title=text)
+    save_animation(frames, run_dir / "alignment.gif")
     say(f"Attention while it read “{text}”: {run_dir / 'alignment.png'}")
+    say(f"The same, letter by letter: {run_dir / 'alignment.gif'}")
 
 
 def _ship(translator: "Translator", pairs: Pairs, run_dir: Path) -> list[str]:

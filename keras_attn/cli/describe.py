@@ -13,9 +13,15 @@ from keras_attn.cli.opened_model import (
     find_model,
     is_checkpoint,
     is_translator,
+    shown_name,
 )
 from keras_attn.cli.options import Json, ModelOrName, Task
-from keras_attn.cli.published import spell_score, spell_size, spell_training
+from keras_attn.cli.published import (
+    spell_score,
+    spell_size,
+    spell_training,
+    spell_weights,
+)
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, print_json, print_rows, working
 
@@ -45,7 +51,7 @@ def describe(model: ModelOrName, task: Task = None, json: Json = False) -> None:
     else:
         with working("Reading the sizes"), undone(), without_allocating():
             built = build_model(path, task)
-            title = f"{path.resolve().name}: {built.name}"
+            title = f"{shown_name(path)}: {built.name}"
             rows = _rows(path, task, built)
         if json:
             print_json(_described(path, dict(rows), built))
@@ -91,6 +97,7 @@ def _card(name: str) -> tuple[str, list[tuple[str, str]]]:
         ("heads", spell_size(card.heads, "")),
         ("trained on", spell_training(card.training)),
         ("scores", "\n".join(map(spell_score, card.scores))),
+        ("weights", spell_weights(card.weights)),
         ("notes", card.notes),
         ("arguments", _arguments(name)),
         (
@@ -113,10 +120,11 @@ def _arguments(name: str) -> str:
 
 def _rows(path: Path, task: str | None, model: "keras.Model") -> list[tuple[str, str]]:
     """The rows for the model of a file or a folder."""
+    from keras_attn.files.hub_names import get_hub_name
     from keras_attn.files.reading import get_file_size
     from keras_attn.models.parts.functional import input_structure, output_structure
 
-    place = repr(str(path))
+    place = repr(get_hub_name(path) or str(path))
     tasks = ""
     if is_checkpoint(path):
         from keras_attn.models.checkpoints.families import get_family
@@ -150,7 +158,7 @@ def _described(
     from keras_attn.files.reading import get_file_size
 
     return {
-        "name": path.resolve().name,
+        "name": shown_name(path),
         "model": model.name,
         "tasks": found["--task"].split(", ") if found["--task"] else [],
         "inputs": _by_name(found["inputs"]),

@@ -36,10 +36,11 @@ _MAX_TEXT = 60
 
 def evaluate(
     model: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="What `keras-attn predict` takes: a folder of `keras-attn finetune`, "
-            "a file that was exported from it, or a checkpoint folder.",
+            "a file that was exported from it, or a checkpoint: its folder or its "
+            "name, hf://owner/name.",
             callback=model_with_weights,
         ),
     ],
@@ -52,8 +53,8 @@ def evaluate(
         ),
     ],
     finetuned: Annotated[
-        Path | None,
-        _OPTIONS.folder(
+        str | None,
+        _OPTIONS.folder_or_name(
             "For an exported file: the fine-tuned folder that it is from. Default: the "
             "folder that the file is in."
         ),
@@ -124,7 +125,7 @@ def evaluate(
     from keras_attn.cli.finetuning.settings import Settings
 
     settings = Settings(
-        model=str(model),
+        model=model,
         data=data,
         text_column=text_column,
         pair_column=pair_column,

@@ -20,7 +20,7 @@ from keras_attn.cli.made_up_layers import (
     Sizes,
     make_layer,
 )
-from keras_attn.cli.opened_model import OpenedModel, given_tokenizer
+from keras_attn.cli.opened_model import OpenedModel, given_tokenizer, local_model
 from keras_attn.cli.options import Panel, Task, TokenizerFolder, model_with_weights
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import naming_options, say
@@ -94,10 +94,11 @@ def explain(
         _MADE_UP.count("Seed of words and weights. Default: 0.", min=0),
     ] = None,
     model: Annotated[
-        Path | None,
+        str | None,
         _MODEL.option(
             "A model with weights, as for `keras-attn attention`.",
-            callback=lambda context, path: path and model_with_weights(context, path),
+            metavar="PATH",
+            callback=lambda context, name: name and model_with_weights(context, name),
         ),
     ] = None,
     layer: Annotated[
@@ -239,15 +240,15 @@ def _made_up(
 
 
 def _of_model(
-    path: Path, task: str | None, text: str, tokenizer: Path | None, number: int
+    name: str, task: str | None, text: str, tokenizer: str | None, number: int
 ) -> tuple[Any, Any, Any, str]:
     """A layer of a model, the arguments of its call, labels and a title."""
-    opened = open_for_attention(path, task, None, None)
+    opened = open_for_attention(local_model(name), task, None, None)
     if opened.translator is None and "token_ids" not in opened.input_names:
         raise ValueError(
             "--model must read a text. What an image model attends to is drawn by "
             "`keras-attn attention --image`, and a layer of it step by step by "
-            f"`viz.plot_attention_layer`. Received: --model {str(path)!r}"
+            f"`viz.plot_attention_layer`. Received: --model {name!r}"
         )
     example = _example(opened, text, tokenizer)
     layer, arguments = _layer_of(opened, example, number)
@@ -355,7 +356,7 @@ def _mask(text: str) -> Any:
     return [int(value) for value in values]
 
 
-def _example(opened: OpenedModel, text: str, tokenizer: Path | None) -> Example:
+def _example(opened: OpenedModel, text: str, tokenizer: str | None) -> Example:
     """The inputs of a model for a text; of a translator with its translation."""
     if opened.translator is None:
         if not opened.has_tokenizer:

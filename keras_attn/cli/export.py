@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from keras_attn.cli import options
-from keras_attn.cli.opened_model import noting_warnings, open_model
+from keras_attn.cli.opened_model import local_model, noting_warnings, open_model
 from keras_attn.cli.samples import check_calibrated, read_samples
 from keras_attn.cli.served_text import served_length, tokenizer_to_include
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import say, working
+from keras_attn.cli.terminal import naming_options, say, working
 
 _OPTIONS = options.Panel()
 
@@ -99,8 +99,8 @@ def export(
         from keras_attn.export.formats import format_to_write
 
     file_format = format_to_write(artefact, format)
-    opened = open_model(model, task)
-    with noting_warnings():
+    opened = open_model(local_model(model), task)
+    with noting_warnings(), naming_options(folder="--tokenizer"):
         text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
     # Arrays are samples of token ids.
     are_ids = token_ids or (samples is not None and samples.suffix == ".npz")

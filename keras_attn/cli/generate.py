@@ -17,6 +17,7 @@ from keras_attn.cli.opened_model import (
     is_checkpoint,
     is_translator,
     load_folder_tokenizer,
+    local_model,
     open_model,
 )
 from keras_attn.cli.options import Panel, TokenizerFolder, model_with_weights
@@ -36,14 +37,16 @@ _SEVERAL = Panel("Several texts")
 
 def generate(
     model: Annotated[
-        Path,
+        str,
         _TEXT.option(
             "A decoder such as GPT-2: a Hugging Face checkpoint with its tokenizer "
-            "(config.json, *.safetensors, vocab.json, merges.txt), a run folder "
+            "(config.json, *.safetensors, vocab.json, merges.txt) or its name, "
+            "hf://owner/name; a run folder "
             "(model.keras, and tokenizer.json or vocab.json with merges.txt), or, "
             "with --tokenizer, a `.keras` file; or what was exported of one: a "
             "SavedModel, `*.tflite` or `*.onnx`, with the tokenizer of the folder that "
             "it is in. The folder of a translator translates the prompt.",
+            metavar="PATH",
             callback=model_with_weights,
         ),
     ],
@@ -106,8 +109,8 @@ def generate(
         ),
     ] = None,
     scorer: Annotated[
-        Path | None,
-        _SEVERAL.folder(
+        str | None,
+        _SEVERAL.folder_or_name(
             "Folder of another language model with its tokenizer, whose "
             "log-probabilities of the texts, with their end token or stop text, are "
             "the scores, also of beams."
@@ -168,9 +171,10 @@ def generate(
             f"--num-samples must be at most the {beam} beams of --beam. "
             f"Received: --num-samples {num_samples}."
         )
-    runner = _load_exported(model)
+    path = local_model(model)
+    runner = _load_exported(path)
     # What was exported is used with the files of the folder that it is in.
-    folder = model if runner is None else model.resolve().parent
+    folder = path if runner is None else path.resolve().parent
     inputs = set() if runner is None else set(runner.signatures["prefill"].inputs)
     if is_translator(folder) and (runner is None or "decoder_token_ids" in inputs):
         unused = {
@@ -185,9 +189,9 @@ def generate(
     # Before the model, which takes longer to load.
     text_tokenizer = given_tokenizer(folder, tokenizer)
     if runner is None:
-        network = _load_decoder(model, task)
+        network = _load_decoder(path, task)
     else:
-        _check_continues(model, task, inputs)
+        _check_continues(path, task, inputs)
         network = runner
     note_settings(folder, text_tokenizer.end_token_id)
     prompt_ids = _encode(text_tokenizer, prompt)
@@ -337,10 +341,11 @@ def _load_decoder(path: Path, task: str | None, option: str = "--model") -> Any:
     return model
 
 
-def _load_scorer(path: Path) -> Scorer:
+def _load_scorer(name: str) -> Scorer:
     """The log-probabilities of texts after a prompt by the model of a folder."""
     from keras_attn.decoding import log_likelihood
 
+    path = local_model(name, "--scorer")
     tokenizer = load_folder_tokenizer(path)
     model = _load_decoder(path, None, "--scorer")
 

@@ -1,7 +1,7 @@
 """What a model attends to in an image: heads over the image, or a captioner's words.
 
 Scores: `layers/capture.py`; plots: `viz/images.py`, `viz/questions.py`; the page of a
-caption: `viz/caption_page.py`.
+caption: `viz/image_page.py`.
 
 Legend: H and W pixels, C channels, T tokens, S locations, h and w their rows and
 columns.
@@ -9,9 +9,9 @@ columns.
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keras_attn.cli.opened_model import OpenedModel
+from keras_attn.cli.opened_model import OpenedModel, noting_warnings
 from keras_attn.cli.printed_text import TokenStream
 from keras_attn.cli.samples import NORMALIZATIONS
 from keras_attn.cli.terminal import note
@@ -21,6 +21,21 @@ if TYPE_CHECKING:
 
 _MAX_WORDS = 64  # Tokens of a caption.
 _MAX_TITLE = 150  # Characters above a row of seven images.
+_MAX_SIDE = 1024  # Pixels of a photo that is drawn.
+
+
+class _Photo(NamedTuple):
+    """An image as it is drawn and as the model sees it.
+
+    Attributes:
+        shares: (h, w, C) in [0, 1], in the proportions of the file.
+        box: The part of it that the model sees, or None for all of it.
+        prepared: (H, W, C), an input of the model.
+    """
+
+    shares: "np.ndarray"
+    box: tuple[float, ...] | None
+    prepared: "np.ndarray"
 
 
 def check_numbers(option: str, numbers: list[int] | None, count: int) -> None:
@@ -44,8 +59,8 @@ def check_numbers(option: str, numbers: list[int] | None, count: int) -> None:
 
 def _read_image(
     file: Path, shape: tuple[int | None, ...], opened: OpenedModel, pixels: str | None
-) -> "tuple[np.ndarray, np.ndarray]":
-    """The image as the model sees it, from 0 to 1, and the input, both (H, W, C).
+) -> _Photo:
+    """The image of a file, prepared for a model of images (H, W, C).
 
     By the preprocessing of the model; without one, or with `pixels`, images are resized
     to its input and normalized as `pixels` says, or to [-1, 1].
@@ -68,6 +83,7 @@ def _read_image(
         raise ValueError(
             f"--image must be an image file, such as .png or .jpg: {error}"
         ) from error
+    picture = Image.fromarray(image.squeeze(-1) if channels == 1 else image)
     fields = getattr(opened.model, "preprocessing", None)
     if fields is not None and pixels is None:
         layer = image_preprocessing(fields)
@@ -78,27 +94,37 @@ def _read_image(
                 "MODEL must have a preprocessing that gives images of its input's size "
                 f"for --image. Received: {prepared.shape[:2]}, for {(height, width)}"
             )
-        shares = prepared * np.asarray(layer.std) + np.asarray(layer.mean)
-        return np.clip(shares / (layer.scale * 255), 0, 1), prepared
+        shares = _for_drawing(picture, channels)
+        return _Photo(shares, layer.visible_box(*shares.shape[:2]), prepared)
+    shares = _for_drawing(picture, channels)
     if height and width:
-        picture = Image.fromarray(image.squeeze(-1) if channels == 1 else image)
         image = np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC))
         image = image.reshape(height, width, channels)
-    shares = (image / 255).astype("float32")
     mean, deviation = NORMALIZATIONS[pixels or "signed"]
-    normalized = (shares - np.asarray(mean)) / np.asarray(deviation)
-    return shares, normalized.astype("float32")
+    normalized = (image / 255 - np.asarray(mean)) / np.asarray(deviation)
+    return _Photo(shares, None, normalized.astype("float32"))
 
 
-def plot_image(
+def _for_drawing(picture: Any, channels: int) -> "np.ndarray":
+    """A picture of Pillow in [0, 1], (h, w, C), smaller if it is very large."""
+    import numpy as np
+
+    picture = picture.copy()
+    picture.thumbnail((_MAX_SIDE, _MAX_SIDE))
+    shape = (picture.height, picture.width, channels)
+    return (np.asarray(picture).reshape(shape) / 255).astype("float32")
+
+
+def draw_image(
     opened: OpenedModel,
     file: Path,
     rollout: bool,
     layers: list[int] | None,
     heads: list[int] | None,
     pixels: str | None,
-) -> tuple[Any, str]:
-    """The figure of the maps over the image, and what is on it.
+    output: Path,
+) -> str:
+    """Writes the maps over the image, as a figure or a page; returns what they are.
 
     Args:
         opened: An image model.
@@ -107,6 +133,7 @@ def plot_image(
         layers: Numbers of layers; None = the last.
         heads: Numbers of heads; None = all.
         pixels: The value range of images, if not as the model says.
+        output: The file to write.
 
     Raises:
         ValueError: If the model or the file is no image model or image, or a number is
@@ -122,10 +149,11 @@ def plot_image(
             "MODEL must be an image model for --image; pass TEXT to a text model. "
             f"Received: {str(opened.path)!r}"
         )
-    shares, normalised = _read_image(file, shape[1:], opened, pixels)
+    photo = _read_image(file, shape[1:], opened, pixels)
+    images = photo.prepared[None]
     if rollout:
         try:
-            maps = viz.image_rollout(opened.model, normalised[None])
+            maps = viz.image_rollout(opened.model, images)
         except ValueError as error:
             if "for a rollout" not in str(error):
                 raise
@@ -134,9 +162,10 @@ def plot_image(
                 "image, such as a ViT; leave it out for windowed models such as Swin. "
                 f"Received: {str(opened.path)!r}"
             ) from error
-        figure = viz.plot_image_attention(shares, maps[0], labels=["rollout"])
-        return figure, "Attention rollout"
-    maps = viz.image_attention(opened.model, normalised[None])
+        drawn = "Attention rollout"
+        _write_maps(photo, maps[0], ["rollout"], drawn, None, output)
+        return drawn
+    maps = viz.image_attention(opened.model, images)
     paths = list(maps)
     check_numbers("--layer", layers, len(paths))
     chosen = [paths[index] for index in sorted(set(layers or [len(paths) - 1]))]
@@ -148,13 +177,34 @@ def plot_image(
             panels.append(_resize_map(maps[path][0, head], maps[chosen[0]].shape[2:]))
             prefix = f"layer {paths.index(path)}, " * (len(chosen) > 1)
             labels.append(f"{prefix}head {head}")
-    figure = viz.plot_image_attention(
-        shares,
-        np.stack(panels),
-        labels=labels,
-        title=chosen[0] if len(chosen) == 1 else None,
-    )
-    return figure, f"Attention of {', '.join(chosen)}"
+    drawn = f"Attention of {', '.join(chosen)}"
+    title = chosen[0] if len(chosen) == 1 else None  # A figure has one line for it.
+    _write_maps(photo, np.stack(panels), labels, drawn, title, output)
+    return drawn
+
+
+def _write_maps(
+    photo: _Photo,
+    maps: "np.ndarray",
+    labels: list[str],
+    drawn: str,
+    title: str | None,
+    output: Path,
+) -> None:
+    """Writes a page with the title `drawn`, or a figure with `title`."""
+    from keras_attn import viz
+    from keras_attn.files.writing import write_atomically
+
+    if output.suffix.lower() == ".html":
+        page = viz.image_attention_page(
+            photo.shares, maps, labels=labels, title=drawn, box=photo.box
+        )
+        write_atomically(output, page.encode())
+    else:
+        figure = viz.plot_image_attention(
+            photo.shares, maps, labels=labels, title=title, box=photo.box
+        )
+        viz.save_figure(figure, output)
 
 
 def _resize_map(heat: "np.ndarray", shape: tuple[int, ...]) -> "np.ndarray":
@@ -220,7 +270,8 @@ def draw_caption(
             "backbone: build it with `backbone=`, which becomes part of it. "
             f"Received: {str(opened.path)!r}"
         )
-    shares, image = _read_image(file, opened.inputs["images"].shape[1:], opened, pixels)
+    photo = _read_image(file, opened.inputs["images"].shape[1:], opened, pixels)
+    image = photo.prepared
     ids = _write_caption(opened, image, tokenizer)
     row = np.array([[tokenizer.start_token_id, *ids]], "int32")
     scores = viz.capture_attention(
@@ -239,12 +290,15 @@ def draw_caption(
     words, maps = _join_pieces(tokenizer, ids, maps)
     caption = tokenizer.decode(ids)
     if output.suffix.lower() == ".html":
-        page = viz.caption_page(shares, words, maps, title=caption)
+        page = viz.caption_page(photo.shares, words, maps, title=caption, box=photo.box)
         write_atomically(output, page.encode())
     else:
         title = textwrap.shorten(caption, _MAX_TITLE, placeholder=" …")
-        figure = viz.plot_caption_attention(shares, words, maps, title=title)
-        viz.save_figure(figure, output)
+        with noting_warnings():
+            figure = viz.plot_caption_attention(
+                photo.shares, words, maps, title=title, box=photo.box
+            )
+            viz.save_figure(figure, output)
     if pixels is None and getattr(opened.model, "preprocessing", None) is None:
         note(
             "MODEL does not say in which range it takes images: they are normalized to "

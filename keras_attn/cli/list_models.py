@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_attn.cli.options import Json, Panel
-from keras_attn.cli.published import rounded, size_cells
+from keras_attn.cli.published import rounded, size_cells, spell_source
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, naming_options, print_json, say
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from keras_attn.models import ModelCard
 
 _OPTIONS = Panel()
-_TEXTS = ("Model", "What it is", "Paper", "Setting", "Source")
+_TEXTS = ("Model", "What it is", "Paper", "Setting", "Source", "Weights")
 _SIZES = ("Layers", "Width", "Heads", "Parameters", "Texts", "Seen", "Hardware", "Time")
 
 
@@ -52,6 +52,14 @@ def list_models(
             metavar="MEASURE",
         ),
     ] = None,
+    weights: Annotated[
+        bool,
+        _OPTIONS.option(
+            "Print where published weights are, with their source: names for "
+            "MODEL and `models.load_checkpoint`. None of them was fetched by us.",
+            "--weights",
+        ),
+    ] = False,
     output: Annotated[
         Path | None,
         _OPTIONS.option(
@@ -74,9 +82,12 @@ def list_models(
 
     Example: keras-attn list "image classification" --score "ImageNet top-1"
 
+    Example: keras-attn list bert --weights
+
     Example: keras-attn list bert --names
     """
     kinds = {"--names": names, "--json": json, "--sizes": sizes, "--score": score}
+    kinds["--weights"] = weights
     kinds = [name for name, given in kinds.items() if given not in (False, None)]
     if len(kinds) > 1:
         raise ValueError(
@@ -110,6 +121,12 @@ def list_models(
         rows = _scores(found, measure)
         hint = (
             "Tables and sections are of the paper that `keras-attn list MODEL` names."
+        )
+    elif weights:
+        columns, rows = ("Model", "Weights", "Source"), _weights(found)
+        hint = (
+            "Not fetched by us: licenses and terms are their owners'. `torchvision:` "
+            "has to be saved first, see docs/checkpoints.md."
         )
     elif sizes:
         columns = ("Model", *_SIZES)
@@ -155,6 +172,21 @@ def _scores(cards: "list[ModelCard]", measure: str) -> list[list[str]]:
         for score in card.scores
         if score.measure == measure
     ]
+
+
+def _weights(cards: "list[ModelCard]") -> list[list[str]]:
+    """The rows of the table of published weights."""
+    rows = [
+        [card.name, card.weights.place, spell_source(card.weights)]
+        for card in cards
+        if card.weights is not None
+    ]
+    if not rows:
+        raise ValueError(
+            "--weights must be of models whose weights are published in a layout that "
+            f"`load_checkpoint` reads. Received: {', '.join(x.name for x in cards)}"
+        )
+    return rows
 
 
 def _print_table(columns: tuple[str, ...], rows: list[list[str]], hint: str) -> None:

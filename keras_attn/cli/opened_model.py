@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attn.cli.terminal import note, say, working
+from keras_attn.cli.terminal import naming_options, note, say, working
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import get_hub_name, is_hub_name, with_hub_names
 
 if TYPE_CHECKING:
     import keras
@@ -86,6 +88,25 @@ class OpenedModel:
         return {name: array for name, array in batch.items() if name in names}
 
 
+def local_model(name: str, option: str = "MODEL") -> Path:
+    """The path of a model on this machine; one on the hub is downloaded.
+
+    Args:
+        name: A path, or `hf://owner/name[@revision]`.
+        option: What it is the value of.
+
+    Raises:
+        ValueError, OSError: As `local_folder`, with the option for its argument.
+    """
+    with naming_options(folder=option):
+        return local_folder(name)
+
+
+def shown_name(path: Path) -> str:
+    """How a model is called: its name on the hub, or that of its file or folder."""
+    return get_hub_name(path) or path.resolve().name
+
+
 def open_model(path: Path, task: str | None = None) -> OpenedModel:
     """Opens a `.keras` file, the folder of a training run or a checkpoint folder.
 
@@ -128,11 +149,11 @@ def find_model(name: str, task: str | None) -> Path | None:
     """The path that a MODEL argument means, unless it is a name of `keras-attn list`.
 
     Args:
-        name: A path, or a name; a path of that name is `./name`.
+        name: A path, a name on the hub, or a name; a path of that name is `./name`.
         task: The value of `--task`, which only applies to paths.
 
     Returns:
-        The path; None for a name.
+        The path; None for a name of `keras-attn list`.
 
     Raises:
         ValueError: If it is neither (the message lists similar names), or if `task` is
@@ -141,6 +162,8 @@ def find_model(name: str, task: str | None) -> Path | None:
     from keras_attn import models
     from keras_attn.checks.arguments import did_you_mean
 
+    if is_hub_name(name):
+        return local_model(name)
     known = models.list_models()
     if name not in known:
         if Path(name).exists():
@@ -184,10 +207,17 @@ def is_text_tokenizer(tokenizer: Any) -> bool:
     return isinstance(tokenizer, TextTokenizer)
 
 
-def load_folder_tokenizer(path: Path) -> Any:
-    """The tokenizer in a folder: Hugging Face's, or the `tokenizer.json` of a run."""
+def load_folder_tokenizer(folder: str | Path) -> Any:
+    """The tokenizer in a folder: Hugging Face's, or the `tokenizer.json` of a run.
+
+    Args:
+        folder: That of a model; or the value of --tokenizer, which may be a name on the
+            hub.
+    """
     from keras_attn.data import load_text_tokenizer, load_tokenizer
 
+    with naming_options(folder="--tokenizer"):
+        path = local_folder(folder, "tokenizer")
     ours = path / "tokenizer.json"
     if ours.is_file() and not (path / "config.json").is_file():
         try:
@@ -198,12 +228,12 @@ def load_folder_tokenizer(path: Path) -> Any:
         return load_text_tokenizer(path)
 
 
-def given_tokenizer(path: Path, tokenizer: Path | None) -> Any:
+def given_tokenizer(path: Path, tokenizer: str | None) -> Any:
     """The tokenizer of --tokenizer, or else of the folder of --model.
 
     Args:
         path: Of the model.
-        tokenizer: The folder of the tokenizer, if it was given.
+        tokenizer: The value of --tokenizer; None if it was not given.
 
     Raises:
         ValueError: If the model is a file and no folder was given.
@@ -273,7 +303,7 @@ def open_checkpoint(path: Path, task: str | None, **arguments: Any) -> "keras.Mo
         warnings.simplefilter("always", UserWarning)
         model = models.load_checkpoint(path, task, **arguments)
     for each in caught:
-        say(str(each.message), "yellow")
+        say(with_hub_names(str(each.message)), "yellow")
     return model
 
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from keras_attn.files.hub_names import is_hub_name
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -39,6 +41,30 @@ class Panel:
     def folder(self, help: str) -> Any:
         """A folder that exists."""
         return self.option(help, exists=True, file_okay=False)
+
+    def folder_or_name(self, help: str) -> Any:
+        """A folder that exists, or its name on the hub: text, as MODEL is."""
+        help += " Or its name, hf://owner/name."
+        return self.option(help, metavar="DIRECTORY", callback=existing_folder)
+
+
+def existing_folder(context: typer.Context, folder: str | None) -> str | None:
+    """Checks that a folder exists, unless it is given by its name on the hub.
+
+    Args:
+        context: Of the command line.
+        folder: As it was given: a path, or `hf://owner/name`; None if it was not.
+
+    Raises:
+        typer.BadParameter: If there is no such folder.
+    """
+    if folder is None or is_hub_name(folder) or Path(folder).is_dir():
+        return folder
+    # It may be half typed.
+    if not context.resilient_parsing:
+        what = "is a file" if Path(folder).exists() else "does not exist"
+        raise typer.BadParameter(f"directory {folder!r} {what}.")
+    return folder
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -87,19 +113,24 @@ def _parameter(field: Field) -> inspect.Parameter:
     )
 
 
-def model_with_weights(context: typer.Context, path: Path) -> Path:
+def model_with_weights(context: typer.Context, model: str) -> str:
     """Checks that a model's path exists; the error suggests what else was meant.
+
+    A name on the hub is text, since a `Path` joins its slashes. It is not looked up
+    here: the command does that once it has checked its other options.
 
     Args:
         context: Of the command line.
-        path: As it was given.
+        model: As it was given: a path, or `hf://owner/name`.
 
     Raises:
         typer.BadParameter: If the file or folder does not exist. Of a name from
             `keras-attn list` the message says that its weights are random.
     """
-    if path.exists() or context.resilient_parsing:  # It may be half typed.
-        return path
+    path = Path(model)
+    # It may be half typed.
+    if is_hub_name(model) or path.exists() or context.resilient_parsing:
+        return model
     is_name = False
     if path.name.isidentifier() and path.name == str(path):
         from keras_attn.cli.startup import importing_tensorflow
@@ -109,21 +140,22 @@ def model_with_weights(context: typer.Context, path: Path) -> Path:
 
         is_name = path.name in models.list_models()
     if not is_name:
-        raise typer.BadParameter(f"path {str(path)!r} does not exist.")
+        raise typer.BadParameter(f"path {model!r} does not exist.")
     raise typer.BadParameter(
-        f"{path} is a name from `keras-attn list`, whose weights are random. Pass a "
+        f"{model} is a name from `keras-attn list`, whose weights are random. Pass a "
         "model with weights: the folder of a checkpoint or of a run, or a `.keras` "
-        f"file. `keras-attn finetune {path} DATA` trains one."
+        f"file. `keras-attn finetune {model} DATA` trains one."
     )
 
 
 _OPTIONS = Panel()
 
 Model = Annotated[
-    Path,
+    str,
     typer.Argument(
         help="A `.keras` file, the folder of a training run, or a Hugging Face "
-        "checkpoint (a folder of config.json and *.safetensors).",
+        "checkpoint: a folder of config.json and *.safetensors, or its name, "
+        "hf://owner/name or hf://owner/name@revision.",
         callback=model_with_weights,
     ),
 ]
@@ -132,8 +164,9 @@ ModelOrName = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="A name from `keras-attn list`, a `.keras` file, the folder of a "
-        "training run, or a Hugging Face checkpoint. For a path that is also a "
-        "name, write ./NAME.",
+        "training run, or a Hugging Face checkpoint, its folder or its name, "
+        "hf://owner/name or hf://owner/name@revision. For a path that is also a name, "
+        "write ./NAME.",
     ),
 ]
 Task = Annotated[
@@ -184,16 +217,18 @@ Pixels = Annotated[
     ),
 ]
 Tokenizer = Annotated[
-    Path | None,
-    _OPTIONS.folder(
+    str | None,
+    _OPTIONS.folder_or_name(
         "For a SavedModel that takes strings: the folder of a WordPiece or "
         "SentencePiece tokenizer to include. --samples is then a text file with one "
         "text per line."
     ),
 ]
 TokenizerFolder = Annotated[
-    Path | None,
-    Panel("Text").folder("Folder of the tokenizer, if it is not next to the model."),
+    str | None,
+    Panel("Text").folder_or_name(
+        "Folder of the tokenizer, if it is not next to the model."
+    ),
 ]
 LabelColumn = Annotated[
     str | None,

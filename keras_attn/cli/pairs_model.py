@@ -1,28 +1,31 @@
 """Opening a CLIP or a SigLIP with its tokenizer, for `search` and `classify`."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
-from keras_attn.cli.opened_model import given_tokenizer, open_model
+from keras_attn.cli.opened_model import given_tokenizer, local_model, open_model
 from keras_attn.cli.options import Panel, model_with_weights
 
 _OPTIONS = Panel()
 
 PairsModel = Annotated[
-    Path,
+    str,
     _OPTIONS.option(
         "A CLIP or a SigLIP: a folder of transformers or open_clip with its weights, "
-        "tokenizer and preprocessing; or a `.keras` file, with --tokenizer.",
+        "tokenizer and preprocessing, or its name, hf://owner/name; or a "
+        "`.keras` file, with --tokenizer.",
+        metavar="PATH",
         callback=model_with_weights,
     ),
 ]
 TokenizerOfPairs = Annotated[
-    Path | None,
-    _OPTIONS.folder("Folder of the tokenizer, if it is not in the folder of --model."),
+    str | None,
+    _OPTIONS.folder_or_name(
+        "Folder of the tokenizer, if it is not in the folder of --model."
+    ),
 ]
 
 
-def open_pairs_model(path: Path, tokenizer: Path | None) -> tuple[Any, Any]:
+def open_pairs_model(name: str, tokenizer: str | None) -> tuple[Any, Any]:
     """A model of images and texts, and its tokenizer.
 
     Raises:
@@ -30,6 +33,7 @@ def open_pairs_model(path: Path, tokenizer: Path | None) -> tuple[Any, Any]:
     """
     from keras_attn.models.parts.dual_encoder import DualEncoder
 
+    path = local_model(name)
     # Before the model, which takes longer to load.
     text_tokenizer = given_tokenizer(path, tokenizer)
     model = open_model(path).model

@@ -7,7 +7,12 @@ training run: `cli/training_runs.py`; TPUs: `models/plans/tpu_chips.py`, and
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from keras_attn.cli.opened_model import build_model, find_model, is_checkpoint
+from keras_attn.cli.opened_model import (
+    build_model,
+    find_model,
+    is_checkpoint,
+    shown_name,
+)
 from keras_attn.cli.options import Json, ModelOrName, Panel, Task, with_options
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import naming_options, print_json, print_rows, say, working
@@ -132,7 +137,7 @@ def plan(
     with working(f"Counting {model}"):
         counted = plan_model(
             lambda: models.create(model) if path is None else build_model(path, task),
-            model if path is None else path.resolve().name,
+            model if path is None else shown_name(path),
             batch=batch if chips is None else batch // chips.devices,
             sequence=sequence,
             dtype=dtype,

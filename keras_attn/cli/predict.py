@@ -20,11 +20,11 @@ _OF_IMAGES = ("image_classification", *_DRAWN)
 
 def predict(
     model: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="A folder of `keras-attn finetune`; a file that was exported from it: "
-            "a SavedModel, `*.tflite` or `*.onnx`; or a checkpoint folder of a "
-            "classifier or a language model.",
+            "a SavedModel, `*.tflite` or `*.onnx`; or a checkpoint of a classifier or "
+            "a language model, its folder or its name, hf://owner/name.",
             callback=model_with_weights,
         ),
     ],
@@ -51,8 +51,8 @@ def predict(
         ),
     ] = None,
     finetuned: Annotated[
-        Path | None,
-        _OPTIONS.folder(
+        str | None,
+        _OPTIONS.folder_or_name(
             "For an exported file: the fine-tuned folder that it is from, with class "
             "names, tokenizer and preprocessing. Default: the folder that the file is "
             "in."

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from keras_attn.models import ModelCard
     from keras_attn.models.catalog.cards import Score, Size, Training
+    from keras_attn.models.catalog.public_weights import PublicWeights
 
 _UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"))
 
@@ -79,6 +80,18 @@ def spell_score(score: "Score") -> str:
     setting = f" {score.setting}" if score.setting else ""
     source = f" ({score.source})" if score.source else ""
     return f"{score.measure} {score.value:g}{setting}{source}"
+
+
+def spell_weights(weights: "PublicWeights | None") -> str:
+    """Such as "hf://xlnet/xlnet-base-cased (the authors'; not fetched by us)"."""
+    if weights is None:
+        return ""
+    return f"{weights.place} ({spell_source(weights)}; not fetched by us)"
+
+
+def spell_source(weights: "PublicWeights") -> str:
+    """Whose weights they are, and whether their name could be checked."""
+    return weights.source + ("" if weights.is_checked else "; name from memory")
 
 
 def size_cells(card: "ModelCard") -> list[str]:

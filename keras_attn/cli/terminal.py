@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from keras_attn.files.hub_names import with_hub_names
+
 # Variable of a folder in which processes note which errors one of them has printed.
 SAID = "KERAS_ATTN_SAID"
 
@@ -42,13 +44,14 @@ def complain(text: str) -> None:
     """
     if _is_said(text):
         return
-    line = Text.assemble(("error:", "bold red"), " ", " ".join(text.split()))
+    text = with_hub_names(" ".join(text.split()))
+    line = Text.assemble(("error:", "bold red"), " ", text)
     _errors.print(line, soft_wrap=True)
 
 
 def note(text: str) -> None:
     """Prints a line to stderr: standard output may be data."""
-    _errors.print(Text(text, style="yellow"), soft_wrap=True)
+    _errors.print(Text(with_hub_names(text), style="yellow"), soft_wrap=True)
 
 
 def in_one_line(text: object, most: int) -> str:
@@ -149,11 +152,13 @@ def naming_options(**options: str) -> Iterator[None]:
     """
     try:
         yield
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         text = str(error)
         for name, option in options.items():
             text = text.replace(f"`{name}`", option).replace(f"{name}=", f"{option} ")
-        raise ValueError(text) from error
+        if len(error.args) == 1:
+            error.args = (text,)
+        raise
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import typer
 from keras_attn.cli.options import Json, Panel
 from keras_attn.cli.startup import importing_tensorflow
 from keras_attn.cli.terminal import console, naming_options, print_json, say
+from keras_attn.files.hub import local_folder
 
 _OPTIONS = Panel()
 # Tokens side by side differ; special ones, such as [CLS], are gray.
@@ -24,9 +25,10 @@ def tokenize(
     tokenizer: Annotated[
         list[str],
         _OPTIONS.option(
-            "The folder of a checkpoint, a run or a tokenizer, a file that "
-            "`Tokenizer.save` wrote, or a name: character, one token per character of "
-            "TEXT; byte, one per byte of its UTF-8. Several are shown side by side.",
+            "The folder of a checkpoint, a run or a tokenizer, or its name on the hub, "
+            "hf://owner/name; a file that `Tokenizer.save` wrote; or a name: "
+            "character, one token per character of TEXT; byte, one per byte of its "
+            "UTF-8. Several are shown side by side.",
             metavar="FOLDER|NAME",
         ),
     ],
@@ -84,7 +86,7 @@ def _open(name: str, text: str) -> list[tuple[str, Any]]:
     if name == "byte":
         pieces = [*LETTER_OF_BYTE.values(), "<|endoftext|>"]
         return [(name, data.ByteLevelBPETokenizer(pieces, []))]
-    path = Path(name)
+    path = local_folder(name, "tokenizer")
     if path.is_file():
         return [(name, data.load_tokenizer(path))]
     if not path.exists():

@@ -11,13 +11,14 @@ import typer
 from keras_attn.cli import options
 from keras_attn.cli.opened_model import (
     load_folder_tokenizer,
+    local_model,
     noting_warnings,
     open_model,
 )
 from keras_attn.cli.samples import check_calibrated, input_shapes, read_samples
 from keras_attn.cli.served_text import served_length, takes_text
 from keras_attn.cli.startup import importing_tensorflow
-from keras_attn.cli.terminal import CheckFailedError, say, working
+from keras_attn.cli.terminal import CheckFailedError, naming_options, say, working
 
 _OPTIONS = options.Panel()
 
@@ -65,8 +66,8 @@ def verify(
     if kind in (None, "none"):
         kind = FORMATS[runner.format].read_quantization(artefact)
     check_calibrated(kind, samples)
-    opened = open_model(model, task)
-    with noting_warnings():
+    opened = open_model(local_model(model), task)
+    with noting_warnings(), naming_options(folder="--tokenizer"):
         text_tokenizer = load_text_tokenizer(tokenizer) if tokenizer else None
     if text_tokenizer is None and takes_text(runner) and opened.has_tokenizer:
         text_tokenizer = load_folder_tokenizer(opened.path)

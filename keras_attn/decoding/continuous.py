@@ -130,9 +130,12 @@ def generate_all(
 
     Example:
         ```python
-        prompts = [tokenizer.encode(text) for text in texts]
-        answers = generate_all(model, prompts, 100, batch_size=16, end_token_id=2)
-        texts = [tokenizer.decode(answer.token_ids) for answer in answers]
+        from keras_attn import decoding, models
+
+        gpt = models.build_gpt(num_layers=1, hidden_dim=32, vocabulary_size=100)
+        prompts = [[5, 6, 7], [8], [9, 10]]
+        answers = decoding.generate_all(gpt, prompts, 4, batch_size=2, end_token_id=2)
+        [answer.token_ids for answer in answers]  # Three, each of 1 to 4 tokens.
         ```
 
     Reference:

@@ -140,10 +140,13 @@ def generate(
 
     Example:
         ```python
-        answer = generate(
-            model, {"token_ids": ids}, 20, strategy=Beam(4), start_token_id=1,
-            end_token_id=2,
-        )
+        import numpy as np
+        from keras_attn import decoding, models
+
+        gpt = models.build_gpt(num_layers=1, hidden_dim=32, vocabulary_size=100)
+        prompt = {"token_ids": np.array([[5, 6, 7]]), "padding_mask": np.ones((1, 3))}
+        answer = decoding.generate(gpt, prompt, 4, strategy=decoding.Beam(2))
+        answer.token_ids  # (1, 4), after the prompt.
         ```
     """
     strategy = Greedy() if strategy is None else strategy

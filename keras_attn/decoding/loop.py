@@ -162,13 +162,18 @@ def next_state(state, outputs, *, in_place=False):
         The state after the step and the other outputs, such as `logits`, by name.
 
     Example:
+        Needs a decoder that was exported:
+
         ```python
+        import numpy as np
+        from keras_attn import decoding, export
+
+        runner = export.load_runner("gpt.onnx")
+        inputs = {"token_ids": np.array([[5, 6]]), "padding_mask": np.array([[1, 1]])}
         state = {**inputs, **runner.prefill(inputs)}
-        for _ in range(20):
-            state["token_ids"] = state["logits"].argmax(-1)
-            names = runner.signatures["step"].inputs
-            outputs = runner.step({name: state[name] for name in names})
-            state = next_state(state, outputs)
+        state["token_ids"] = state["logits"].argmax(-1)
+        outputs = runner.step({x: state[x] for x in runner.signatures["step"].inputs})
+        state = decoding.next_state(state, outputs)
         ```
     """
     result = {**state, **outputs}

@@ -71,11 +71,14 @@ def rescore(
 
     Example:
         ```python
-        found = generate(model, inputs, 200, strategy=Beam(32, 0.0), num_results=32)
-        texts = [tokenizer.decode_batch(row) for row in found.token_ids]
-        scorer = language_model_scorer(language_model, tokenizer)
-        best = [row[0].text for row in rescore(
-            texts, found.scores, scorer=scorer, weight=0.01)]
+        import numpy as np
+        from keras_attn import decoding
+
+        def spelled(texts):
+            return [-5.0 * ("sevn" in text) for text in texts]
+
+        texts, log_probs = [["seven two", "sevn too"]], np.array([[-3.2, -2.9]])
+        decoding.rescore(texts, log_probs, scorer=spelled, weight=0.1)
         ```
 
     Reference:
@@ -139,8 +142,13 @@ def language_model_scorer(
 
     Example:
         ```python
-        scorer = language_model_scorer(gpt, tokenizer)
-        scorer(["seven two", "sevn too"])  # two numbers, the first larger
+        from keras_attn import data, decoding, models
+
+        texts = ["seven two", "sevn too"]
+        tokenizer = data.CharacterTokenizer.train(texts)
+        gpt = models.build_gpt(num_layers=1, hidden_dim=32, vocabulary_size=20)
+        scorer = decoding.language_model_scorer(gpt, tokenizer)
+        scorer(texts)  # (2,), the first larger once the model is trained.
         ```
     """
     start = start_token_id
@@ -192,9 +200,12 @@ def log_likelihood(
 
     Example:
         ```python
-        prompt, answers = tokenizer.encode("The film was"), [" good", " bad"]
-        rows = [[*prompt, *tokenizer.encode(answer)] for answer in answers]
-        log_likelihood(gpt, rows, num_given=len(prompt))
+        from keras_attn import decoding, models
+
+        gpt = models.build_gpt(num_layers=1, hidden_dim=32, vocabulary_size=100)
+        prompt, answers = [5, 6, 7], [[8], [9, 10]]
+        rows = [prompt + answer for answer in answers]
+        decoding.log_likelihood(gpt, rows, num_given=3)  # (2,), of the answers.
         ```
     """
     names = getattr(model, "input", None)

@@ -100,9 +100,15 @@ def walk(model, inputs, environment: Environment, max_steps, *, strategy=None):
             positive integer.
 
     Example:
+        Needs the files of Room-to-Room:
+
         ```python
-        walked = walk([model, other], data.encode(texts), data.simulator(), 20,
-            strategy=Beam(4))
+        from keras_attn import data, decoding, models
+
+        walks = data.read_r2r("r2r/R2R_train.json", "r2r/connectivity")
+        model = models.build_listen_attend_walk(vocabulary_size=walks.vocabulary_size)
+        inputs = walks.encode(example.instruction for example in walks.examples)
+        walked = decoding.walk(model, inputs, walks.simulator(), 20)
         ```
 
     Reference:
@@ -151,9 +157,16 @@ def walk_candidates(
         ValueError: As `walk`.
 
     Example:
+        Needs the files of Room-to-Room:
+
         ```python
-        found = walk_candidates(follower, data.encode(texts), data.simulator(), 7,
-            strategy=Beam(30))
+        from keras_attn import data, decoding, models
+
+        walks = data.read_r2r("r2r/R2R_train.json", "r2r/connectivity")
+        model = models.build_listen_attend_walk(vocabulary_size=walks.vocabulary_size)
+        inputs = walks.encode(example.instruction for example in walks.examples)
+        beam, simulator = decoding.Beam(30), walks.simulator()
+        found = decoding.walk_candidates(model, inputs, simulator, 7, strategy=beam)
         ```
 
     Reference:

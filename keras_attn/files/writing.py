@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from keras_attn.files.hub_names import check_is_local
+
 try:
     import fcntl
 except ImportError:  # Windows.
@@ -48,8 +50,10 @@ def replacing(path: Path) -> Iterator[Path]:
         A path of the same name in the work folder.
 
     Raises:
+        ValueError: If `path` is a name on the hub.
         OSError: If the file system refuses the write (permissions, space).
     """
+    check_is_local(path)
     remove_leftovers(path)
     work, lock = make_work_folder(path)
     try:
@@ -73,9 +77,11 @@ def open_atomically(path: str | os.PathLike) -> Iterator[BinaryIO]:
         old content or all of the new.
 
     Raises:
+        ValueError: If `path` is a name on the hub.
         IsADirectoryError: If `path` is a folder, which is never replaced by a file.
         OSError: If the disk is full or fails; its `filename` is `path`.
     """
+    check_is_local(path)
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a folder", str(path))

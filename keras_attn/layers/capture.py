@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_attn.layers.keras_attention import keras_attention_recorded
 from keras_attn.layers.recorder import record_attention_scores
 
 
@@ -14,15 +15,20 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     The model need not be rebuilt or configured: it may be compiled, fitted or loaded,
     in any precision. Weights, metrics and random generators do not change.
 
+    Keras' own `MultiHeadAttention`, `GroupQueryAttention`, `Attention` and
+    `AdditiveAttention` are recorded too, and KerasHub's models: those made of them,
+    such as BERT, GPT-2 and ViT, and those whose attention has a `Softmax` layer, such
+    as Llama. A query whose keys are all masked has zeros.
+
     Args:
-        model: A Keras model with at least one attention layer of keras_attn.
+        model: A Keras model with at least one attention layer.
         inputs: Inputs of the model: an array, or a list or dictionary of arrays, batch
             first.
 
     Returns:
         Path of each attention layer to its scores, (B, heads, T, S), float32
         probabilities, in the order in which the layers were called. A layer called
-        again gets `path:1`, `path:2`, …
+        again, or another one with the same path, gets `path:1`, `path:2`, …
 
     Raises:
         TypeError: If `model` is not a Keras model.
@@ -31,8 +37,12 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
 
     Example:
         ```python
-        scores = capture_attention(model, {"token_ids": ids, ...})
-        plot_alignment(scores["decoder_attention"][0], source, target)
+        import numpy as np
+        from keras_attn import models, viz
+
+        vit = models.build_vit(num_layers=2, hidden_dim=64, num_heads=4, image_size=32)
+        scores = viz.capture_attention(vit, np.zeros((1, 32, 32, 3)))
+        scores["block_1/attention"].shape  # (1, 4, 5, 5): four patches and the class.
         ```
     """
     if not isinstance(model, keras.Model):
@@ -50,13 +60,14 @@ def capture_attention(model: keras.Model, inputs) -> dict[str, np.ndarray]:
     if not model.built:
         # Building calls the layers with symbolic tensors, which must not be recorded.
         model(inputs, training=False)
-    with record_attention_scores() as recorded:
+    with record_attention_scores() as recorded, keras_attention_recorded(model):
         model(inputs, training=False)
     if not recorded:
         raise ValueError(
-            "`model` must have an attention layer of `keras_attn.layers`, because "
-            "Keras' own do not record their scores; no layer recorded any. Received: "
-            f"model={model.name!r} with the layers "
+            "`model` must have an attention layer of `keras_attn.layers` or of Keras, "
+            "or one with a `Softmax` layer; others do not record scores, nor does what "
+            "is compiled inside of the model, as by `tf.function`, or by a "
+            f"`RematScope` on JAX. Received: model={model.name!r} with the layers "
             f"{[layer.name for layer in model.layers]}"
         )
     return {

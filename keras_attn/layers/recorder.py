@@ -28,8 +28,13 @@ def record_attention_scores() -> Iterator[dict[str, Any]]:
 
     Example:
         ```python
+        import numpy as np
+        from keras_attn import layers
+        from keras_attn.layers.recorder import record_attention_scores
+
+        attention = layers.MultiHeadAttention(num_heads=2, key_dim=4)
         with record_attention_scores() as scores:
-            model(inputs)
+            attention(np.random.normal(size=(1, 3, 8)))
         ```
     """
     outer = getattr(_local, "scores", None)
@@ -52,7 +57,7 @@ def record(layer, scores) -> None:
         layer: The attention layer; its `path` is the key.
         scores: (B, heads, T, S). Symbolic tensors are not recorded.
     """
-    if not is_recording() or not _has_value(scores):
+    if not is_recording() or not has_value(scores):
         return
     recorded = _local.scores
     key, repeat = layer.path, 0
@@ -62,7 +67,8 @@ def record(layer, scores) -> None:
     recorded[key] = scores
 
 
-def _has_value(tensor) -> bool:
+def has_value(tensor) -> bool:
+    """Whether a tensor is not symbolic."""
     try:
         bool(ops.any(tensor))
     except TypeError:  # TensorFlow's and JAX's error for a symbolic tensor.

@@ -48,8 +48,11 @@ class ChoiceCrossEntropy(WeightedMeanLoss):
 
     Example:
         ```python
-        scorer.compile("adamw", ChoiceCrossEntropy(4), metrics=[ChoiceAccuracy(4)])
-        scorer.fit(batches)  # Of (inputs of 4 G rows, labels (G,)).
+        import numpy as np
+        from keras_attn import losses
+
+        scores = np.array([[2.0], [0], [0], [1], [0], [0], [3], [1]])  # Two times four.
+        losses.ChoiceCrossEntropy(num_options=4)(np.array([0, 2]), scores)  # 0.35
         ```
 
     Reference:

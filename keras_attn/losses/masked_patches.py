@@ -36,9 +36,13 @@ class MaskedPatchLoss(keras.losses.Loss):
 
     Example:
         ```python
-        mae = build_mae("base")
-        mae.compile("adamw", loss={"reconstruction": MaskedPatchLoss(16)})
-        mae.fit(images, {"reconstruction": images})
+        import numpy as np
+        from keras_attn import losses, models
+
+        mae = models.build_mae(num_layers=1, decoder_num_layers=1, image_size=32)
+        images = np.random.uniform(size=(4, 32, 32, 3))
+        found = mae(images)["reconstruction"]  # (4, 4, 768): 4 patches of 16 × 16 × 3.
+        losses.MaskedPatchLoss(16)(images, found)  # Of the three that were hidden.
         ```
 
     Reference:

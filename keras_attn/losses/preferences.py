@@ -115,11 +115,12 @@ class RankingLoss(WeightedMeanLoss):
 
     Example:
         ```python
-        reward_model = models.build_gpt_classifier(gpt, num_classes=1)
-        reward_model.compile(
-            "adamw", RankingLoss(4), weighted_metrics=[RankingAccuracy(4)]
-        )
-        reward_model.fit(ranking_dataset(…, num_answers=4))
+        import numpy as np
+        from keras_attn import losses
+
+        scores = np.array([[3.0], [1], [2], [0], [2], [1]])  # Of two prompts' answers.
+        ranks = np.array([0, 1, 2, 0, 1, 2])  # 0 is the best.
+        losses.RankingLoss(num_answers=3)(ranks, scores)  # 0.92
         ```
     """
 

@@ -38,8 +38,12 @@ class ReferringCrossEntropy(Configured, keras.losses.Loss):
 
     Example:
         ```python
-        overlaps = ops.pairwise_iou(regions, true_boxes)[..., 0]
-        model.compile("adamw", ReferringCrossEntropy(), metrics=[ReferringAccuracy()])
+        import numpy as np
+        from keras_attn import losses, ops
+
+        regions = np.array([[[0.0, 0, 4, 4], [2, 2, 8, 8]]])  # The second is meant.
+        overlaps = ops.pairwise_iou(regions, np.array([[[2.0, 2, 8, 7]]]))[..., 0]
+        losses.ReferringCrossEntropy()(overlaps, np.array([[-4.0, 2.0]]))
         ```
 
     Reference:

@@ -131,9 +131,13 @@ def border_weights(instances, *, border_weight=10.0, sigma=5.0, balance=True):
 
     Example:
         ```python
-        loss = SegmentationCrossEntropy()
-        model.compile("sgd", loss=loss)
-        model.fit(images, instances > 0, sample_weight=border_weights(instances))
+        import numpy as np
+        from keras_attn import losses
+
+        instances = np.array([[[0, 1, 1, 0, 2, 2], [0, 1, 1, 0, 2, 2]]])  # Two cells.
+        weights = losses.border_weights(instances)  # (1, 2, 6), large between the two.
+        loss = losses.SegmentationCrossEntropy()
+        loss(instances > 0, np.zeros((1, 2, 6, 2)), sample_weight=weights)
         ```
 
     Reference:

@@ -41,9 +41,13 @@ def attention_inside(maps, masks, *, grid_size=None) -> tuple[Any, Any]:
 
     Example:
         ```python
-        outputs = model.predict(inputs)
-        masks = named_objects(batch["masks"], batch["is_named"])
-        inside, area = attention_inside(outputs["attention_scores"], masks, grid_size=7)
+        import numpy as np
+        from keras_attn import metrics
+
+        maps = np.full((1, 2, 4), 0.25)  # Two maps of 2 × 2 places.
+        masks = np.zeros((1, 2, 8, 8))
+        masks[..., :4] = 1  # Each word's object is the left half.
+        inside, area = metrics.attention_inside(maps, masks, grid_size=2)  # 0.5, 0.5
         ```
     """
     maps, masks = _check(maps, masks, grid_size)
@@ -91,13 +95,13 @@ class AttentionInside(Configured, keras.metrics.Metric):
 
     Example:
         ```python
-        model = build_vqa_show_ask_attend_answer(return_attention_scores=True, …)
-        model.compile(
-            "adam",
-            {"logits": SoftAnswerCrossEntropy()},
-            weighted_metrics={"attention_scores": AttentionInside(grid_size=14)},
-        )
-        model.fit(dataset)  # Labels: {"logits": …, "attention_scores": masks}
+        import numpy as np
+        from keras_attn import metrics
+
+        metric = metrics.AttentionInside(grid_size=2)
+        masks = np.zeros((1, 1, 8, 8))
+        masks[..., :4] = 1  # The object is the left half.
+        metric(masks, np.array([[[0.7, 0.1, 0.2, 0.0]]]))["attention_inside"]  # 0.9
         ```
     """
 

@@ -87,10 +87,14 @@ class DetectionScores:
 
     Example:
         ```python
-        scores = DetectionScores(data.class_names)
-        for images, targets in validation:
-            scores.add(targets, model.predict_on_batch(images), images.shape[1:3])
-        print(scores.result()["map_50"])
+        import numpy as np
+        from keras_attn import metrics
+
+        truth = {"boxes": np.array([[[2.0, 3, 9, 9]]]), "classes": np.array([[1]])}
+        found = {**truth, "scores": np.array([[0.9]])}
+        scores = metrics.DetectionScores(["cat", "dog"])
+        scores.add(truth, found, (32, 32))
+        print(scores.result()["map_50"])  # 1.0
         ```
 
     Reference:

@@ -88,7 +88,9 @@ def glue_metrics(task: str, max_samples: int = 8_192) -> list[keras.metrics.Metr
 
     Example:
         ```python
-        model.compile(optimizer, loss, metrics=glue_metrics("MRPC"))
+        from keras_attn import metrics
+
+        print([metric.name for metric in metrics.glue_metrics("MRPC")])
         ```
     """
     check_choice("task", task, TASKS)
@@ -124,9 +126,12 @@ def evaluate_glue(
 
     Example:
         ```python
-        dev = read_glue("glue", "RTE", "dev")
-        inputs = tokenizer.encode_batch(dev.texts, dev.second_texts, max_length=128)
-        scores = evaluate_glue({"RTE": (model.predict(inputs), dev.labels)})
+        import numpy as np
+        from keras_attn import metrics
+
+        logits, labels = np.array([[2.0, 1.0], [0.0, 3.0]]), np.array([0, 0])
+        scores = metrics.evaluate_glue({"RTE": (logits, labels)})
+        scores.metrics["RTE"]  # {"accuracy": 0.5}
         ```
 
     Reference:

@@ -43,8 +43,13 @@ class SegmentationScores(Configured, keras.metrics.MeanIoU):
 
     Example:
         ```python
-        scores = SegmentationScores(11, class_names=CAMVID)
-        model.compile("adam", loss, metrics=[scores])
+        import numpy as np
+        from keras_attn import metrics
+
+        scores = metrics.SegmentationScores(2, class_names=["road", "car"])
+        labels = np.array([[[0, 1, 255]]])  # 255 is ignored.
+        scores.update_state(labels, np.array([[[[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]]]]))
+        scores.result()["iou_road"]  # 0.5
         ```
     """
 

@@ -38,8 +38,12 @@ def token_log_probabilities(logits, token_ids, temperature: float = 1.0) -> Any:
 
     Example:
         ```python
-        logits = model({"token_ids": token_ids, "padding_mask": padding_mask})
-        log_probabilities = token_log_probabilities(logits[:, :-1], token_ids[:, 1:])
+        import numpy as np
+        from keras_attn import ops
+
+        token_ids = np.array([[5, 3, 2, 7]])
+        logits = np.random.normal(size=(1, 4, 11))  # Of a causal language model.
+        ops.token_log_probabilities(logits[:, :-1], token_ids[:, 1:])  # (1, 3)
         ```
     """
     logits = _scaled(logits, temperature)

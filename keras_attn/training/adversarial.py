@@ -34,10 +34,13 @@ class AdversarialTrainer(keras.Model):
 
     Example:
         ```python
-        trainer = AdversarialTrainer(generator, discriminator)
-        trainer.compile()
-        trainer.fit(images, labels, batch_size=64, epochs=10)
-        trainer.save("trainer.keras")  # To continue training.
+        from keras_attn import models, training
+
+        sizes = {"image_size": 16, "base_dim": 8, "attention_size": 8, "num_classes": 3}
+        generator = models.build_sagan_generator(**sizes)
+        judge = models.build_sagan_discriminator(**sizes)
+        trainer = training.AdversarialTrainer(generator, judge)
+        trainer.compile()  # Then `fit(images, labels)`.
         generator.save("generator.keras")
         ```
 

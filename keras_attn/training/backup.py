@@ -79,16 +79,14 @@ class BackupAndResume(keras.callbacks.Callback):
 
     Example:
         ```python
-        stopping = keras.callbacks.EarlyStopping(patience=3)
-        backup = BackupAndResume("runs/gpt/backup", callbacks=[stopping])
-        train = causal_lm_dataset(
-            token_ids,
-            block_length=128,
-            batch_size=32,
-            shuffle_seed=0,
-            epoch=backup.epoch,
-        )
-        model.fit(train, epochs=20, shuffle=False, callbacks=[stopping, backup])
+        import keras
+        import numpy as np
+        from keras_attn import training
+
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        backup = training.BackupAndResume("runs/gpt/backup")
+        model.fit(np.ones((8, 2)), np.ones((8, 1)), epochs=2, callbacks=[backup])
         ```
     """
 

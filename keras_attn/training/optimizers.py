@@ -116,8 +116,11 @@ def layerwise_rates(model: keras.Model, decay: float) -> dict[str, float]:
 
     Example:
         ```python
-        model = models.load_checkpoint(folder, "classifier", num_classes=10)
-        model.compile(AdamW(1e-3, rate_factors=layerwise_rates(model, 0.75)), …)
+        from keras_attn import models, training
+
+        model = models.build_vit(num_layers=2, hidden_dim=64, num_heads=4)
+        rates = training.layerwise_rates(model, 0.75)
+        model.compile(training.AdamW(1e-3, rate_factors=rates), "mse")
         ```
 
     Reference:

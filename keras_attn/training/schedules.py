@@ -33,7 +33,10 @@ class InverseSquareRootSchedule(
 
     Example:
         ```python
-        schedule = InverseSquareRootSchedule(4000, hidden_dim=512)
+        import keras
+        from keras_attn import training
+
+        schedule = training.InverseSquareRootSchedule(4000, hidden_dim=512)
         optimizer = keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9)
         ```
 

@@ -13,6 +13,8 @@ from keras_attn.checks.arguments import check_positive
 from keras_attn.data import load_tokenizer
 from keras_attn.data.text.base_tokenizer import check_texts
 from keras_attn.decoding import generate
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import check_is_local, naming_hub_folders
 from keras_attn.files.reading import read_json
 from keras_attn.files.writing import replacing, write_atomically
 from keras_attn.models.parts.keras_file import load_keras_file
@@ -54,9 +56,13 @@ class Translator:
             positions.
 
     Example:
+        Needs the folder of a translator, such as `keras-attn demo` writes:
+
         ```python
-        translator = Translator.load("runs/dates")
-        translator.translate(["the third of march 2027"])  # ["2027-03-03"]
+        from keras_attn import translator
+
+        dates = translator.Translator.load("runs/dates")
+        dates.translate(["the third of march 2027"])  # ["2027-03-03"]
         ```
     """
 
@@ -80,6 +86,7 @@ class Translator:
         Args:
             folder: The folder, which is created if it does not exist.
         """
+        check_is_local(folder, "folder")
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / "model.keras") as partial:
@@ -90,16 +97,19 @@ class Translator:
         write_atomically(folder / "translator.json", json.dumps(about).encode())
 
     @classmethod
+    @naming_hub_folders()
     def load(cls, folder: str | os.PathLike) -> "Translator":
         """Reads a folder that `save` wrote.
 
         Args:
-            folder: The folder.
+            folder: The folder, or its name on the hub, `hf://owner/name[@revision]`.
 
         Raises:
             ValueError: If the folder is not one, or its `model.keras` is damaged.
+            FileNotFoundError, PermissionError, ConnectionError: Of a name on the hub,
+                as in `models.load_checkpoint`.
         """
-        folder = Path(folder)
+        folder = local_folder(folder)
         try:
             about = read_json(folder / "translator.json")
             known, max_length = about["format"] == _FORMAT, about["max_length"]

@@ -2,8 +2,8 @@
 
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz import callbacks
+from keras_attn.viz.animation import alignment_frames, save_animation
 from keras_attn.viz.attention_layer import plot_attention_layer
-from keras_attn.viz.caption_page import caption_page
 from keras_attn.viz.co_attention import (
     CoAttention,
     capture_co_attention,
@@ -18,6 +18,7 @@ from keras_attn.viz.generation import (
     plot_image_masks,
 )
 from keras_attn.viz.heads import plot_attention_heads
+from keras_attn.viz.image_page import caption_page, image_attention_page
 from keras_attn.viz.images import (
     attention_rollout,
     image_attention,
@@ -30,7 +31,7 @@ from keras_attn.viz.layer_page import attention_layer_page
 from keras_attn.viz.layer_steps import AttentionSteps, attention_steps
 from keras_attn.viz.masks import MaskExample, example_masks, plot_masks
 from keras_attn.viz.model_sizes import plot_model_scores, plot_model_sizes
-from keras_attn.viz.page import attention_page
+from keras_attn.viz.page import attention_comparison_page, attention_page
 from keras_attn.viz.positions import plot_positions
 from keras_attn.viz.questions import plot_caption_attention, plot_glimpses
 from keras_attn.viz.reading import plot_reading_attention, reading_attention
@@ -51,11 +52,13 @@ from keras_attn.viz.worked_examples import (
 )
 
 __all__ = [
+    "alignment_frames",
     "AttentionSteps",
     "CoAttention",
-    "attention_layer_page",
     "MaskExample",
     "WorkedExample",
+    "attention_comparison_page",
+    "attention_layer_page",
     "attention_page",
     "attention_rollout",
     "attention_steps",
@@ -65,6 +68,7 @@ __all__ = [
     "capture_co_attention",
     "example_masks",
     "image_attention",
+    "image_attention_page",
     "image_relevance",
     "image_rollout",
     "image_text_similarity",
@@ -98,6 +102,7 @@ __all__ = [
     "reading_attention",
     "receptive_field",
     "reconstruct_images",
+    "save_animation",
     "save_figure",
     "worked_convolution",
     "worked_transposed_convolution",

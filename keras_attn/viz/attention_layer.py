@@ -100,10 +100,13 @@ def plot_attention_layer(
 
     Example:
         ```python
+        import numpy as np
+        from keras_attn import layers, viz
+
         layer = layers.MultiHeadAttention(num_heads=2, key_dim=4)
-        figure = viz.plot_attention_layer(
-            layer, vectors, mask="causal", permutation=[2, 0, 1]
-        )
+        vectors = np.random.normal(size=(3, 8))
+        order = [2, 0, 1]  # The same inputs in another order, below.
+        viz.plot_attention_layer(layer, vectors, mask="causal", permutation=order)
         ```
     """
     arguments = call_arguments(layer, query, value, key, mask, call)

@@ -72,9 +72,15 @@ def capture_co_attention(
 
     Example:
         ```python
-        (example,) = capture_co_attention(model, inputs)
-        seen = example["co_attention_5"].to_regions
-        plot_word_regions(image, words, boxes, seen)
+        import numpy as np
+        from keras_attn import models, viz
+
+        model = models.build_vilbert(
+            hidden_dim=24, region_dim=16, co_attention_dim=16, vocabulary_size=100
+        )
+        inputs = {x.name: np.ones([n or 3 for n in x.shape]) for x in model.inputs}
+        examples = viz.capture_co_attention(model, inputs)
+        examples[0]["co_attention_5"].to_regions.shape  # (8, 3, 3): (N, T, R)
         ```
 
     Reference:

@@ -68,9 +68,13 @@ def plot_detections(
 
     Example:
         ```python
-        images, targets = next(iter(validation))
-        found = detector.predict_on_batch(images)
-        plot_detections(images, found, targets, class_names=data.class_names)
+        import numpy as np
+        from keras_attn import viz
+
+        images = np.random.uniform(size=(1, 64, 64, 3))
+        truth = {"boxes": np.array([[[8.0, 8, 40, 48]]]), "classes": np.array([[1]])}
+        found = {**truth, "scores": np.array([[0.9]])}
+        viz.plot_detections(images, found, truth, class_names=["cat", "dog"])
         ```
     """
     shown = check_images(images)

@@ -52,7 +52,9 @@ def plot_image_masks(
 
     Example:
         ```python
-        plot_image_masks(dalle, place=(5, 3))
+        from keras_attn import models, viz
+
+        viz.plot_image_masks(models.create("dalle_small"), place=(5, 3))
         ```
 
     Reference:
@@ -110,8 +112,13 @@ def plot_codes(images, codes, reconstructions, *, title=None) -> Figure:
 
     Example:
         ```python
-        codes = dvae.encode_model().predict(images)
-        plot_codes(images, codes, dvae.decode_model().predict(codes))
+        import numpy as np
+        from keras_attn import models, viz
+
+        images = np.random.uniform(size=(2, 32, 32, 3))
+        dvae = models.build_dvae(image_size=32, base_dim=16, num_blocks=1)
+        codes = dvae.encode_model()(images)  # (2, 4, 4)
+        viz.plot_codes(images, codes, dvae.decode_model()(codes))
         ```
     """
     pixels = check_images(images)
@@ -163,10 +170,12 @@ def plot_generated_images(images, captions, scores=None, *, title=None) -> Figur
 
     Example:
         ```python
-        found = generate_images(
-            dalle, dvae, tokenizer, caption, 4, num_candidates=64, scorer=clip
-        )
-        plot_generated_images(found.images[None], [caption], found.scores[None])
+        import numpy as np
+        from keras_attn import viz
+
+        images = np.random.uniform(size=(2, 4, 32, 32, 3))  # Four for each caption.
+        scores = np.array([[0.9, 0.8, 0.7, 0.7], [0.8, 0.6, 0.5, 0.2]])
+        viz.plot_generated_images(images, ["a red heart", "a blue star"], scores)
         ```
     """
     images = np.asarray(images)

@@ -98,9 +98,13 @@ def plot_attention_heads(
 
     Example:
         ```python
-        inputs = tokenizer.encode_batch(["A dog runs."])
-        tokens = tokenizer.tokens(inputs["token_ids"][0])
-        plot_attention_heads(capture_attention(model, inputs), tokens, layers=[0, 11])
+        import numpy as np
+        from keras_attn import models, viz
+
+        gpt = models.build_gpt(num_layers=2, hidden_dim=32, num_heads=2)
+        inputs = {"token_ids": np.array([[5, 6, 7]]), "padding_mask": np.ones((1, 3))}
+        scores = viz.capture_attention(gpt, inputs)  # (1, 2, 3, 3) for each layer.
+        viz.plot_attention_heads(scores, ["A", "dog", "runs"], layers=[0, 1])
         ```
     """
     rows = _wrap(select_layers(scores, source_tokens, target_tokens, layers, heads))

@@ -16,10 +16,17 @@ from keras_attn.docstrings.descriptions import described_as
 from keras_attn.layers import AttentionPooling, SelfAttention2D, WindowAttention
 from keras_attn.layers.capture import capture_attention
 from keras_attn.viz.drawing.labels import drawable
-from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
+from keras_attn.viz.drawing.overlays import (
+    add_heat_bar,
+    check_image,
+    check_maps,
+    map_labels,
+    overlay,
+)
 from keras_attn.viz.drawing.plots import TEXT_COLOR, add_title, new_figure, text_style
 
 _PANEL_INCHES = 1.7
+_BAR_INCHES = 0.8  # With its labels.
 
 
 def image_attention(
@@ -177,14 +184,7 @@ def plot_image_attention(
             numbers of labels and maps differ, or `box` is empty.
     """
     image, maps = check_image(image), check_maps(maps)
-    if labels is None:
-        labels = (
-            [f"head {head}" for head in range(len(maps))] if len(maps) > 1 else [""]
-        )
-    if len(labels) != len(maps):
-        raise ValueError(
-            f"`labels` must be {len(maps)}, one per map. Received: labels={labels!r}"
-        )
+    labels = map_labels(labels, len(maps), alone="")
     if ax is not None:
         if len(maps) != 1:
             raise ValueError(
@@ -200,7 +200,8 @@ def plot_image_attention(
     rows = math.ceil(count / columns)
     shape = image.shape[0] / image.shape[1]
     figure = new_figure(
-        columns * _PANEL_INCHES, rows * (_PANEL_INCHES * shape + 0.3) + 0.3
+        columns * _PANEL_INCHES + _BAR_INCHES,
+        rows * (_PANEL_INCHES * shape + 0.3) + 0.3,
     )
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis in axes[count:]:
@@ -210,6 +211,7 @@ def plot_image_attention(
     for axis, heat, label in zip(axes[1:count], maps, labels, strict=True):
         overlay(axis, image, heat, box)
         axis.set_title(drawable(label), **text_style(8))
+    add_heat_bar(figure, axes[:count].tolist())
     add_title(figure, title)
     return figure
 

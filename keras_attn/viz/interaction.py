@@ -48,14 +48,14 @@ def plot_interaction(
 
     Example:
         ```python
-        outputs = network.predict({"gray": gray[None], "depth": depth[None]})
-        maps = outputs["attention_scores"][0].reshape(2, -1, *network.grid_size)
-        plot_interaction(
-            {"gray": gray, "depth": depth},
-            {"gray": maps[0], "depth": maps[1]},
-            outputs["q_values"][0],
-            ["wait", "look", "wave", "handshake"],
-        )
+        import numpy as np
+        from keras_attn import viz
+
+        frames = {"gray": np.random.uniform(size=(3, 32, 32, 1))}  # Three moments.
+        frames["depth"] = np.random.uniform(size=(3, 32, 32, 1))
+        maps = {camera: np.random.uniform(size=(3, 7, 7)) for camera in frames}
+        q_values, actions = np.random.normal(size=(3, 2)), ["wait", "wave"]
+        viz.plot_interaction(frames, maps, q_values, actions)
         ```
     """
     values = _check(frames, maps, q_values, actions)

@@ -19,7 +19,7 @@ from keras_attn.viz.attention_layer import (
     NUMBERED,
     plot_attention_layer,
 )
-from keras_attn.viz.drawing.html import fill_page
+from keras_attn.viz.drawing.html import Page, fill_page
 from keras_attn.viz.drawing.labels import visible
 from keras_attn.viz.layer_steps import (
     AttentionSteps,
@@ -43,12 +43,13 @@ def attention_layer_page(
     heads: Sequence[int] | None = None,
     title: str = "An attention layer",
     **call: Any,
-) -> str:
+) -> Page:
     """Makes an HTML page of each step of an attention layer, to explore in a browser.
 
     It shows what `plot_attention_layer` draws. A click on a cell of E or A, or Enter,
     shows the numbers that the score is made of, and the softmax of its row; arrow keys
-    move between cells. It has a dark and a light style, and loads nothing.
+    move between cells. It has a dark and a light style, and loads nothing. A notebook
+    shows it in a frame.
 
     The data is JSON, in the element `steps`: the heads, and for each order the labels,
     the arrays by name and the terms of the scores. Numbers have 9 digits, as many as
@@ -59,7 +60,7 @@ def attention_layer_page(
         **call: Further arguments of the layer's call, with a batch of one.
 
     Returns:
-        The HTML, to be written as UTF-8.
+        The HTML, a `str`, to be written as UTF-8.
 
     Raises:
         ValueError: As for `plot_attention_layer`; or if there are more than 32 queries
@@ -67,6 +68,12 @@ def attention_layer_page(
 
     Example:
         ```python
+        from pathlib import Path
+        import numpy as np
+        from keras_attn import layers, viz
+
+        layer = layers.MultiHeadAttention(num_heads=2, key_dim=4)
+        vectors, tokens = np.random.normal(size=(3, 8)), ["a", "big", "cat"]
         page = viz.attention_layer_page(layer, vectors, mask="causal", labels=tokens)
         Path("layer.html").write_text(page, encoding="utf-8")
         ```
@@ -80,7 +87,7 @@ def steps_page(
     explained: Explained,
     heads: Sequence[int] | None = None,
     title: str = "An attention layer",
-) -> str:
+) -> Page:
     """The page of `attention_layer_page`, from the steps.
 
     Args:
@@ -108,7 +115,7 @@ def steps_page(
         "heads": first.heads,
         "orders": [_order(each, queries, keys) for each, (queries, keys) in orders],
     }
-    return fill_page(_PAGE, title, data)
+    return fill_page("steps", title, data, _STYLE, _BODY, _SCRIPT)
 
 
 def _order(steps: AttentionSteps, queries: list[str], keys: list[str]) -> dict:
@@ -159,23 +166,10 @@ def _numbers(values: np.ndarray) -> list:
     return np.array(rounded).reshape(values.shape).tolist()
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{title}}</title>
-<style>
-  :root { color-scheme: light dark; --text: #22262b; --soft: #5b6470; --back: #fff;
-    --line: #d5d9de; --hidden: #dfe3e8; --mark: #d9480f; }
-  @media (prefers-color-scheme: dark) {
-    :root { --text: #e6e8eb; --soft: #a3acb8; --back: #16191d; --line: #3a414a;
-      --hidden: #343a42; --mark: #ff9457; }
-  }
+_STYLE = """
+  :root { --hidden: #dfe3e8; }
+  @media (prefers-color-scheme: dark) { :root { --hidden: #343a42; } }
   html { scroll-padding-bottom: 48vh; } /* Not below the chosen score. */
-  body { font: 15px/1.5 system-ui, sans-serif; color: var(--text);
-    background: var(--back); margin: 1em; }
-  h1 { font-size: 1.15em; font-weight: 600; margin: .3em 0; }
   h2 { font-size: 1em; font-weight: 600; margin: 1em 0 .3em; }
   p { margin: .3em 0; }
   fieldset { border: 0; margin: .3em 0; padding: 0; display: flex; flex-wrap: wrap;
@@ -183,10 +177,9 @@ _PAGE = """<!doctype html>
   fieldset[hidden] { display: none; }
   legend { float: left; margin-right: 1em; padding: .2em 0; }
   fieldset label { padding: .2em 0; }
-  .soft, figcaption small { color: var(--soft); }
+  figcaption small { color: var(--soft); }
   .flow { display: flex; flex-wrap: wrap; gap: 1em 1.4em; align-items: flex-start; }
   figure { margin: 0; min-width: 0; max-width: 100%; }
-  h1, h2, p { overflow-wrap: anywhere; }
   figcaption { line-height: 1.3; margin-bottom: .3em; }
   figcaption small { display: block; }
   .scroll { overflow-x: auto; max-width: 100%; }
@@ -200,7 +193,6 @@ _PAGE = """<!doctype html>
   .tall td { min-width: 1.1em; height: 1.1em; padding: 0; }
   td.pair { cursor: pointer; }
   td.hidden { background: var(--hidden); color: var(--soft); }
-  :focus-visible { outline: 3px solid var(--mark); }
   .chosen { outline: 2px solid var(--mark); outline-offset: -2px; }
   .picture { font-size: 10px; }
   .picture th, .picture td { padding: 0 5px 0 0; }
@@ -217,11 +209,9 @@ _PAGE = """<!doctype html>
   #details td, #details th { padding: 1px 8px; text-align: right; }
   #details .parts { display: flex; flex-wrap: wrap; gap: .3em 2em; }
   #details .parts > div { max-width: 100%; }
-</style>
-</head>
-<body>
-<main>
-<h1>{{title}}</h1>
+"""
+
+_BODY = """
 <p id="layer"></p>
 <fieldset id="heads"><legend>Show</legend></fieldset>
 <p class="soft">Red is positive, blue negative, each step on its own scale; A has shares
@@ -232,14 +222,11 @@ the arrow keys and press Enter, to see the numbers that it is made of.</p>
 <h2 id="pair" aria-live="polite"></h2>
 <div id="numbers"></div>
 </section>
-</main>
-<script type="application/json" id="steps">{{data}}</script>
-<script>
-"use strict";
-const data = JSON.parse(document.getElementById("steps").textContent);
+"""
+
+_SCRIPT = """
 const [headMenu, orders, pair, numbers, layerName] =
-  ["heads", "orders", "pair", "numbers", "layer"].map(id =>
-    document.getElementById(id));
+  ["heads", "orders", "pair", "numbers", "layer"].map(byId);
 const chosen = {head: 0, order: 0, query: 0, key: 0};
 // Of the rows of a query and of a key, as in layer_steps/terms.py.
 const combine = {
@@ -248,12 +235,6 @@ const combine = {
   relu: (left, right) => Math.max(left + right, 0),
 };
 
-function make(tag, text, className) {
-  const element = document.createElement(tag);
-  if (text !== undefined) element.append(text);
-  if (className) element.className = className;
-  return element;
-}
 function panelOf(order, name) {
   return order.panels.find(panel => panel.name === name);
 }
@@ -512,7 +493,4 @@ headMenu.append(...data.heads.map((name, head) => {
   return label;
 }));
 showHead();
-</script>
-</body>
-</html>
 """

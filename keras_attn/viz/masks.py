@@ -177,8 +177,11 @@ def plot_masks(
 
     Example:
         ```python
-        save_figure(plot_masks(), "masks.png")
-        plot_masks({"causal": ops.causal_mask(3, 3)}, ["[START]", "big", "cat"])
+        from keras_attn import ops, viz
+
+        masks = {"causal": ops.causal_mask(3, 3)}  # Default: twelve kinds.
+        figure = viz.plot_masks(masks, ["[START]", "big", "cat"])
+        viz.save_figure(figure, "masks.png")
         ```
     """
     examples = example_masks() if masks is None else masks

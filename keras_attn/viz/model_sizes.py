@@ -59,8 +59,10 @@ def plot_model_sizes(
 
     Example:
         ```python
+        from keras_attn import models, viz
+
         cards = [models.describe(name) for name in models.list_models("gpt*")]
-        plot_model_sizes(cards)
+        viz.plot_model_sizes(cards)
         ```
     """
     check_choice("by", by, ("year", "model"))
@@ -109,9 +111,11 @@ def plot_model_scores(
 
     Example:
         ```python
-        names = ["vit_*", "deit3_*", "swin_*", "convnext_*"]
-        found = [name for each in names for name in models.list_models(each)]
-        plot_model_scores([models.describe(name) for name in found])
+        from keras_attn import models, viz
+
+        families = ["vit_*", "deit3_*", "swin_*", "convnext_*"]
+        names = [name for family in families for name in models.list_models(family)]
+        viz.plot_model_scores([models.describe(name) for name in names])
         ```
     """
     known = [card for card in cards if card.parameters is not None]

@@ -1,15 +1,21 @@
-"""Attention as one HTML page to explore with the mouse, without a network."""
+"""Attention of all heads as one HTML page to explore, without a network.
 
+Legend: N heads, T target tokens (rows), S source tokens (columns).
+"""
+
+import base64
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from keras_attn.docstrings.descriptions import described_as
-from keras_attn.viz.drawing.html import fill_page
+from keras_attn.viz.drawing.heads_page import BODY, SCRIPT, STYLE
+from keras_attn.viz.drawing.html import Page, fill_page
 from keras_attn.viz.drawing.labels import visible
 from keras_attn.viz.heads import plot_attention_heads, select_layers
 
-_DECIMALS = 4
+_UNIT = 65_535  # Of the weights in the page, which are numbers of 16 bits.
 
 
 @described_as(plot_attention_heads)
@@ -21,16 +27,22 @@ def attention_page(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     title: str = "Attention",
-) -> str:
+) -> Page:
     """Makes an HTML page to explore the attention of every head in a browser.
 
-    The page lets its reader choose a layer and a head, or the mean of the heads, and
-    shows the weights of the token under the mouse. Its styles, script and data are in
-    the page itself: it is a single file that loads nothing.
+    It opens on all heads, a row for each layer; where tokens are more than points of
+    the picture, a point has the largest of its weights. A click on a head, or Enter,
+    shows its matrix with the tokens, or lines between them, for the 2,000 largest
+    weights; arrow keys go to other heads and layers, Escape back. A click on a token
+    keeps its weights. The address is a link to what is shown:
+    `attention.html#layer=2&head=8&view=lines`. It has a light and a dark style. Its
+    styles, script and data are in the page itself: it is a single file that loads
+    nothing. A notebook shows the page in a frame.
 
-    The data is JSON, in the element `attention`: `title` and `layers`, each with
-    `path`, `heads` (numbers), `source_tokens`, `target_tokens` and `scores`, (N, T, S)
-    rounded to 4 decimals.
+    The data is JSON, in the element `attention`: `title` and `models`, each with its
+    `name` and `layers`, each with `index`, `path`, `heads` (numbers), `source_tokens`,
+    `target_tokens` and `weights`: (N, T, S) in 1/65,535, rounded, little-endian numbers
+    of 16 bits in base64.
 
     Args:
         source_tokens: Labels of the source tokens.
@@ -40,164 +52,115 @@ def attention_page(
         title: Title of the page, such as the text.
 
     Returns:
-        The HTML, to be written as UTF-8.
+        The HTML, a `str`, to be written as UTF-8.
 
     Raises:
         ValueError: As for `plot_attention_heads`.
 
     Example:
         ```python
-        page = attention_page(capture_attention(model, inputs), tokens, title=text)
+        from pathlib import Path
+        import numpy as np
+        from keras_attn import models, viz
+
+        gpt = models.build_gpt(num_layers=2, hidden_dim=32, num_heads=2)
+        inputs = {"token_ids": np.array([[5, 6, 7]]), "padding_mask": np.ones((1, 3))}
+        scores = viz.capture_attention(gpt, inputs)
+        page = viz.attention_page(scores, ["A", "dog", "runs"])
         Path("attention.html").write_text(page, encoding="utf-8")
         ```
     """
-    data = {
-        "title": title,
-        "layers": [
-            {
-                "path": layer.path,
-                "heads": layer.heads,
-                "source_tokens": [visible(token) for token in layer.source_tokens],
-                "target_tokens": [visible(token) for token in layer.target_tokens],
-                "scores": _rounded(layer.scores),
-            }
-            for layer in select_layers(
-                scores, source_tokens, target_tokens, layers, heads
+    chosen = _layers(scores, source_tokens, target_tokens, layers, heads)
+    return _page(title, [{"name": "", "layers": chosen}])
+
+
+@described_as(attention_page)
+def attention_comparison_page(
+    models: Mapping[str, Sequence[Any]],
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    title: str = "Attention",
+) -> Page:
+    """Makes the page of `attention_page` for several models, side by side.
+
+    All show the same head and, if their tokens are the same, the same token, such as
+    before and after a fit, or two models of a family.
+
+    Args:
+        models: The name of each model, and its `scores`, `source_tokens` and, for an
+            encoder-decoder, `target_tokens`, as for `attention_page`.
+
+    Returns:
+        The HTML, a `str`, to be written as UTF-8.
+
+    Raises:
+        ValueError: If there is no model; or as for `plot_attention_heads`.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_attn import models, viz
+
+        words = ["A", "dog", "runs"]
+        inputs = {"token_ids": np.array([[5, 6, 7]]), "padding_mask": np.ones((1, 3))}
+        gpts = [models.build_gpt(num_layers=n, hidden_dim=24) for n in (1, 2)]
+        scores = [viz.capture_attention(gpt, inputs) for gpt in gpts]
+        both = {"small": (scores[0], words), "large": (scores[1], words)}
+        page = viz.attention_comparison_page(both)  # HTML, both side by side.
+        ```
+    """
+    if not isinstance(models, Mapping) or not models:
+        raise ValueError(
+            "`models` must be a dictionary of at least one model. Received: "
+            f"models={models!r}"
+        )
+    for name, parts in models.items():
+        if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
+            raise ValueError(
+                "`models` must be the scores, the source tokens and, perhaps, the "
+                f"target tokens of each model. Received: {type(parts).__name__} of "
+                f"{name!r}"
             )
+    return _page(
+        title,
+        [
+            {
+                "name": name,
+                "layers": _layers(
+                    parts[0],
+                    parts[1],
+                    parts[2] if len(parts) == 3 else None,
+                    layers,
+                    heads,
+                ),
+            }
+            for name, parts in models.items()
         ],
-    }
-    return fill_page(_PAGE, title, data)
+    )
 
 
-def _rounded(scores: np.ndarray) -> list:
-    # From float64: a rounded float32 would be printed with all of its digits.
-    return np.round(scores.astype("float64"), _DECIMALS).tolist()
+def _layers(scores, source_tokens, target_tokens, layers, heads) -> list[dict]:
+    """The data of the chosen layers of a model."""
+    return [
+        {
+            "index": layer.index,
+            "path": layer.path,
+            "heads": layer.heads,
+            "source_tokens": list(map(visible, layer.source_tokens)),
+            "target_tokens": list(map(visible, layer.target_tokens)),
+            "weights": _encoded(layer.scores),
+        }
+        for layer in select_layers(scores, source_tokens, target_tokens, layers, heads)
+    ]
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{{title}}</title>
-<style>
-  body { font: 15px/1.5 system-ui, sans-serif; color: #22262b; margin: 2em; }
-  h1 { font-size: 1.15em; font-weight: 600; }
-  label { margin-right: 1.5em; }
-  select { font: inherit; }
-  .tokens { display: flex; flex-wrap: wrap; gap: 4px; margin: .3em 0 1.2em; }
-  .token { border: 1px solid #d5d9de; border-radius: 4px; padding: 1px 6px;
-    text-align: center; white-space: pre; }
-  .token small { display: block; font-size: .75em; min-width: 3em; }
-  #targets .token { cursor: pointer; }
-  .chosen { outline: 2px solid #d9480f; }
-  canvas { border: 1px solid #d5d9de; cursor: crosshair; image-rendering: pixelated; }
-  .hint { color: #6b7280; }
-</style>
-</head>
-<body>
-<h1>{{title}}</h1>
-<p>
-  <label>Layer <select id="layer"></select></label>
-  <label>Head <select id="head"></select></label>
-  <span class="hint">Move over a token to see its attention; click to keep it.</span>
-</p>
-<div>Attention of</div>
-<div class="tokens" id="targets"></div>
-<div>to (probability)</div>
-<div class="tokens" id="sources"></div>
-<div>The whole head: rows attend, columns are attended to.
-  <span class="hint" id="cell">&nbsp;</span></div>
-<canvas id="matrix"></canvas>
-<script type="application/json" id="attention">{{data}}</script>
-<script>
-"use strict";
-const data = JSON.parse(document.getElementById("attention").textContent);
-const [layerMenu, headMenu, targets, sources, matrix, cell] =
-  ["layer", "head", "targets", "sources", "matrix", "cell"].map(
-    id => document.getElementById(id));
-let chosen = 0, kept = null, scores = [];
+def _encoded(scores: np.ndarray) -> str:
+    """As numbers of 16 bits in base64, which a browser reads faster than digits."""
+    weights = np.rint(np.clip(scores, 0, 1) * _UNIT).astype("<u2")
+    return base64.b64encode(weights.tobytes()).decode()
 
-function fill(menu, labels, selected) {
-  menu.replaceChildren(...labels.map((label, index) => new Option(label, index)));
-  menu.selectedIndex = Math.max(0, Math.min(selected, labels.length - 1));
-}
-function makeToken(text) {
-  const token = document.createElement("span");
-  token.className = "token";
-  token.append(text);
-  return token;
-}
-function meanOf(heads) {
-  return heads[0].map((row, i) => row.map((_, j) =>
-    heads.reduce((sum, head) => sum + head[i][j], 0) / heads.length));
-}
-function paint(weight) {
-  // White to dark blue: RGB mixed linearly.
-  const [red, green, blue] = [8, 48, 107].map(
-    c => Math.round(255 + (c - 255) * weight));
-  return `rgb(${red},${green},${blue})`;
-}
-function showHead() {
-  const layer = data.layers[layerMenu.selectedIndex];
-  // The first entry is the mean, if there are several heads.
-  const head = headMenu.selectedIndex - (layer.heads.length > 1 ? 1 : 0);
-  scores = head < 0 ? meanOf(layer.scores) : layer.scores[head];
-  targets.replaceChildren(...layer.target_tokens.map((text, index) => {
-    const token = makeToken(text);
-    token.onmouseenter = () => { if (kept === null) showToken(index); };
-    token.onclick = () => { kept = kept === index ? null : index; showToken(index); };
-    return token;
-  }));
-  sources.replaceChildren(...layer.source_tokens.map(text => {
-    const token = makeToken(text);
-    token.append(document.createElement("small"));
-    return token;
-  }));
-  const size = Math.max(4, Math.min(24, Math.floor(900 / layer.source_tokens.length)));
-  matrix.width = size * layer.source_tokens.length;
-  matrix.height = size * layer.target_tokens.length;
-  matrix.dataset.size = size;
-  showToken(Math.min(chosen, layer.target_tokens.length - 1));
-}
-function showToken(index) {
-  chosen = index;
-  [...targets.children].forEach((token, i) =>
-    token.classList.toggle("chosen", i === index));
-  [...sources.children].forEach((token, i) => {
-    const weight = scores[index][i];
-    token.style.background = paint(weight);
-    token.style.color = weight > 0.45 ? "white" : "";
-    token.lastChild.textContent = weight.toFixed(3);
-  });
-  const size = Number(matrix.dataset.size), context = matrix.getContext("2d");
-  scores.forEach((row, i) => row.forEach((weight, j) => {
-    context.fillStyle = paint(weight);
-    context.fillRect(j * size, i * size, size, size);
-  }));
-  context.strokeStyle = "#d9480f";
-  context.lineWidth = 2;
-  context.strokeRect(1, index * size + 1, matrix.width - 2, size - 2);
-}
-function showLayer() {
-  const heads = data.layers[layerMenu.selectedIndex].heads.map(String);
-  fill(headMenu, heads.length > 1 ? ["mean of all", ...heads] : heads,
-    headMenu.selectedIndex);
-  showHead();
-}
-matrix.onmousemove = event => {
-  const layer = data.layers[layerMenu.selectedIndex], size = matrix.dataset.size;
-  const [column, row] = [event.offsetX, event.offsetY].map(x => Math.floor(x / size));
-  if (!(row in scores) || !(column in scores[row])) return;
-  if (kept === null) showToken(row);
-  cell.textContent = `${layer.target_tokens[row]} to ${layer.source_tokens[column]}: ` +
-    scores[row][column].toFixed(4);
-};
-layerMenu.onchange = () => { kept = null; showLayer(); };
-headMenu.onchange = showHead;
-fill(layerMenu, data.layers.map(layer => layer.path), data.layers.length - 1);
-showLayer();
-</script>
-</body>
-</html>
-"""
+
+def _page(title: str, models: list[dict]) -> Page:
+    data = {"title": title, "models": models}
+    return fill_page("attention", title, data, STYLE, BODY, SCRIPT)

@@ -53,8 +53,9 @@ def plot_positions(
 
     Example:
         ```python
-        plot_positions(layers.SinusoidalPositionEmbedding(), length=50, width=128)
-        plot_positions(model.get_layer("position_embedding"))
+        from keras_attn import layers, viz
+
+        viz.plot_positions(layers.SinusoidalPositionEmbedding(), length=50, width=128)
         ```
 
     Reference:

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keras_attn.checks.arguments import check_positive, check_same_length
+from keras_attn.docstrings.descriptions import described_as
 from keras_attn.viz.drawing.labels import drawable
 from keras_attn.viz.drawing.overlays import check_image, check_maps, overlay
 from keras_attn.viz.drawing.plots import add_title, new_figure, text_style
@@ -18,8 +19,14 @@ _PANEL_INCHES = 1.9
 _BAR, _TRUE_BAR = "#7f9fc2", "#3a7d44"
 
 
+@described_as(plot_image_attention)
 def plot_caption_attention(
-    image, words: Sequence[str], maps, *, title: str | None = None
+    image,
+    words: Sequence[str],
+    maps,
+    *,
+    title: str | None = None,
+    box: Sequence[float] | None = None,
 ) -> Figure:
     """Draws an image, and over it where a captioner looked at each word.
 
@@ -41,15 +48,19 @@ def plot_caption_attention(
 
     Example:
         ```python
-        maps = outputs["attention_scores"][0, 0].reshape(-1, 14, 14)
-        plot_caption_attention(images[0], caption.split(), maps)
+        import numpy as np
+        from keras_attn import viz
+
+        image = np.random.uniform(size=(64, 64, 3))
+        maps = np.random.uniform(size=(3, 14, 14))  # One for each word.
+        viz.plot_caption_attention(image, ["a", "red", "dog"], maps)
         ```
 
     Reference:
         Xu et al. 2015, "Show, Attend and Tell", figure 2 (arXiv:1502.03044).
     """
     words, maps = check_words(words, maps)
-    return plot_image_attention(image, maps, title=title, labels=words)
+    return plot_image_attention(image, maps, title=title, labels=words, box=box)
 
 
 def check_words(words: Sequence[str], maps) -> tuple[list[str], np.ndarray]:
@@ -103,9 +114,12 @@ def plot_glimpses(
 
     Example:
         ```python
-        maps = outputs["attention_scores"][0].reshape(-1, 14, 14)
-        chances = keras.ops.softmax(outputs["logits"][0])
-        plot_glimpses(images[0], "what is on the mat ?", maps, data.answers, chances)
+        import numpy as np
+        from keras_attn import viz
+
+        image = np.random.uniform(size=(64, 64, 3))
+        maps, chances = np.random.uniform(size=(2, 14, 14)), np.array([0.9, 0.1])
+        viz.plot_glimpses(image, "is it red ?", maps, ["yes", "no"], chances)
         ```
     """
     image, maps = check_image(image), check_maps(maps)

@@ -113,9 +113,13 @@ def plot_receptive_field(
 
     Example:
         ```python
-        noise = np.random.default_rng(0).normal(size=(8, 224, 224, 3))
-        vgg = keras.applications.VGG16(weights=None)
-        plot_receptive_field(vgg, noise, layer="block5_conv3")
+        import keras
+        import numpy as np
+        from keras_attn import viz
+
+        noise = np.random.normal(size=(2, 96, 96, 3))
+        vgg = keras.applications.VGG16(weights=None, include_top=False)
+        viz.plot_receptive_field(vgg, noise, layer="block3_conv3")
         ```
     """
     shown = check_images(images)[0]

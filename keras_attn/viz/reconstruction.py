@@ -71,10 +71,13 @@ def plot_reconstruction(
 
     Example:
         ```python
-        outputs = mae.predict(images)
-        plot_reconstruction(
-            images, outputs["reconstruction"], outputs["hidden"], patch_size=16
-        )
+        import numpy as np
+        from keras_attn import models, viz
+
+        images = np.random.uniform(size=(2, 32, 32, 3))
+        mae = models.build_mae(num_layers=1, decoder_num_layers=1, image_size=32)
+        found, hidden = mae(images)["reconstruction"], mae(images)["hidden"]
+        viz.plot_reconstruction(images, found, hidden, patch_size=16)
         ```
 
     Reference:

@@ -43,10 +43,14 @@ def image_relevance(model: Any, images, token_ids) -> np.ndarray:
 
     Example:
         ```python
-        words = ["a dog", "a ball"]
-        ids = tokenizer.encode_batch(words, max_length=77)["token_ids"]
-        maps = image_relevance(clip, images, ids)
-        plot_image_attention(images[0], maps[0], labels=words)
+        import numpy as np
+        from keras_attn import models, viz
+
+        clip = models.build_clip(image_size=64, num_layers=1, text_num_layers=1)
+        images = np.random.uniform(size=(1, 64, 64, 3))
+        token_ids = np.array([[49406, 320, 1929, 49407]])
+        maps = viz.image_relevance(clip, images, token_ids)  # (1, 1, 2, 2)
+        viz.plot_image_attention(images[0], maps[0], labels=["a dog"])
         ```
 
     Reference:

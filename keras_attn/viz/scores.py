@@ -60,8 +60,10 @@ def plot_scores_by_length(
 
     Example:
         ```python
+        from keras_attn import viz
+
         runs = {"attention": [[99, 96], [98, 95]], "one vector": [[80, 30], [83, 33]]}
-        plot_scores_by_length([8, 20], runs, score_name="digits right (%)", chance=10)
+        viz.plot_scores_by_length([8, 20], runs, score_name="digits right (%)")
         ```
 
     Reference:

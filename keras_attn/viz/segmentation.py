@@ -56,9 +56,13 @@ def plot_segmentation(
 
     Example:
         ```python
-        logits = model.predict(images)
-        figure = plot_segmentation(images, labels, logits, class_names=names)
-        save_figure(figure, "camvid.png")
+        import numpy as np
+        from keras_attn import viz
+
+        images, labels = np.ones((2, 64, 64, 3)), np.zeros((2, 64, 64), "int32")
+        logits, names = np.random.normal(size=(2, 64, 64, 2)), ["road", "car"]
+        figure = viz.plot_segmentation(images, labels, logits, class_names=names)
+        viz.save_figure(figure, "road.png")
         ```
     """
     shown = check_images(images)

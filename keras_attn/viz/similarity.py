@@ -112,9 +112,12 @@ def plot_similarity(
 
     Example:
         ```python
-        inputs = tokenizer.encode_batch(texts, max_length=77)
-        matrices = image_text_similarity(clip, images, inputs["token_ids"])
-        plot_similarity(images, texts, matrices)
+        import numpy as np
+        from keras_attn import viz
+
+        images, texts = np.random.uniform(size=(2, 64, 64, 3)), ["a dog", "a ball"]
+        matrices = {"cosine": np.array([[0.3, 0.1], [0.2, 0.4]])}
+        viz.plot_similarity(images, texts, matrices)  # As of `image_text_similarity`.
         ```
 
     Reference:

@@ -69,7 +69,9 @@ def plot_windows(
 
     Example:
         ```python
-        save_figure(plot_windows((8, 8), window_size=4), "windows.png")
+        from keras_attn import viz
+
+        viz.save_figure(viz.plot_windows((8, 8), window_size=4), "windows.png")
         ```
 
     Reference:

@@ -59,7 +59,9 @@ def worked_convolution(image: Any = None, kernel: Any = None) -> WorkedExample:
 
     Example:
         ```python
-        print(worked_convolution().text)
+        from keras_attn import viz
+
+        print(viz.worked_convolution().text)
         ```
 
     Reference:
@@ -159,7 +161,9 @@ def worked_unpooling(
 
     Example:
         ```python
-        print(worked_unpooling([[1, 5], [7, 3]]).text)
+        from keras_attn import viz
+
+        print(viz.worked_unpooling([[1, 5], [7, 3]]).text)
         ```
 
     Reference:
@@ -247,8 +251,10 @@ def worked_transposed_convolution(
 
     Example:
         ```python
-        print(worked_transposed_convolution([1, 2, 3], [1, 0, -1], strides=2).text)
-        print(worked_transposed_convolution([[1, 2], [3, 4]], padding=1).text)
+        from keras_attn import viz
+
+        print(viz.worked_transposed_convolution([1, 2, 3], [1, 0, -1], strides=2).text)
+        print(viz.worked_transposed_convolution([[1, 2], [3, 4]], padding=1).text)
         ```
 
     Reference:

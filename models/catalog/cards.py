@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from keras_attn.models.catalog.public_weights import PUBLIC_WEIGHTS, PublicWeights
+
 # Images of the data sets that most classifiers learn from. Papers call the larger one
 # ImageNet-21k or -22k; the cards say 21k (Russakovsky et al. 2015, arXiv:1409.0575;
 # Ridnik et al. 2021, arXiv:2104.10972, table 1).
@@ -97,6 +99,9 @@ class ModelCard:
             the paper gives none.
         inputs: Shape and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
+        preprocessing: How images become inputs at the published size when the published
+            weights are evaluated, with the fields of a `preprocessor_config.json`; None
+            where that is not published, and for other inputs.
         notes: What else there is to know, if anything.
         training: Data, hardware and time; None if nothing is published.
         scores: Published scores.
@@ -104,6 +109,8 @@ class ModelCard:
             there are stages; None if the builder has no such size, like both below.
         width: D, units of a layer; of each stage, if they are given.
         heads: Heads of each attention; of each stage, if they differ.
+        weights: Where published weights are; not fetched by us. None if there are none
+            that `load_checkpoint` reads.
     """
 
     name: str
@@ -115,12 +122,14 @@ class ModelCard:
     parameters: int | None
     inputs: dict[str, str] = field(hash=False)
     outputs: dict[str, str] = field(hash=False)
+    preprocessing: dict[str, Any] | None = field(default=None, hash=False)
     notes: str = ""
     training: Training | None = None
     scores: tuple[Score, ...] = ()
     layers: Size = None
     width: Size = None
     heads: Size = None
+    weights: PublicWeights | None = None
 
 
 def scored(
@@ -152,6 +161,7 @@ def model_cards(
     task: str,
     inputs: dict[str, str],
     outputs: dict[str, str],
+    preprocessing: dict[str, Any] | None = None,
     family: str = "",
     notes: str | Mapping[str, str] = "",
     training: Training | Mapping[str, Training] | None = None,
@@ -172,6 +182,7 @@ def model_cards(
             these three: `models/catalog/tasks.py`.
         inputs: Shape, type and meaning of each input, by name.
         outputs: Shape and meaning of each output, by name.
+        preprocessing: As in `ModelCard`.
         family: Name of a related model's file; default: the file of the builder.
         notes: As in `ModelCard`; of all variants, or by variant.
         training: As in `ModelCard`; of all variants, or by variant.
@@ -209,6 +220,7 @@ def model_cards(
             parameters=count,
             inputs=inputs,
             outputs=outputs,
+            preprocessing=preprocessing,
             notes=of(variant, notes, ""),
             training=of(variant, training, None),
             scores=tuple(column[variant] for column in scores if variant in column),
@@ -218,7 +230,7 @@ def model_cards(
 
 
 def with_published_sizes(card: ModelCard, sizes: Mapping[str, Any]) -> ModelCard:
-    """The card with layers, width and heads.
+    """The card with layers, width and heads, and with what else is known by its name.
 
     Args:
         card: The card of a variant.
@@ -228,4 +240,4 @@ def with_published_sizes(card: ModelCard, sizes: Mapping[str, Any]) -> ModelCard
         name: next((sizes[each] for each in arguments if each in sizes), None)
         for name, arguments in _SIZES.items()
     }
-    return replace(card, **found)
+    return replace(card, **found, weights=PUBLIC_WEIGHTS.get(card.name))

@@ -4,6 +4,7 @@ The model files fill it: each has `CARDS` beside its `VARIANTS`, which
 `@registered(CARDS, VARIANTS)` adds together with the builder.
 """
 
+import copy
 import fnmatch
 import inspect
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from keras_attn.docstrings.arguments import descriptions
 from keras_attn.models.catalog.cards import ModelCard, with_published_sizes
 from keras_attn.models.catalog.variants import with_sizes
 from keras_attn.models.parts.keras_state import undone, without_allocating
+from keras_attn.models.parts.preprocessing_sizes import fields_for_size
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,11 @@ def builder_arguments(name: str) -> dict[str, tuple[Any, str]]:
 def create(name: str, /, **overrides) -> keras.Model:
     """Builds a model at its published size.
 
+    A model of images has the `preprocessing` of its card, for the size of its inputs:
+    how the published weights are given images when they are evaluated; of segmenters
+    the normalization alone. It is saved and exported with the model. Set it to None, or
+    to another one, for a model that learns from images prepared in another way.
+
     Args:
         name: A name from `list_models()`.
         **overrides: Arguments of the model's builder that differ from the published
@@ -132,11 +139,23 @@ def create(name: str, /, **overrides) -> keras.Model:
 
     Example:
         ```python
-        model = create("rnnsearch_50", source_vocabulary_size=8000)
+        from keras_attn import models
+
+        vit = models.create("vit_tiny_patch16", image_size=64, num_classes=3)
         ```
     """
     found = entry(name)
-    return found.builder(found.variant, **overrides)
+    model = found.builder(found.variant, **overrides)
+    fields = found.card.preprocessing
+    shapes = {tensor.name: tuple(tensor.shape) for tensor in model.inputs}
+    *sides, channels = shapes.get("images", (None,))[1:] or (None,)
+    # Gray images are not what it describes.
+    if fields is not None and channels == 3:
+        fields = copy.deepcopy(fields)
+        model.preprocessing = (
+            fields if None in sides else fields_for_size(fields, sides)
+        )
+    return model
 
 
 def count_parameters(name: str, /, **overrides) -> int:

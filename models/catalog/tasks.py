@@ -3,10 +3,13 @@
     CARDS = model_cards("vgg{variant}", …, **tasks.image_classification(tasks.IMAGENET))
 
 Each function or dictionary has the fields `task`, `inputs` and `outputs` of
-`registry.model_cards`. A model with a unique task defines them itself.
+`registry.model_cards`, those of images also `preprocessing`. A model with a unique task
+defines them itself.
 """
 
 from typing import Any
+
+from keras_attn.models.parts.preprocessing_fields import Steps, make_fields
 
 PADDING_MASK = "(B, T) bool, True = a real token"
 RGB = "(B, H, W, 3) float, red, green, blue; "
@@ -21,6 +24,17 @@ CLIP_PIXELS = (
     "in [0, 1], normalized by the mean (0.48145466, 0.4578275, 0.40821073) and the "
     "standard deviation (0.26862954, 0.26130258, 0.27577711)"
 )
+# The mean and the standard deviation of each.
+_STATISTICS = {
+    UNIT: ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0]),
+    HALF: ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5]),
+    IMAGENET: ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+    CLIP_PIXELS: (
+        [0.48145466, 0.4578275, 0.40821073],
+        [0.26862954, 0.26130258, 0.27577711],
+    ),
+}
+_SIDE = 224
 MAP = "(B, h, w, C) float, a map of a network; with a backbone `images`"
 
 TRANSLATION: dict[str, Any] = {
@@ -52,16 +66,49 @@ def text_encoding(pooled_output: str, **further_inputs: str) -> dict[str, Any]:
     }
 
 
-def image_classification(pixels: str) -> dict[str, Any]:
-    """A classifier of images with the given range or normalization of pixels."""
+def preprocessing(
+    pixels: str, resample: str = "bicubic", share: float | None = None
+) -> dict[str, Any]:
+    """How published models of 224 pixels are given images when they are evaluated.
+
+    Args:
+        pixels: Their range or normalization, one of those above.
+        resample: How they are resized, a name of `ImagePreprocessing`.
+        share: Share of the shorter edge that torchvision's crop in the middle keeps;
+            None = no crop, images of any shape are squeezed.
+
+    Returns:
+        Fields of a `preprocessor_config.json`.
+    """
+    mean, std = _STATISTICS[pixels]
+    sides = [_SIDE, _SIDE]
+    if share is None:
+        return make_fields(Steps(sides, None, resample, 1 / 255, mean, std))
+    steps = Steps(int(_SIDE / share), sides, resample, 1 / 255, mean, std)
+    return {**make_fields(steps), "crop_offset": "round"}
+
+
+def _of_any_size(pixels: str) -> dict[str, Any]:
+    """The normalization alone: images keep their size."""
+    mean, std = _STATISTICS[pixels]
+    return make_fields(Steps(None, None, "bicubic", 1 / 255, mean, std))
+
+
+def image_classification(
+    pixels: str, resample: str = "bicubic", share: float | None = None
+) -> dict[str, Any]:
+    """A classifier of images; see `preprocessing`."""
     return {
         "task": "image classification",
         "inputs": {"images": RGB + pixels},
         "outputs": {"logits": "(B, C) float32, one score per class"},
+        "preprocessing": preprocessing(pixels, resample, share),
     }
 
 
-def image_text_similarity(pixels: str, text: str) -> dict[str, Any]:
+def image_text_similarity(
+    pixels: str, text: str, share: float | None = None
+) -> dict[str, Any]:
     """A model of pairs of images, with the given range of pixels, and texts."""
     return {
         "task": "image-text similarity",
@@ -70,6 +117,7 @@ def image_text_similarity(pixels: str, text: str) -> dict[str, Any]:
             "image_embeddings": "(B, E) float32, of length 1",
             "text_embeddings": "(B, E) float32, of length 1",
         },
+        "preprocessing": preprocessing(pixels, share=share),
     }
 
 
@@ -80,6 +128,7 @@ def segmentation(pixels: str, **further_outputs: str) -> dict[str, Any]:
         "task": "semantic segmentation",
         "inputs": {"images": RGB + pixels},
         "outputs": {"logits": logits, **further_outputs},
+        "preprocessing": _of_any_size(pixels),
     }
 
 

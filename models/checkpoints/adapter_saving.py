@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attn.files.hub_names import is_hub_name, parse_hub_name
 from keras_attn.layers.adaptation.kernel_layer import kernel_layers
 from keras_attn.layers.adaptation.switching import only_adapter
 from keras_attn.models.checkpoints.adapters import FILES, PREFIX
@@ -42,7 +43,8 @@ def save_lora(
         folder: Where to write; created if it is missing. Other files in it are kept.
         name: Name of the adapter.
         base_model: What PEFT loads as the base, a name or a folder, for the
-            configuration.
+            configuration. Default: the repository and the commit on the hub that the
+            model was loaded from.
 
     Raises:
         ValueError: If the model has no LoRA weights of this name, or some of a kernel
@@ -52,7 +54,13 @@ def save_lora(
 
     Example:
         ```python
-        models.save_lora(model, "bert-lora-sst2", base_model="bert-base-uncased")
+        from keras_attn import models, training
+
+        classifier = models.build_bert_classifier(
+            models.build_bert("tiny", vocabulary_size=100), num_classes=2
+        )
+        training.enable_lora(classifier, rank=4, also_train="classifier")
+        models.save_lora(classifier, "my-lora", base_model="bert-base-uncased")
         ```
     """
     with only_adapter(model, name):
@@ -86,9 +94,18 @@ def _save(model, folder, name, base_model):
     ):
         # PEFT gives texts to a model with a type, and expects a head that it trained.
         config |= {"task_type": kind}
-    config |= {"base_model_name_or_path": base_model}
+    config |= _base(model, base_model)
     config |= {"modules_to_save": whole or None}
     write_folder(folder, config, tensors, 0, None, FILES)
+
+
+def _base(model, base_model):
+    """The fields of what PEFT loads as the base."""
+    name = base_model or getattr(model, "source", None)
+    if name is not None and is_hub_name(name):
+        repository, revision = parse_hub_name(name)
+        return {"base_model_name_or_path": repository, "revision": revision}
+    return {"base_model_name_or_path": name}
 
 
 def _parts(module: Module, name) -> list[tuple[float, np.ndarray, np.ndarray]]:

@@ -8,11 +8,12 @@ the names of transformers 5 in what is written; names of transformers 4 are read
 """
 
 import os
-from pathlib import Path
 
 import keras
 import numpy as np
 
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.layers.adaptation.kept import own_weights
 from keras_attn.layers.adaptation.lora import LoRAReport, train_only_updates
 from keras_attn.layers.adaptation.low_rank import LowRankUpdate, get_base
@@ -101,6 +102,7 @@ def _form(module):
     return ".".join("#" if x.isdigit() else x for x in module.split("."))
 
 
+@naming_hub_folders()
 def load_lora(
     model: keras.Model, folder: str | os.PathLike, *, name: str = "default"
 ) -> LoRAReport:
@@ -114,7 +116,8 @@ def load_lora(
     Args:
         model: A model with a counterpart in transformers, such as from
             `load_checkpoint`, with the weights that the adapter was trained on.
-        folder: With `adapter_config.json` and `adapter_model.safetensors`.
+        folder: With `adapter_config.json` and `adapter_model.safetensors`; or its name
+            on the hub, `hf://owner/name[@revision]`.
         name: Name of the adapter.
 
     Returns:
@@ -122,18 +125,23 @@ def load_lora(
 
     Raises:
         FileNotFoundError: If a file is missing.
+        PermissionError, ConnectionError: Of a name on the hub, as in `load_checkpoint`.
         ValueError: If the folder has no LoRA, a field without a counterpart here, or
             tensors of another base model; the model has an adapter of this name; or its
             output layer is a table that is updated, which PEFT uses as it was.
 
     Example:
+        Needs a checkpoint and its adapters:
+
         ```python
+        from keras_attn import models
+
         model = models.load_checkpoint("bert-base-uncased", "classifier", num_classes=2)
         print(models.load_lora(model, "bert-lora-sst2"))
         ```
     """
     check_adapter_name(name)
-    path = Path(folder)
+    path = local_folder(folder, "adapter")
     _check_files(path)
     config = AdapterConfig(path / FILES.config)
     modules = Modules(model)

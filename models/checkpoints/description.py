@@ -6,21 +6,26 @@ latter has transformers' fields.
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_attn.files.reading import read_json
 from keras_attn.models.checkpoints.config import MAX_IMAGE_SIZE, label_fields
-from keras_attn.models.checkpoints.folder import Folder
+from keras_attn.models.checkpoints.folder import (
+    FILES,
+    OPEN_CLIP_FILES,
+    Folder,
+    read_config,
+)
 from keras_attn.models.checkpoints.mapping import layers_by_name
 from keras_attn.models.parts.preprocessing_fields import (
     PROCESSOR_OF_MODELS,
     RESAMPLING,
-    Steps,
-    make_fields,
     read_steps,
 )
+from keras_attn.models.parts.preprocessing_sizes import fields_for_size, get_share
 
 PREPROCESSING = "preprocessor_config.json"
 # Where transformers' processors of images and texts save the same fields.
@@ -52,38 +57,13 @@ def describe(model: Any, opened: Folder, overrides: Mapping[str, Any]) -> None:
         # Another number of classes means other classes.
         if overrides.get("num_classes", len(names)) == len(names):
             model.class_names = names
-    fields = _preprocessing(opened)
+    fields = _preprocessing(opened.path, opened.config)
     if fields is None or len(model.inputs[0].shape) != 4:
         return
     sides = model.inputs[0].shape[1:3]
     if "image_size" in overrides and None not in sides:
-        fields = _for_other_size(fields, list(sides))
+        fields = fields_for_size(fields, list(sides))
     model.preprocessing = fields
-
-
-def _for_other_size(fields: dict[str, Any], sides: list[int]) -> dict[str, Any]:
-    """The fields that give images of another size, cropped by the same share.
-
-    Args:
-        fields: A preprocessing.
-        sides: Rows and columns.
-    """
-    try:
-        steps = read_steps(fields)
-    except ValueError:
-        return fields  # They are refused by name when they are used.
-    crop_size, size, covers = None, sides, False
-    if steps.crop_size is not None:
-        share = _get_share(fields, steps)
-        crop_size, size = sides, [int(side / share) for side in sides]
-        keeps_shape = isinstance(steps.size, int)
-        covers = len({*sides}) > 1 and (keeps_shape or bool(fields.get("covers")))
-        if keeps_shape and not covers:
-            size = size[0]
-    kept = ("crop_pct", "crop_mode", "crop_offset", "passes")
-    known = {name: fields[name] for name in kept if name in fields}
-    steps = steps._replace(size=size, crop_size=crop_size)
-    return known | make_fields(steps) | ({"covers": True} if covers else {})
 
 
 def get_class_names(config: Mapping[str, Any]) -> list[str] | None:
@@ -98,18 +78,28 @@ def get_class_names(config: Mapping[str, Any]) -> list[str] | None:
     return None
 
 
-def _preprocessing(opened: Folder) -> dict[str, Any] | None:
-    if (opened.path / _PROCESSOR).exists():
-        fields = read_json(opened.path / _PROCESSOR).get(_OF_IMAGES)
+def read_preprocessing(folder: Path) -> dict[str, Any] | None:
+    """The preprocessing of a folder, which need not have weights; None without one.
+
+    Args:
+        folder: The folder.
+    """
+    # A processor that was saved by itself names its class.
+    is_alone = not any((folder / x.config).exists() for x in (FILES, OPEN_CLIP_FILES))
+    return _preprocessing(folder, {} if is_alone else read_config(folder)[1])
+
+
+def _preprocessing(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    if (folder / _PROCESSOR).exists():
+        fields = read_json(folder / _PROCESSOR).get(_OF_IMAGES)
         if isinstance(fields, dict):
-            return _with_type(fields, opened.config)
-    if (opened.path / PREPROCESSING).exists():
-        fields = read_json(opened.path / PREPROCESSING)
-        return _with_type(fields, opened.config)
+            return _with_type(fields, config)
+    if (folder / PREPROCESSING).exists():
+        return _with_type(read_json(folder / PREPROCESSING), config)
     for name, read in (("pretrained_cfg", _from_timm), ("preprocess_cfg", _from_clip)):
-        fields = opened.config.get(name)
+        fields = config.get(name)
         if isinstance(fields, dict):
-            return read(fields, opened.config)
+            return read(fields, config)
     return None
 
 
@@ -282,7 +272,7 @@ def _to_timm(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **found,
         "input_size": [len(found.get("mean", "rgb")), *target],
-        "crop_pct": _get_share(fields, steps),
+        "crop_pct": get_share(fields, steps),
         "crop_mode": "center" if keeps_shape else "squash",
     }
 
@@ -301,17 +291,6 @@ def _statistics(fields: Mapping[str, Any]) -> dict[str, list[float]]:
         ).tolist()
         for name, each in both.items()
     }
-
-
-def _get_share(fields: Mapping[str, Any], steps: Steps) -> float:
-    """`crop_pct` where it is what is done, otherwise the share that the crop keeps."""
-    share: Any = fields.get("crop_pct")
-    if steps.crop_size is not None and steps.size is not None:
-        if _is_numbers([share], 1) and 0.01 <= share <= 1:
-            resized = steps.size if isinstance(steps.size, int) else min(steps.size)
-            if int(min(steps.crop_size) / share) == resized:
-                return share
-    return steps.share
 
 
 def _by_name(sides: Iterable[int]) -> dict[str, int]:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_attn.files.hub_names import check_is_local
 from keras_attn.files.reading import read_json, shown
 from keras_attn.files.writing import make_work_folder, remove_leftovers
 from keras_attn.models.checkpoints.config import Config
@@ -93,7 +94,7 @@ class Folder:
                 "`folder` must be the folder of a checkpoint, with config.json and "
                 f"*.safetensors. Received: folder={str(path)!r}"
             )
-        names, fields = self._read_config()
+        names, fields = read_config(self.path)
         # Key to the file, and to its key in it.
         self._files: dict[str, tuple[TensorFile, str]] = {}
         for name, keys in self._weight_files(names).items():
@@ -152,23 +153,7 @@ class Folder:
     @property
     def has_adapter(self) -> bool:
         """Whether the folder also has an adapter of PEFT."""
-        return (self.path / ADAPTER_FILES.config).is_file()
-
-    def _read_config(self) -> tuple[Files, dict]:
-        """The names of the files to read, and the fields of the configuration.
-
-        Of two checkpoints in one folder, transformers' is read; timm's may have only
-        the image tower.
-        """
-        has_open_clip = (self.path / OPEN_CLIP_FILES.config).exists()
-        has_config = has_open_clip or (self.path / CONFIG).exists()
-        if not has_config and self.has_adapter:
-            raise FileNotFoundError(f"{_NO_BASE} Received: folder={str(self.path)!r}")
-        if (self.path / CONFIG).exists() or not has_open_clip:
-            fields = read_json(self.path / CONFIG)
-            if "model_type" in fields or not has_open_clip:
-                return FILES, fields
-        return OPEN_CLIP_FILES, read_json(self.path / OPEN_CLIP_FILES.config)
+        return _has_adapter(self.path)
 
     def _weight_files(self, files: Files) -> dict[str, set[str] | None]:
         """File name to its keys according to the index; to None without an index."""
@@ -233,6 +218,33 @@ class Folder:
         return files
 
 
+def read_config(path: Path) -> tuple[Files, dict]:
+    """The names of the files to read, and the fields of the configuration.
+
+    Of two checkpoints in one folder, transformers' is read; timm's may have only the
+    image tower.
+
+    Args:
+        path: The folder.
+
+    Raises:
+        FileNotFoundError: If there is no configuration.
+    """
+    has_open_clip = (path / OPEN_CLIP_FILES.config).exists()
+    has_config = has_open_clip or (path / CONFIG).exists()
+    if not has_config and _has_adapter(path):
+        raise FileNotFoundError(f"{_NO_BASE} Received: folder={str(path)!r}")
+    if (path / CONFIG).exists() or not has_open_clip:
+        fields = read_json(path / CONFIG)
+        if "model_type" in fields or not has_open_clip:
+            return FILES, fields
+    return OPEN_CLIP_FILES, read_json(path / OPEN_CLIP_FILES.config)
+
+
+def _has_adapter(path: Path) -> bool:
+    return (path / ADAPTER_FILES.config).is_file()
+
+
 def _finite(key, array):
     if not np.isfinite(array).all():
         raise ValueError(
@@ -266,8 +278,10 @@ def write_folder(
         apart: The tensors of each further weight file, by its path in the folder.
 
     Raises:
+        ValueError: If `path` is a name on the hub.
         NotADirectoryError: If `path` is a file.
     """
+    check_is_local(path, "folder")
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(

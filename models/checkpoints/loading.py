@@ -15,6 +15,8 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import get_hub_name, naming_hub_folders
 from keras_attn.files.reading import shortened, shown
 from keras_attn.models.checkpoints.config import Config
 from keras_attn.models.checkpoints.description import describe
@@ -33,6 +35,7 @@ from keras_attn.models.checkpoints.tensors import FLOATS
 from keras_attn.models.parts.keras_state import allocate, undone, without_allocating
 
 
+@naming_hub_folders()
 def load_checkpoint(
     folder: str | os.PathLike, task: str | None = None, **overrides
 ) -> keras.Model:
@@ -74,10 +77,12 @@ def load_checkpoint(
 
     If the folder has them, the model gets the names of its classes as `class_names`,
     and the preprocessing of its images as `preprocessing`; `save_checkpoint` and
-    `model.save` keep both.
+    `model.save` keep both, and the name with the commit, `source`, of a folder from the
+    hub.
 
     Args:
-        folder: A folder with `config.json` and `*.safetensors`.
+        folder: A folder with `config.json` and `*.safetensors`, or its name on the hub,
+            `hf://owner/name[@revision]` (docs/hub.md).
         task: What to build: `"encoder"`, `"masked_lm"`, `"pretrainer"`,
             `"next_sentence"`, `"classifier"`, `"token_classifier"`, `"span_qa"`,
             `"sentence_encoder"`, `"causal_lm"`, `"captioner"` (a ViT with GPT-2),
@@ -99,7 +104,10 @@ def load_checkpoint(
         resized by cubic splines.
 
     Raises:
-        FileNotFoundError: If the folder, its `config.json` or its weights are missing.
+        FileNotFoundError: If the folder, its `config.json` or its weights are missing;
+            the hub has no such repository or revision.
+        PermissionError: If a repository is not public and the token may not read it.
+        ConnectionError: If the hub cannot be reached and the cache lacks a file.
         ValueError: If a model type, class or value in `config.json` is not supported; a
             file is corrupt; a weight is NaN or infinite; a key is unknown, missing,
             duplicated or of a different shape than `config.json` implies; or weights
@@ -107,34 +115,40 @@ def load_checkpoint(
         TypeError: If an override is not an argument of the builders.
 
     Example:
+        Needs folders of checkpoints:
+
         ```python
-        encoder = load_checkpoint("all-MiniLM-L6-v2")
-        tagger = load_checkpoint("bert-base", task="token_classifier", num_classes=9)
+        from keras_attn import models
+
+        encoder = models.load_checkpoint("all-MiniLM-L6-v2")
+        tagger = models.load_checkpoint("bert-base", "token_classifier", num_classes=9)
         ```
     """
-    opened = Folder(folder)
+    opened = Folder(local_folder(folder))
     with undone(only_on_error=True):
         try:
             model, fresh = _load(opened, task, overrides)
         except (TypeError, ValueError) as error:
             raise _naming_folder(error, folder, overrides) from error
+    model.source = get_hub_name(opened.path)
     if opened.has_adapter:
         warnings.warn(
             "The folder also has an adapter of PEFT, which is not applied: "
             "`models.load_lora(model, folder)` reads it. "
             f"Received: folder={str(folder)!r}",
-            stacklevel=2,
+            stacklevel=3,
         )
     if fresh:
         warnings.warn(
             f"The checkpoint has no weights for {preview(fresh)}: they are newly "
             "initialized and must be trained. "
             f"Received: task={task!r}, folder={str(folder)!r}",
-            stacklevel=2,
+            stacklevel=3,
         )
     return model
 
 
+@naming_hub_folders()
 def build_from_checkpoint(
     folder: str | os.PathLike, task: str | None = None, **overrides
 ) -> keras.Model:
@@ -152,7 +166,7 @@ def build_from_checkpoint(
     Raises:
         FileNotFoundError, TypeError, ValueError: As in `load_checkpoint`.
     """
-    opened = Folder(folder)
+    opened = Folder(local_folder(folder))
     try:
         return _build(opened, task, overrides).model
     except (TypeError, ValueError) as error:

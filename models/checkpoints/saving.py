@@ -46,7 +46,8 @@ def save_checkpoint(
     lacks, such as DeiT III, use timm's naming:
     `timm.create_model("local-dir:my-folder", pretrained=True)`.
 
-    `model.class_names` and `model.preprocessing` are written as well. Kernels with
+    `model.class_names` and `model.preprocessing` are written as well, and the name on
+    the hub that the weights began as, `model.source`, as `_base_model`. Kernels with
     LoRA weights (`training.enable_lora`) are written with what they have learned,
     quantized weights as the numbers that they stand for.
 
@@ -75,7 +76,12 @@ def save_checkpoint(
 
     Example:
         ```python
-        save_checkpoint(classifier, "my-classifier", dtype="bfloat16")
+        from keras_attn import models
+
+        encoder = models.build_bert("tiny", vocabulary_size=100)
+        classifier = models.build_bert_classifier(encoder, num_classes=3)
+        models.save_checkpoint(classifier, "my-classifier", dtype="bfloat16")
+        same = models.load_checkpoint("my-classifier")
         ```
     """
     check_choice("dtype", dtype, (None, *SAVED_AS))
@@ -107,6 +113,8 @@ def save_checkpoint(
         # The others accept the fields of their configurations as arguments.
         config["dtype"] = dtype
     config, others = with_description(model, config, family.library)
+    if source := getattr(model, "source", None):
+        config = {**config, "_base_model": source}
     others = {**others, **sentence_files(model)}
     write_folder(folder, config, tensors, max_shard_size, others, family.files, apart)
 

@@ -205,7 +205,7 @@ class DualEncoder(OwnLossModel):
         encoder = Functional(
             self.input["images"], self.get_layer("unit_norm").output, name=name
         )
-        encoder.preprocessing = self.preprocessing
+        encoder.preprocessing, encoder.source = self.preprocessing, self.source
         return encoder
 
     def text_encoder(self, name: str = "clip_text_encoder") -> Functional:

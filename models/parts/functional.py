@@ -162,6 +162,8 @@ class Functional(keras.Model):
         preprocessing: How images become inputs, with the fields of transformers'
             `preprocessor_config.json`; None if nothing is known. It is saved with the
             model, which does not apply it.
+        source: The folder on the hub that the weights were read from, with its commit,
+            `hf://owner/name@commit`; None for others. It is saved with the model.
         takes_documents: Whether the model takes `document_ids` besides its inputs,
             which tell apart the texts of a packed row.
 
@@ -176,6 +178,7 @@ class Functional(keras.Model):
     """
 
     training_outputs: tuple[str, ...] = ()
+    source: str | None = None
     takes_documents: bool = False
 
     def __init__(self, *args, **kwargs):
@@ -225,6 +228,8 @@ class Functional(keras.Model):
             config["class_names"] = list(self.class_names)
         if self.preprocessing is not None:
             config["preprocessing"] = self.preprocessing
+        if self.source is not None:
+            config["source"] = self.source
         if self.training_outputs:
             config["training_outputs"] = list(self.training_outputs)
         return config
@@ -234,9 +239,11 @@ class Functional(keras.Model):
         """The model of a configuration."""
         graph = dict(config)
         names, fields = (graph.pop(x, None) for x in ("class_names", "preprocessing"))
+        source = graph.pop("source", None)
         training_outputs = tuple(graph.pop("training_outputs", ()))
         model = super().from_config(graph, custom_objects)
         model.class_names, model.preprocessing = names, fields
+        model.source = source
         if training_outputs:
             model.training_outputs = training_outputs
         return model

@@ -3,34 +3,57 @@
 Legend: B batch, h and w rows and columns of the images that are given.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.layers.embeddings.image_preprocessing import ImagePreprocessing
 from keras_attn.models.parts.functional import Functional
 from keras_attn.models.parts.preprocessing_fields import read_steps
 
 
+@naming_hub_folders()
 def image_preprocessing(
-    model: keras.Model | Mapping[str, Any], *, name: str = "image_preprocessing"
+    model: keras.Model | Mapping[str, Any] | str | os.PathLike,
+    *,
+    name: str = "image_preprocessing",
 ) -> ImagePreprocessing:
     """The layer that a model's `preprocessing` describes.
 
     Args:
-        model: A model with `preprocessing`, such as `load_checkpoint` returns, or the
-            fields of transformers' `preprocessor_config.json` themselves, whose
-            `image_processor_type` says what is left out, and `crop_offset`, `passes`
-            and `covers` of `ImagePreprocessing`.
+        model: A model with `preprocessing`, such as `load_checkpoint` returns; the
+            folder of one, or its name on the hub, `hf://owner/name[@revision]`, of
+            which no weights are read; or the fields of transformers'
+            `preprocessor_config.json` themselves, whose `image_processor_type` says
+            what is left out, and `crop_offset`, `passes` and `covers` of
+            `ImagePreprocessing`.
         name: Name of the layer.
 
     Raises:
         ValueError: If the model has no preprocessing, or a field is missing or asks for
             something else than resizing, cropping the center, scaling and normalizing.
+        FileNotFoundError, PermissionError, ConnectionError: Of a name on the hub, as in
+            `load_checkpoint`.
     """
-    fields = model
-    if not isinstance(model, Mapping):
+    fields: Mapping[str, Any] | None
+    if isinstance(model, str | os.PathLike):
+        from keras_attn.models.checkpoints.description import read_preprocessing
+
+        path = local_folder(model, "preprocessing")
+        fields = read_preprocessing(path) if path.is_dir() else None
+        if fields is None:
+            raise ValueError(
+                "`model` must be a folder that says how images are prepared, in "
+                "preprocessor_config.json or in its configuration. "
+                f"Received: model={str(path)!r}"
+            )
+    elif isinstance(model, Mapping):
+        fields = model
+    else:
         fields = getattr(model, "preprocessing", None)
         if fields is None:
             raise ValueError(
@@ -72,9 +95,13 @@ def with_preprocessing(
 
     Example:
         ```python
-        encoder = load_checkpoint("vit-base-patch16-224")
-        served = with_preprocessing(encoder)
-        export(served, "encoder")  # Takes photographs of any size.
+        import numpy as np
+        from keras_attn import layers, models
+
+        vit = models.build_vit(num_layers=1, hidden_dim=64, num_heads=4, image_size=32)
+        resize = layers.ImagePreprocessing(32, crop_size=32, mean=0.5, std=0.5)
+        served = models.with_preprocessing(vit, resize)
+        served(np.random.randint(0, 256, (1, 48, 64, 3), "uint8"))  # (1, 1000)
         ```
     """
     inputs = getattr(model, "inputs", None) or ()

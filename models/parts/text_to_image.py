@@ -74,9 +74,15 @@ def generate_images(
 
     Example:
         ```python
-        found = generate_images(
-            dalle, dvae, tokenizer, "a red heart", 4, num_candidates=64, scorer=clip
+        from keras_attn import data, models
+
+        caption = "a large red star"
+        tokenizer = data.CharacterTokenizer.train([caption])
+        dvae = models.build_dvae(
+            image_size=32, vocabulary_size=128, num_groups=3, num_blocks=1, base_dim=16
         )
+        dalle = models.create("dalle_small", num_layers=1)
+        found = models.generate_images(dalle, dvae, tokenizer, caption, 2)
         ```
 
     Reference:

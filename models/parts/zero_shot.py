@@ -70,10 +70,14 @@ def zero_shot_classifier(
             tokens than the text tower has positions.
 
     Example:
+        Needs a checkpoint of CLIP:
+
         ```python
-        clip = load_checkpoint("clip-vit-base-patch32")
-        tokenizer = load_text_tokenizer("clip-vit-base-patch32")
-        classifier = zero_shot_classifier(clip, tokenizer, ["cat", "dog"])
+        from keras_attn import data, models
+
+        clip = models.load_checkpoint("clip-vit-base-patch32")
+        tokenizer = data.load_text_tokenizer("clip-vit-base-patch32")
+        classifier = models.zero_shot_classifier(clip, tokenizer, ["cat", "dog"])
         ```
 
     Reference:

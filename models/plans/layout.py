@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 
+from keras_attn.files.hub_names import is_hub_name
 from keras_attn.models.catalog.registry import create
 from keras_attn.models.parts.keras_state import undone, without_allocating
 from keras_attn.models.plans.splits import (
@@ -49,9 +50,10 @@ def layout_map(
 
     Args:
         model: What will be built: a name from `list_models()`, a folder that
-            `load_checkpoint` reads, a function without arguments that builds the model
-            (`lambda: build_bert_classifier("base", num_classes=3)`), or a model that
-            exists already, from which only paths and shapes are taken.
+            `load_checkpoint` reads or its name on the hub, a function without arguments
+            that builds the model (`lambda: build_bert_classifier("base",
+            num_classes=3)`), or a model that exists already, from which only paths and
+            shapes are taken.
         mesh: The devices, with an axis for each of the two names below.
         rules: Layouts to use instead, as for `keras.distribution.LayoutMap`: a regular
             expression that matches whole paths of variables, and for each axis of the
@@ -82,7 +84,12 @@ def layout_map(
             all weights do.
 
     Example:
+        Needs eight devices:
+
         ```python
+        import keras
+        from keras_attn import models
+
         mesh = keras.distribution.DeviceMesh((2, 4), ["batch", "model"])
         layout = models.layout_map("gpt2_small", mesh)
         keras.distribution.set_distribution(
@@ -176,7 +183,7 @@ def _unallocated(model, overrides) -> Any:
             return model
     with undone(), without_allocating():
         if isinstance(model, os.PathLike) or (
-            isinstance(model, str) and Path(model).is_dir()
+            isinstance(model, str) and (is_hub_name(model) or Path(model).is_dir())
         ):
             from keras_attn.models.checkpoints.loading import build_from_checkpoint
 

@@ -150,7 +150,10 @@ def plan(
 
     Example:
         ```python
-        models.plan("gpt3_175b", dtype="mixed_bfloat16", devices=64, batch=64)
+        from keras_attn import models
+
+        plan = models.plan("bert_tiny", batch=64, dtype="mixed_bfloat16")
+        print(plan.parameters, plan.weights, plan.activations, plan.training_flops)
         ```
     """
     return plan_model(

@@ -97,8 +97,9 @@ def training_run(
 
     Example:
         ```python
-        cost = models.plan("gpt3_175b").training_flops_per_token * 300e9
-        run = models.training_run(cost, "v100:1024", price=2.5)
+        from keras_attn import models
+
+        run = models.training_run(3.14e23, "v100:1024", price=2.5)  # GPT-3.
         print(run.hours / 24, run.kilowatt_hours, run.cost)
         ```
     """

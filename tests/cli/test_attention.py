@@ -1,7 +1,5 @@
 """`keras-attn attention` for every kind of model: texts, ids, images, pages."""
 
-import json
-import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from model_cases import POSITIONS, build, tiny
+from viz.pages import data_of
 
 from keras_attn import models
 from keras_attn.data import load_text_tokenizer
@@ -39,8 +38,8 @@ def folder(tmp_path_factory):
 
 
 def layers_of(page: Path):
-    (data,) = re.findall(r'id="attention">(.*)</script>', page.read_text("utf-8"))
-    return json.loads(data)["layers"]
+    (model,) = data_of(page.read_text("utf-8"))["models"]
+    return model["layers"]
 
 
 def test_a_pair_of_texts_as_a_page(command, folder, tmp_path):
@@ -55,9 +54,30 @@ def test_a_pair_of_texts_as_a_page(command, folder, tmp_path):
     written = layers_of(page)
     assert [layer["path"] for layer in written] == list(expected)
     for layer, scores in zip(written, expected.values(), strict=True):
-        np.testing.assert_allclose(layer["scores"], scores[0], atol=5.1e-5)
+        np.testing.assert_allclose(layer["weights"], scores[0], atol=8e-6)
         assert layer["source_tokens"] == tokenizer.tokens(inputs["token_ids"][0])
     assert [path.name for path in page.parent.iterdir()] == ["pair.html"]
+
+
+def test_two_models_side_by_side(command, folder, untrained_run, tmp_path):
+    page = tmp_path / "two.html"
+    beside = ["--beside", folder / "bert.keras", "--output", page]
+    assert command("attention", folder / "bert", TEXT, *beside) == 0
+    one, two = data_of(page.read_text("utf-8"))["models"]
+    assert one["name"] == str(folder / "bert")
+    assert two["name"] == str(folder / "bert.keras")
+    for saved, again in zip(one["layers"], two["layers"], strict=True):
+        assert saved["path"] == again["path"]  # The same model, saved in two ways.
+        np.testing.assert_array_equal(saved["weights"], again["weights"])
+    arguments = ["attention", folder / "bert", TEXT, *beside[:2]]
+    assert command(*arguments, "--output", tmp_path / "two.png") == 2
+    assert "--beside needs TEXT and an --output of .html" in command.err
+    same = ["attention", folder / "bert", TEXT, "--beside", folder / "bert"]
+    assert command(*same, "--output", page) == 2
+    assert "--beside must be another model" in command.err
+    same[-1] = untrained_run
+    line = command.refuses(*same, "--output", page)
+    assert "--beside must not be the folder of a translator" in line
 
 
 def test_ids_of_a_keras_file(command, folder, tmp_path):
@@ -75,7 +95,7 @@ def test_ids_of_a_keras_file(command, folder, tmp_path):
     assert command("attention", folder / "bert.keras", *options) == 0
     (layer,) = layers_of(page)
     assert layer["path"] == "rollout"
-    np.testing.assert_allclose(np.sum(layer["scores"], -1), 1, atol=1e-3)
+    np.testing.assert_allclose(layer["weights"].sum(-1), 1, atol=1e-3)
 
 
 def test_a_translator_with_layers_or_as_a_page(command, untrained_run, tmp_path):
@@ -86,7 +106,8 @@ def test_a_translator_with_layers_or_as_a_page(command, untrained_run, tmp_path)
     translator = Translator.load(untrained_run)
     alignment = translator.align("3 mar 2027", "2027-03-03")
     (layer,) = layers_of(page)
-    np.testing.assert_allclose(layer["scores"][0], alignment.scores, atol=5.1e-5)
+    (weights,) = layer["weights"]
+    np.testing.assert_allclose(weights, alignment.scores, atol=8e-6)
     assert layer["target_tokens"] == alignment.target_tokens
     line = command.refuses("attention", untrained_run, "3 mar 2027", "--layer", 1)
     assert "--layer must be from 0 to 0 for this model" in line
@@ -123,11 +144,17 @@ def test_an_image(command, folder, tmp_path):
     assert "layer 3, head 2" in plot.read_text("utf-8")
     line = command.refuses("attention", swin, *options, "--rollout")
     assert "leave it out for windowed models such as Swin" in line
+    page = tmp_path / "page.html"
+    options = ["--image", folder / "image.png", "--output", page, "--layer", 0]
+    assert command("attention", vit, *options, "--head", 2, "--head", 0) == 0
+    text = page.read_text("utf-8")
+    assert "<h1><bdi>Attention of block_0/attention</bdi></h1>" in text
+    assert '"words":["head 0","head 2"]' in text and "data:image/png" in text
 
 
 def test_the_wrong_kind_of_input(command, folder, tmp_path):
     bert, vit = folder / "bert.keras", folder / "vit_base_patch16.keras"
-    image, page = ["--image", folder / "image.png"], tmp_path / "a.html"
+    image = ["--image", folder / "image.png"]
     command.refuses_each(
         ["attention", bert],
         ("Received: none of them",),
@@ -145,7 +172,6 @@ def test_the_wrong_kind_of_input(command, folder, tmp_path):
         ("--translation cannot be combined", *image, "--translation", TEXT),
         ("use --image for an image model", "--ids", "1"),
         ("--image must be an image file", "--image", bert),
-        (".html is for texts and captions", *image, "--output", page),
         ("--tokenizer is for a text", *image, "--tokenizer", folder / "bert"),
         ("leave out --layer and --head", *image, "--rollout", "--layer", 0),
     )

@@ -1,5 +1,7 @@
 """`keras-attn attention` of captioners: words over an image, as a picture or a page."""
 
+import base64
+import io
 import json
 import re
 from types import SimpleNamespace
@@ -146,6 +148,10 @@ def test_a_transformer_is_drawn_by_its_cross_attention(command, folder, tmp_path
     assert caption and command.out.startswith(f"{caption}\n")
     maps = np.array(data_of(page.read_text("utf-8"))["maps"])
     assert maps.ndim == 3 and maps.std() > 0
+    # Over the photo as it is, not as the model takes it.
+    (drawn,) = re.findall(r'image/png;base64,([^"]*)"', page.read_text("utf-8"))
+    assert Image.open(io.BytesIO(base64.b64decode(drawn))).size == SIZE[::-1]
+    assert SIZE != size
     one = [*options, "--layer", 1, "--head", 2]
     assert command("attention", tmp_path, *one) == 0
     assert "Attention of decoder_block_1/cross_attention at" in command.out

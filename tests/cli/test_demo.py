@@ -19,6 +19,7 @@ def test_the_quick_demo_runs_every_step(command, tmp_path, monkeypatch):
         (row,) = [line for line in command.out.splitlines() if f"│ {format}" in line]
         assert row.count("16 / 16") == 2
     assert (folder / "alignment.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "alignment.gif").read_bytes().startswith(b"GIF8")
     assert list((folder / "logs").rglob("events.out.tfevents.*"))
     assert len((folder / "history.csv").read_text().splitlines()) == 2
     assert isinstance(Translator.load(folder), Translator)

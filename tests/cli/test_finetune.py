@@ -24,10 +24,10 @@ from parity.folders import CHECKPOINTS
 from keras_attn import models
 from keras_attn.cli.finetune import finetune
 from keras_attn.cli.finetuning.adaptation import check_quantizable
-from keras_attn.cli.finetuning.card import _line
 from keras_attn.cli.finetuning.job import shortened_names
 from keras_attn.cli.finetuning.kinds import TASKS
 from keras_attn.cli.finetuning.result import Result, read_result
+from keras_attn.models.checkpoints.publishing import markdown_line
 
 pytest.importorskip("tensorflow_text", reason="the extra `text` is not installed")
 
@@ -321,7 +321,7 @@ def test_models_that_are_refused(command, reviews, tmp_path):
 
 
 def test_a_label_of_several_lines_is_one_line_of_the_card(tmp_path):
-    assert _line("so\nso `a|b`") == "so so \\`a\\|b\\`"
+    assert markdown_line("so\nso `a|b`") == "so so \\`a\\|b\\`"
     assert shortened_names(["a\nb", "c"]) == "a b, c"
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -301,6 +302,11 @@ def test_classes_of_pixels_weigh_the_same(command, tmp_path):
     job.output_names = ("auxiliary_logits", "logits")
     for place in (1, 2):
         assert set(next(iter(job.batches(None)[0]))[place]) == set(job.output_names)
+    # A model does not say another range than the one that it learned from.
+    model.preprocessing = {"do_resize": False, "image_mean": 0.4, "image_std": 0.3}
+    job.settings = replace(settings, pixels="unit")
+    job.prepare(model)
+    assert model.preprocessing is None
 
 
 def test_a_folder_without_images_is_refused(command, tmp_path):

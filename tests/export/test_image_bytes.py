@@ -135,6 +135,8 @@ def test_what_cannot_be_exported_so_is_named(clip, tmp_path):
     refuses("`image_bytes` must be .*image_bytes=1", image_bytes=1)
     refuses("`model` must take one input, images", models.build_clip_text_encoder(clip))
     refuses("`model` must take one input, images", clip)
-    refuses("`model` must have a `preprocessing`", build("vit_base_patch16"))
+    unknown = build("vit_base_patch16")
+    unknown.preprocessing = None
+    refuses("`model` must have a `preprocessing`", unknown)
     encoder.preprocessing = {**PREPROCESSING, "size": {"height": 14, "width": 14}}
     refuses("images", encoder)

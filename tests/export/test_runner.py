@@ -5,6 +5,7 @@ import pytest
 from export_formats import SUFFIXES
 
 from keras_attn.export import ExportError, export, load_runner
+from keras_attn.export.description import Description
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 
@@ -115,6 +116,7 @@ class Identity:
 
     format = "onnx"
     index_ranges: IndexRanges | None = None
+    description = Description()
     signatures = {
         "serve": SignatureInfo(
             {

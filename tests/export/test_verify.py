@@ -19,6 +19,7 @@ from keras_attn.export import (
     verify,
 )
 from keras_attn.export.agreement import top1_agreement
+from keras_attn.export.description import Description
 from keras_attn.export.metadata import IndexRanges
 from keras_attn.export.runner import Runner, SignatureInfo, TensorInfo
 from keras_attn.export.shapes import Specs
@@ -31,6 +32,7 @@ def compare(found, want, tolerance=1e-4, quantization=None) -> Any:
     class Constant:
         format = "onnx"
         index_ranges: IndexRanges | None = None
+        description = Description()
         signatures = {"serve": SignatureInfo({"x": TensorInfo((1,), "float32")}, {})}
 
         def call(self, signature, inputs, in_place):

@@ -340,6 +340,7 @@ def test_what_cannot_be_encoded_is_named(clip):
         with pytest.raises(ValueError, match="`batch_size` must be .*batch_size=0"):
             make(clip, batch_size=0)
     other = create(CLIP)
+    other.preprocessing = None
     with pytest.raises(ValueError, match="`model` must have a `preprocessing`"):
         models.picture_encoder(other)
     other.preprocessing = {**clip.preprocessing, "size": {"height": 3, "width": 4}}

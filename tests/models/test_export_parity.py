@@ -112,6 +112,8 @@ def test_exported_models_compute_the_same(shipped, case, what, format):
     assert report.max_abs_diff is not None
     assert report.max_abs_diff <= report.tolerance == 1e-4
     assert report.operators
+    assert len(report.example.splitlines()) == 6
+    exec(report.example, {})
     if format == "litert":
         names = [operator.upper() for operator in report.operators]
         assert not [n for n in names if any(bad in n for bad in NOT_BUILT_IN)]

@@ -2,7 +2,6 @@
 
 import io
 import json
-import types
 from typing import Any
 
 import keras
@@ -19,6 +18,7 @@ from keras_attn.data.images.image_files import read_image
 from keras_attn.layers import ImagePreprocessing
 from keras_attn.models.checkpoints import description
 from keras_attn.models.parts.functional import Functional
+from keras_attn.models.parts.preprocessing_sizes import fields_for_size
 
 CLIP = {
     "image_processor_type": "CLIPImageProcessor",
@@ -194,6 +194,7 @@ def test_towers_keep_the_preprocessing_of_their_model():
 def test_the_processor_of_images_and_texts_says_it_too(tmp_path):
     """transformers' `CLIPProcessor` saves no `preprocessor_config.json`."""
     clip = create("clip_vit_base_patch32", image_size=14)
+    clip.preprocessing = None
     models.save_checkpoint(clip, tmp_path)
     (tmp_path / "processor_config.json").write_text(
         json.dumps({"image_processor": CLIP, "processor_class": "CLIPProcessor"})
@@ -345,8 +346,7 @@ def test_bad_contents_and_unknown_sizes_are_refused():
 
 def preprocessing_of(path, **config) -> Any:
     """What is read from a folder with this configuration."""
-    opened: Any = types.SimpleNamespace(path=path, config=config)
-    return description._preprocessing(opened)
+    return description._preprocessing(path, config)
 
 
 OPEN_CLIP = {"mean": [0.5, 0.25, 1.0], "std": [0.5, 2.0, 1.0]}
@@ -425,15 +425,15 @@ def test_old_files_name_no_processor_and_timms_has_its_own_fields(tmp_path):
     ],
 )
 def test_images_of_another_size_are_cropped_by_the_same_share(changes, sides, expected):
-    found = description._for_other_size({**CLIP, **changes}, sides)
+    found = fields_for_size({**CLIP, **changes}, sides)
     check_config(found, {**expected, "crop_size": sides, "mean": CLIP["image_mean"]})
 
 
 def test_images_of_another_size_without_a_crop_or_a_known_filter():
     fields = {**CLIP, "do_center_crop": False, "size": BOTH}
-    check_config(description._for_other_size(fields, [7, 9]), {"size": [7, 9]})
+    check_config(fields_for_size(fields, [7, 9]), {"size": [7, 9]})
     fields = {**CLIP, "resample": 0}
-    assert description._for_other_size(fields, [7, 9]) == fields
+    assert fields_for_size(fields, [7, 9]) == fields
 
 
 def test_images_that_cover_a_size_have_the_same_pixels_at_unknown_sizes():

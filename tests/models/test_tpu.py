@@ -2,11 +2,11 @@
 
 import importlib.util
 import re
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import recipes
 from keras import ops
 from model_cases import build, inputs_for
 from tpu_programs import (
@@ -64,9 +64,7 @@ def test_the_environment_of_a_process_that_compiles(monkeypatch, tmp_path):
 
 @pytest.mark.tpu
 def test_the_recipe_of_the_documentation(capsys):
-    text = (Path(__file__).parents[2] / "docs" / "tpu.md").read_text("utf-8")
-    [recipe] = re.findall(r"```python\n(.*?)```", text, re.S)
-    exec(compile(recipe, "tpu.md", "exec"), {})
+    recipes.run(recipes.DOCS / "tpu.md")
     assert re.fullmatch(r"4 \d+ [\d.]+ False\n", capsys.readouterr().out)
 
 

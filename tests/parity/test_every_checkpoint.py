@@ -26,6 +26,7 @@ from parity.folders import (
 )
 
 from keras_attn.models import load_checkpoint, save_checkpoint
+from keras_attn.models.catalog.public_weights import PUBLIC_WEIGHTS
 
 # How many cases begin with a word.
 COUNTS = {
@@ -233,3 +234,9 @@ def test_live_arrays(name, folder, needs, atol):
     for case, arrays in run_script(name, needs).make_cases().items():
         path = Path(__file__).parent / folder / f"{case}.npz"
         same_arrays(path, arrays, atol)
+
+
+def test_layouts_of_public_weights():
+    """Of each layout that a card names a folder in, one is compared here."""
+    layouts = {weights.layout for weights in PUBLIC_WEIGHTS.values()}
+    assert layouts <= set(COUNTS)

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,9 +33,9 @@ def layer_of(name, fields):
     config = {"timm": "pretrained_cfg", "open_clip": "preprocess_cfg"}
     for key, field in config.items():
         if library.startswith(key):
-            opened: Any = SimpleNamespace(path=theirs.FIELDS.parent / "none")
-            opened.config = {field: fields, "model_cfg": None}
-            fields = description._preprocessing(opened)
+            nowhere = theirs.FIELDS.parent / "none"
+            given = {field: fields, "model_cfg": None}
+            fields = description._preprocessing(nowhere, given)
     return image_preprocessing(fields)
 
 

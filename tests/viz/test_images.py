@@ -1,17 +1,21 @@
 """What an image model attends to: maps, the rollout, and plots of both."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 from event_files import steps_of
 from matplotlib.figure import Figure
 from model_cases import tiny
+from viz.figures import panels
 
 from keras_attn import layers
 from keras_attn.viz import (
     attention_rollout,
     capture_attention,
     image_attention,
+    image_attention_page,
     image_rollout,
     plot_image_attention,
     plot_position_similarity,
@@ -128,30 +132,42 @@ def test_a_rollout_needs_the_same_tokens(shapes):
 
 def test_maps_are_drawn_over_the_image(tmp_path):
     image = RNG.uniform(size=(14, 21, 3))
-    figure = plot_image_attention(image, RNG.uniform(size=(3, 2, 3)), title="block $0$")
-    assert [ax.get_title() for ax in figure.axes] == [
+    maps = RNG.uniform(size=(3, 2, 3))
+    figure = plot_image_attention(image, maps, title="block $0$")
+    assert [ax.get_title() for ax in panels(figure)] == [
         "image",
         "head 0",
         "head 1",
         "head 2",
     ]
+    bar = figure.axes[-1]
+    assert bar.get_ylabel() == "attention weight" and bar.get_ylim() == (0, 1)
     # The map is stretched over the whole image.
     below, heat = figure.axes[1].images
     assert tuple(below.get_extent()) == tuple(heat.get_extent())
     assert tuple(heat.get_extent()) == (-0.5, 20.5, 13.5, -0.5)
     save_figure(figure, tmp_path / "heads.png")
     some = plot_image_attention(image, RNG.uniform(size=(2, 2, 3)), labels=["a", "$b$"])
-    assert [ax.get_title() for ax in some.axes] == ["image", "a", "$b$"]
+    assert [ax.get_title() for ax in panels(some)] == ["image", "a", "$b$"]
     with pytest.raises(ValueError, match="`labels` must be 2, one per map"):
         plot_image_attention(image, RNG.uniform(size=(2, 2, 3)), labels=["a"])
     gray = plot_image_attention(image[:, :, :1], RNG.uniform(size=(2, 3)))
-    assert len(gray.axes) == 2
+    assert len(panels(gray)) == 2
+    page = image_attention_page(image, maps, title="a <b>", box=(7, 0, 21, 14))
+    data = json.loads(page.split('id="attention">')[1].split("</script>")[0])
+    assert data["words"] == ["head 0", "head 1", "head 2"] and data["title"] == "a <b>"
+    np.testing.assert_allclose(data["maps"], maps, atol=6e-5)
+    np.testing.assert_allclose(data["box"], [1 / 3, 0, 1, 1])
+    assert 'alt="a &lt;b&gt;"' in page and "Choose a map" in data["texts"]["choose"]
+    assert '"words":["attention"]' in image_attention_page(image, maps[0])
+    with pytest.raises(ValueError, match="`labels` must be 3, one per map"):
+        image_attention_page(image, maps, labels=["a"])
     alone = plot_image_attention(image, RNG.uniform(size=(2, 3)), ax=figure.axes[0])
     assert alone is figure
     table = np.concatenate([[[9.0, 9.0]], np.eye(2)[[0, 1, 0, 1, 1, 0]]])
     figure = plot_position_similarity(table, (2, 3), title="positions")
-    panels = [ax.images[0].get_array() for ax in figure.axes[:6]]
-    np.testing.assert_array_equal(panels[1], [[0, 1, 0], [1, 1, 0]])
+    drawn = [ax.images[0].get_array() for ax in figure.axes[:6]]
+    np.testing.assert_array_equal(drawn[1], [[0, 1, 0], [1, 1, 0]])
     save_figure(figure, tmp_path / "positions.png")
 
 

@@ -1,8 +1,11 @@
+import io
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 from viz.figures import panels, random_attention, tick_labels
 
 from keras_attn.viz import plot_alignment, save_figure
@@ -56,6 +59,28 @@ def test_one_panel_per_head(heads, rows, columns):
         assert panel.yaxis.get_tick_params()["labelleft"] == first
 
 
+def test_a_long_source_continues_below():
+    source = [*"twenty-third of september, two thousand"]
+    scores = random_attention(7, len(source))
+    strip, square = (
+        plot_alignment(scores, source, [*"23.9.20"], wrap=wrap)
+        for wrap in (False, True)
+    )
+    assert len(panels(strip)) == 1 and len(panels(square)) == 2
+    one, two = (np.asarray(ax.images[0].get_array()) for ax in panels(square))
+    found = np.concatenate([one, two], axis=1)
+    np.testing.assert_array_equal(found[:, : len(source)], scores)
+    assert np.isnan(found[:, len(source) :]).all() and found.shape[1] == 40
+    labels = [label for ax in panels(square) for label in tick_labels(ax.xaxis)]
+    assert labels == [*"twenty-third␣of␣september,␣two␣thousand", ""]
+    shapes = [np.divide(*figure_to_array(x).shape[1::-1]) for x in (strip, square)]
+    assert shapes[0] > 3 and 0.5 < shapes[1] < 2
+    # Heads are laid out alike; each is named once.
+    heads = plot_alignment(random_attention(2, 7, 39), source, [*"23.9.20"], wrap=True)
+    names = [ax.get_xlabel() for ax in panels(heads)]
+    assert [name for name in names if name] == ["head 0", "head 1"]
+
+
 def test_single_characters_are_not_rotated_and_spaces_are_visible():
     figure = plot_alignment(random_attention(3, 4), list("a b."), ["x\n", "é", "\t"])
     (panel,) = panels(figure)
@@ -86,7 +111,17 @@ def test_characters_that_cannot_be_drawn_are_replaced(monkeypatch):
     assert labels.readable("a \x07é") == "a␣\\x07é"
     assert labels.drawable("a \U0010fffd") == "a \\U0010fffd"
     monkeypatch.setattr(labels, "_fonts", lambda: [])
-    assert labels._drawable.__wrapped__("a") == "□"
+    monkeypatch.setattr(labels, "_drawable", labels._drawable.__wrapped__)
+    monkeypatch.setattr(labels, "_advise", labels._advise.__wrapped__)
+    for text, font in [
+        ("漢", "Noto Sans CJK SC"),
+        ("한", "Noto Sans CJK SC"),
+        ("a", "Unifont"),
+        ("\U0001f9ff", "Noto Emoji"),
+    ]:
+        with pytest.warns(UserWarning, match=f'Install the font "{font}"'):
+            assert labels.drawable(text) == "□"
+    assert labels.drawable("□") == "□"
 
 
 def test_axes_can_be_given():
@@ -159,6 +194,16 @@ def test_an_unknown_suffix_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match=rf"`path` must end in one of .*png.*{name}'"):
         save_figure(figure, tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_notebook_shows_a_figure():
+    # Of two figures: the layout of a figure moves when it is drawn again.
+    one, two = (
+        plot_alignment(random_attention(3, 5), SOURCE, TARGET) for _ in range(2)
+    )
+    shown: Any = one
+    picture = Image.open(io.BytesIO(shown._repr_png_())).convert("RGB")
+    np.testing.assert_array_equal(np.asarray(picture), figure_to_array(two))
 
 
 def test_pixels_are_red_green_and_blue():

@@ -36,15 +36,17 @@ CHANCES = [0.1, 0.7, 0.2]
 
 
 def titles(figure):
-    return [ax.get_title() for ax in figure.axes]
+    """Of all axes but the color bar."""
+    return [ax.get_title() for ax in figure.axes if ax.get_label() != "<colorbar>"]
 
 
 def test_each_word_has_its_map(tmp_path):
     figure = plot_caption_attention(IMAGE, WORDS, MAPS, title="a $ caption")
     assert titles(figure) == ["image", *WORDS]
     # The image in gray, and the map of the word over it; padding is not drawn.
-    assert [len(ax.images) for ax in figure.axes] == [1, 2, 2, 2]
-    for number, ax in enumerate(figure.axes[1:]):
+    assert [len(ax.images) for ax in figure.axes] == [1, 2, 2, 2, 0]
+    assert figure.axes[-1].get_ylabel() == "attention weight"
+    for number, ax in enumerate(figure.axes[1:4]):
         np.testing.assert_array_equal(ax.images[1].get_array(), MAPS[number])
         assert ax.images[1].get_clim() == (0, MAPS[number].max())
     save_figure(figure, tmp_path / "caption.png")
@@ -87,6 +89,7 @@ def test_a_page_of_a_caption_is_one_file_that_loads_nothing():
     (data,) = re.findall(r'"application/json" id="attention">(.*)</script>', text)
     data = json.loads(data)
     assert data["title"] == "one <b> & {{image}}" and data["words"] == words
+    assert data["box"] == [0, 0, 1, 1] and page()._repr_html_().startswith("<iframe ")
     np.testing.assert_allclose(data["maps"], MAPS[:3], atol=5.1e-5)
     assert "<title>one &lt;b&gt; &amp; {{image}}</title>" in text
     assert text.count("<script") == text.count("</script>") == 2
@@ -106,6 +109,8 @@ let cells = [];
 const context = {fillRect(x, y) { cells.push([y, x, this.fillStyle]); }};
 const element = () => ({
   children: [], attributes: {},
+  style: {setProperty(name, value) { this[name] = value; }},
+  getBoundingClientRect: () => ({left: 0, top: 0, width: 20, height: 30}),
   append(child) { this.textContent = child; },
   replaceChildren(...children) { this.children = children; },
   setAttribute(name, value) { this.attributes[name] = value; },
@@ -122,8 +127,15 @@ all.words.children[2].onmouseenter();
 const kept = pressed();
 all.words.children[0].onclick();
 all.words.children[2].onfocus();
+const hint = all.hint.textContent, after = pressed();
+const at = (x, y) => all.figure.onpointermove({clientX: x, clientY: y});
+at(1, 1);  // Not seen by the model.
+const outside = all.hint.textContent === hint;
+at(19, 12);
 console.log(JSON.stringify({
-  before, kept, after: pressed(), cells, hint: all.hint.textContent,
+  before, kept, after, cells, hint, outside, most: all.most.textContent,
+  place: all.hint.textContent,
+  shares: all.words.children.map(x => x.style["--share"]),
   labels: all.words.children.map(x => x.textContent)}));
 """
 
@@ -131,7 +143,11 @@ console.log(JSON.stringify({
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 def test_a_word_of_the_page_shows_its_map():
     done = subprocess.run(
-        ["node", "-e", NODE], input=page(), capture_output=True, text=True, check=True
+        ["node", "-e", NODE],
+        input=page(box=(8.5, 0, 17, 13)),  # The right half.
+        capture_output=True,
+        text=True,
+        check=True,
     )
     shown = json.loads(done.stdout)
     assert shown["labels"] == WORDS
@@ -140,6 +156,11 @@ def test_a_word_of_the_page_shows_its_map():
     assert shown["kept"] == ["true", "false", "false"]
     assert shown["after"] == ["false", "false", "true"]
     assert f"3 × 5 locations has {100 * MAPS[2].max():.1f} %" in shown["hint"]
+    assert shown["most"] == f"{100 * MAPS[2].max():.1f} %" and shown["outside"]
+    here = MAPS[:3, 1, 4]
+    np.testing.assert_allclose(shown["shares"], here / here.max(), atol=2e-3)
+    likeliest = WORDS[here.argmax()]
+    assert f"this place has: {likeliest} {100 * here.max():.1f} %" in shown["place"]
     dark = np.zeros((3, 5))
     for row, column, color in shown["cells"]:
         (dark[row, column],) = map(float, re.findall(r"^rgba\(0,0,0,(.*)\)$", color))
@@ -165,6 +186,7 @@ def glimpses(**changes):
         (caption, {"words": ["a"] * 5}, "`words` must be a list of 1 to 4 strings"),
         (page, {"words": []}, "`words` must be a list of 1 to 4 strings"),
         (page, {"image": IMAGE[None]}, "`image` must have the shape"),
+        (page, {"box": (3, 0, 3, 9)}, "`box` must be left, top, right and bottom"),
         (caption, {"words": "a b"}, "`words` must be a list of 1 to 4 strings"),
         (caption, {"words": []}, "`words` must be a list of 1 to 4 strings"),
         (caption, {"maps": MAPS[None]}, "`maps` must be finite"),

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from model_cases import create
+from viz.figures import panels
 
 from keras_attn.data import CharacterTokenizer
 from keras_attn.viz import plot_reading_attention, reading_attention
@@ -43,11 +44,11 @@ def test_a_panel_for_each_character():
     figure = plot_reading_attention(
         IMAGE, MAPS, "abc", width=14, boxes=BOXES[0], title="abc"
     )
-    image, *panels = figure.axes
-    assert [panel.get_title() for panel in panels] == ["a", "b", "c"]
+    image, *heats = panels(figure)
+    assert [panel.get_title() for panel in heats] == ["a", "b", "c"]
     # 14 of 26 columns of pixels are 4 of 7 of the map, which cover 15.
     assert image.images[0].get_size() == (19, 15)
-    for panel, heat, box in zip(panels, MAPS, BOXES[0], strict=False):
+    for panel, heat, box in zip(heats, MAPS, BOXES[0], strict=False):
         np.testing.assert_array_equal(panel.images[1].get_array(), heat[:, :4])
         (patch,) = panel.patches
         left, top, right, bottom = box - 0.5
@@ -82,7 +83,7 @@ def test_the_callback_draws_words_up_to_their_widths(model, tmp_path):
     maps.set_model(model)
     figures = dict(maps._figures())
     titles = [
-        (len(figure.axes) - 1, figure.get_suptitle()) for figure in figures.values()
+        (len(panels(figure)) - 1, figure.get_suptitle()) for figure in figures.values()
     ]
     # The characters and the end of each word.
     assert titles == [(4, "abc"), (2, "d")]

@@ -1,7 +1,6 @@
 """The model card of a fine-tuned folder, `README.md`."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,9 @@ import keras_attn
 from keras_attn.cli.finetuning.job import Job
 from keras_attn.cli.finetuning.kinds import TASKS
 from keras_attn.cli.finetuning.result import Result
+from keras_attn.files.hub_names import is_hub_name, parse_hub_name
 from keras_attn.files.writing import write_atomically
+from keras_attn.models.checkpoints.publishing import markdown_line
 
 _NAME = "README.md"
 
@@ -27,9 +28,11 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
     """
     settings = job.settings
     title, name = folder.resolve().name, Path(settings.model).name
+    if is_hub_name(settings.model):
+        name, _ = parse_hub_name(settings.model)
     how = "fine-tuned" if result.is_pretrained else "trained from random weights"
     base = f"base_model: {json.dumps(name)}\n" if result.is_pretrained else ""
-    data = "\n".join(f"- {_line(line)}" for line in job.lines())
+    data = "\n".join(f"- {markdown_line(line)}" for line in job.lines())
     setup = (
         f"{model.count_params():,} parameters, learning rate {job.learning_rate:g}, "
         f"precision {settings.precision}"
@@ -50,7 +53,8 @@ def write_card(folder: Path, model: Any, job: Job, result: Result) -> None:
             f"{result.label_scale['deviation']:.6g}.\n\n"
         )
     if result.class_names:
-        remarks += f"## Classes\n\n{', '.join(map(_line, result.class_names))}\n\n"
+        names = ", ".join(map(markdown_line, result.class_names))
+        remarks += f"## Classes\n\n{names}\n\n"
     card = f"""---
 library_name: keras-attn
 {base}tags: [keras, keras-attn, {result.task.replace("_", "-")}]
@@ -62,7 +66,7 @@ library_name: keras-attn
 
 ## Data
 
-`{settings.data.name}`, because {_line(job.kind.why)}:
+`{settings.data.name}`, because {markdown_line(job.kind.why)}:
 
 {data}
 
@@ -87,8 +91,3 @@ keras-attn export {title} {title}/model.onnx
 ```
 """
     write_atomically(folder / _NAME, card.encode())
-
-
-def _line(text: str) -> str:
-    """A text as one line of Markdown: a label may have several, and marks."""
-    return re.sub(r"([\\`*<>\[\]|])", r"\\\1", " ".join(text.split()))

@@ -23,6 +23,8 @@ from keras_attn.cli.terminal import say
 from keras_attn.data.images.yolo_layout import YAML_SUFFIXES, yolo_folders
 from keras_attn.data.text.sentencepiece import MODEL_FILES
 from keras_attn.distribution.processes import is_writer
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import get_hub_name, is_hub_name
 
 # Besides what every run writes. The tokenizer's depend on its kind.
 _FILES = ("README.md", "adapters", "config.json", "model.safetensors", RESULT_FILE)
@@ -116,7 +118,16 @@ def _epochs_before(
 
 def _identity(settings: Settings, source: Source) -> dict[str, Any]:
     """The settings of a run, with what identifies its model and data."""
-    found = {"command": "finetune", **settings.identity(), "model_bytes": source.size}
+    found = {
+        "command": "finetune",
+        **settings.identity(),
+        "model": source.name,
+        "model_bytes": source.size,
+    }
+    if settings.tokenizer is not None and is_hub_name(settings.tokenizer):
+        # With the commit, as of the model.
+        path = local_folder(settings.tokenizer, "tokenizer")
+        found["tokenizer"] = get_hub_name(path)
     for name in _DATA:
         path = getattr(settings, name)
         if path is not None:

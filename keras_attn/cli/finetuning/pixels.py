@@ -105,6 +105,8 @@ class PixelJob(ImageJob):
         if isinstance(model.output, dict):
             self.output_names = tuple(model.output)
         model.class_names = self.class_names
+        if self.settings.pixels is not None:
+            model.preprocessing = None  # It may say another range.
 
     def _check_output_size(self, model: Any) -> None:
         """Raises if the logits are smaller than the images: "valid" convolutions."""

@@ -108,8 +108,10 @@ class Settings:
         ),
     ] = True
     tokenizer: Annotated[
-        Path | None,
-        _TABLE.folder("Folder of the tokenizer, if MODEL is not a folder with one."),
+        str | None,
+        _TABLE.folder_or_name(
+            "Folder of the tokenizer, if MODEL is not a folder with one."
+        ),
     ] = None
     max_length: Annotated[
         int, _TABLE.count("Tokens after which a text is truncated.", min=4)

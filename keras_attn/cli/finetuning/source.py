@@ -19,6 +19,7 @@ from keras_attn.cli.opened_model import (
     open_checkpoint,
 )
 from keras_attn.cli.terminal import working
+from keras_attn.files.hub_names import get_hub_name
 from keras_attn.files.reading import get_file_size
 from keras_attn.models.catalog.registry import entry
 from keras_attn.models.checkpoints.description import get_class_names
@@ -37,7 +38,7 @@ class Source:
     """The source of a model.
 
     Attributes:
-        name: MODEL as it was given.
+        name: MODEL as it was given; of a folder on the hub with its commit.
         path: The folder or the file; None for a name of `keras-attn list`.
         overrides: Arguments of the builder, from `--override`.
     """
@@ -120,7 +121,7 @@ class Source:
         with undone(), without_allocating():
             return bool(getattr(self._sketch_of_file(), "has_masks", False))
 
-    def tokenizer(self, folder: Path | None) -> Any:
+    def tokenizer(self, folder: str | None) -> Any:
         """The tokenizer.
 
         Args:
@@ -213,7 +214,11 @@ def find_source(name: str, overrides: dict[str, Any]) -> Source:
         if is_translator(path) or not (is_checkpoint(path) or is_ours):
             raise ValueError(
                 "MODEL must be a name from `keras-attn list`, a checkpoint folder "
-                "(config.json, *.safetensors), a `.keras` file, or a folder of "
-                f"`keras-attn finetune` ({RESULT}). Received: {name!r}"
+                "(config.json, *.safetensors) or its name (hf://owner/name), a "
+                f"`.keras` file, or a folder of `keras-attn finetune` ({RESULT}). "
+                f"Received: {name!r}"
             )
+    if path is not None:
+        # With the commit, so that a run that is resumed begins with the same weights.
+        name = get_hub_name(path) or name
     return Source(name, path, overrides)

@@ -16,6 +16,7 @@ from keras_attn.cli.finetuning.source import Source
 from keras_attn.cli.terminal import fit_verbosity, say, working
 from keras_attn.data import split_batches, whole_batches
 from keras_attn.distribution.processes import alone, is_writer
+from keras_attn.files.hub_names import get_hub_name
 from keras_attn.files.writing import replacing
 from keras_attn.models import save_checkpoint, save_lora
 from keras_attn.models.checkpoints.saving import can_be_saved
@@ -105,6 +106,8 @@ def train(job: Job, run: RunFolder) -> Result:
     )
     # In every process, as merging does: it changes weights that all share.
     model = job.finish(model)
+    if source.path is not None:
+        model.source = get_hub_name(source.path)
     if settings.save_adapters and is_writer():
         with alone():
             base = None if source.path is None else source.name

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 
 from keras_attn.cli.finetuning.result import NAME, Result, read_result
-from keras_attn.cli.opened_model import is_checkpoint, load_folder_tokenizer, open_model
+from keras_attn.cli.opened_model import (
+    is_checkpoint,
+    load_folder_tokenizer,
+    local_model,
+    open_model,
+)
 from keras_attn.export import load_runner
 from keras_attn.export.formats import ANY_ARTEFACT, format_at
-from keras_attn.export.signature_info import IMAGE_BYTES, PREFILL
-from keras_attn.export.text import SERVE_PAIR, TEXT
+from keras_attn.export.signature_info import IMAGE_BYTES, PREFILL, SERVE_PAIR, TEXT
 from keras_attn.files.reading import read_json
 from keras_attn.models.checkpoints.folder import CONFIG
 from keras_attn.models.parts.functional import input_structure
@@ -90,27 +94,30 @@ class Network:
         return load_folder_tokenizer(self.folder or Path())
 
 
-def open_network(path: Path, finetuned: Path | None) -> Network:
+def open_network(name: str, finetuned: str | None) -> Network:
     """Opens MODEL.
 
     Args:
-        path: A fine-tuned folder, a checkpoint folder, or an exported file.
-        finetuned: `--finetuned`, the fine-tuned folder that a file was exported from.
-            None = the folder that the file is in.
+        name: A fine-tuned folder, a checkpoint folder, its name on the hub, or an
+            exported file.
+        finetuned: `--finetuned`, the fine-tuned folder that a file was exported from,
+            or its name on the hub. None = the folder that the file is in.
 
     Raises:
         ValueError: If it is neither, or if it is not known what its outputs mean.
     """
+    path = local_model(name)
+    other = None if finetuned is None else local_model(finetuned, "--finetuned")
     if not is_checkpoint(path) and not (path / "model.keras").is_file():
         if format_at(path) is not None:
-            return _exported(path, finetuned)
+            return _exported(path, other)
         if path.suffix != ".keras":
             raise ValueError(
                 "MODEL must be a folder of `keras-attn finetune`, a checkpoint folder, "
                 f"a `.keras` file, or an exported model: {ANY_ARTEFACT}. "
                 f"Received: {str(path)!r}"
             )
-    folder = finetuned or (path if path.is_dir() else path.parent)
+    folder = other or (path if path.is_dir() else path.parent)
     opened = open_model(path)
     result = read_result(folder) or _guessed(opened.model, path)
     structure = input_structure(opened.model)

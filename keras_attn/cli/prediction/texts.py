@@ -15,7 +15,7 @@ from keras_attn.cli.prediction.inputs import TextRow, read_rows
 from keras_attn.cli.prediction.network import Network
 from keras_attn.cli.terminal import in_parts, note
 from keras_attn.decoding import generate
-from keras_attn.export.text import TEXT, TEXT_PAIR
+from keras_attn.export.signature_info import TEXT, TEXT_PAIR
 
 _MULTIPLE = 8
 _MAX_NEW_TOKENS = 64

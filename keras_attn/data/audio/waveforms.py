@@ -67,8 +67,12 @@ def read_wav(
         ImportError: If the samples must be converted and SciPy is not installed.
 
     Example:
+        Needs a recording:
+
         ```python
-        waveform, _ = read_wav("7_george_12.wav", sampling_rate=8000)
+        from keras_attn import data
+
+        waveform, rate = data.read_wav("7_george_12.wav", sampling_rate=8000)
         ```
     """
     path = Path(path)
@@ -104,8 +108,12 @@ def read_audio(
         ImportError: If soundfile is needed, or SciPy, and not installed.
 
     Example:
+        Needs a recording and the extra `audio`:
+
         ```python
-        waveform, rate = read_audio("speech.flac")
+        from keras_attn import data
+
+        waveform, rate = data.read_audio("speech.flac")
         ```
     """
     path = Path(path)

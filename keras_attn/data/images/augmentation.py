@@ -41,8 +41,14 @@ def augment_batches(
 
     Example:
         ```python
+        import keras
+        import numpy as np
+        from keras_attn import data
+
+        photos = (np.random.uniform(0, 255, (8, 32, 32, 3)), np.arange(8))
+        batches = data.shuffled_dataset(photos, seed=0).batch(4)
         layers = [keras.layers.RandomFlip(), keras.layers.RandomRotation(0.1)]
-        train = augment_batches(train, layers, seed=0, epoch=backup.epoch)
+        train = data.augment_batches(batches, layers, seed=0)
         ```
     """
     reseed = _make_reseed(layers)
@@ -121,8 +127,13 @@ def three_augment_dataset(
 
     Example:
         ```python
-        train = three_augment_dataset(train, image_size=224, num_classes=1000)
-        loss = keras.losses.BinaryCrossentropy(from_logits=True)
+        import numpy as np
+        from keras_attn import data
+
+        photos = (np.random.uniform(0, 255, (8, 32, 32, 3)), np.arange(8))
+        batches = data.shuffled_dataset(photos, seed=0).batch(4)
+        train = data.three_augment_dataset(batches, image_size=32, num_classes=10)
+        images, targets = next(iter(train))  # (4, 32, 32, 3), (4, 10)
         ```
 
     Reference:

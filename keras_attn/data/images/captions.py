@@ -45,15 +45,13 @@ def caption_dataset(
 
     Example:
         ```python
-        shapes = Shapes(image_size=32)
-        captions = [shapes.example(index).caption for index in range(1000)]
-        tokenizer = SubwordTokenizer.train(captions)
-        train = caption_dataset(
-            shapes.dataset("captions", 1000, batch_size=32, shuffle=True),
-            tokenizer,
-            max_length=24,
-        )
-        model.fit(train, shuffle=False)
+        from keras_attn import data
+
+        shapes = data.Shapes(image_size=32)
+        captions = [shapes.example(index).caption for index in range(40)]
+        tokenizer = data.CharacterTokenizer.train(captions)
+        batches = shapes.dataset("captions", 40, batch_size=8, shuffle=True)
+        train = data.caption_dataset(batches, tokenizer, max_length=48)  # For `fit`.
         ```
     """
     max_length = check_positive("max_length", max_length)

@@ -224,15 +224,15 @@ def detection_dataset(
             file.
 
     Example:
+        Needs the folder of Pascal VOC:
+
         ```python
-        data = read_voc("VOC2012", "train", on_error="skip")
-        train = detection_dataset(
-            data,
-            image_size=512,
-            batch_size=8,
-            augmentations=[RandomMirror(), RandomScaleAndCrop(512)],
-            shuffle=True,
-            epoch=backup.epoch,
+        from keras_attn import data
+
+        voc = data.read_voc("VOC2012", "train", on_error="skip")
+        augmentations = [data.RandomMirror(), data.RandomScaleAndCrop(512)]
+        train = data.detection_dataset(
+            voc, image_size=512, batch_size=8, augmentations=augmentations, shuffle=True
         )
         ```
     """

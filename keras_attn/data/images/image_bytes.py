@@ -45,15 +45,17 @@ def decode_images(
 
     Example:
         ```python
-        layer = models.image_preprocessing(encoder)
+        import numpy as np
+        import tensorflow as tf
+        from keras_attn import data, layers
+
+        resize = layers.ImagePreprocessing((32, 32))
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
         def serve(image_bytes):
-            return encoder(decode_images(image_bytes, layer))
+            return data.decode_images(image_bytes, resize)
 
-        module = tf.Module()
-        module.encoder, module.serve = encoder, serve
-        tf.saved_model.save(module, "folder", {"serve": serve})
+        serve([tf.io.encode_png(np.zeros((48, 64, 3), "uint8"))])  # (1, 32, 32, 3)
         ```
     """
     contents = tf.convert_to_tensor(contents)

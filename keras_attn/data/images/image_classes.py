@@ -98,9 +98,13 @@ def read_image_classes(
             blanks. The message names the folder.
 
     Example:
+        Needs a folder of photos, with a folder for each class:
+
         ```python
-        train = read_image_classes("flowers/train")
-        validation = read_image_classes("flowers/val", train.class_names)
+        from keras_attn import data
+
+        train = data.read_image_classes("flowers/train")
+        validation = data.read_image_classes("flowers/val", train.class_names)
         ```
     """
     root = check_folder("folder", folder)

@@ -173,8 +173,12 @@ def read_image_texts(
             left.
 
     Example:
+        Needs a table of texts, and images in a ZIP file or a folder:
+
         ```python
-        emoji = read_image_texts(
+        from keras_attn import data
+
+        emoji = data.read_image_texts(
             "emoji/emoji.tsv",
             "emoji/noto.zip",
             image_column="hexcode",

@@ -42,10 +42,16 @@ def from_keras_cv(
         ValueError: If keras-cv does not know the format.
 
     Example:
+        Needs the extra `vision`:
+
         ```python
+        import keras_cv
+        from keras_attn import data
+
+        shapes = data.Shapes().dataset("detection", 8, batch_size=4)
         mosaic = keras_cv.layers.Mosaic(bounding_box_format="xywh")
-        train = to_keras_cv(train, "xywh").map(mosaic)
-        train = from_keras_cv(train, "xywh", max_boxes=40)
+        train = data.to_keras_cv(shapes, "xywh").map(mosaic)
+        train = data.from_keras_cv(train, "xywh", max_boxes=40)
         ```
     """
     check_positive("max_boxes", max_boxes)

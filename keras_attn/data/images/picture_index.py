@@ -125,11 +125,16 @@ def index_pictures(
             each picture.
 
     Example:
+        Needs a checkpoint of CLIP and a folder of photos:
+
         ```python
-        clip = load_checkpoint("clip-vit-base-patch32")
-        tokenizer = load_text_tokenizer("clip-vit-base-patch32")
-        index = index_pictures("photos", picture_encoder(clip), "photos.npz")
-        (query,) = caption_encoder(clip, tokenizer)(["a photo of a red heart"])
+        from keras_attn import data, models
+
+        clip = models.load_checkpoint("clip-vit-base-patch32")
+        tokenizer = data.load_text_tokenizer("clip-vit-base-patch32")
+        embed = models.picture_encoder(clip)
+        index = data.index_pictures("photos", embed, "photos.npz")
+        (query,) = models.caption_encoder(clip, tokenizer)(["a photo of a red heart"])
         print(index.search(query))
         ```
     """

@@ -184,12 +184,14 @@ def read_segmentation(
             left.
 
     Example:
+        Needs folders of images and of label images:
+
         ```python
-        train = read_segmentation(
-            "camvid/train", "camvid/trainannot", CLASSES, void=(11,)
-        )
-        cells = read_segmentation(
-            "isbi/image", "isbi/label", ["membrane", "cell"], palette={0: 0, 255: 1}
+        from keras_attn import data
+
+        classes = ["membrane", "cell"]
+        cells = data.read_segmentation(
+            "isbi/image", "isbi/label", classes, palette={0: 0, 255: 1}
         )
         ```
     """

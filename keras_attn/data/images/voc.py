@@ -76,9 +76,13 @@ def read_voc(
             file and the number of the object), or if no image is left.
 
     Example:
+        Needs the folder of Pascal VOC:
+
         ```python
-        train = read_voc("VOC2012", "train", on_error="skip")
-        val = read_voc("VOC2012", "val", train.class_names, on_error="skip")
+        from keras_attn import data
+
+        train = data.read_voc("VOC2012", "train", on_error="skip")
+        val = data.read_voc("VOC2012", "val", train.class_names, on_error="skip")
         ```
 
     Reference:

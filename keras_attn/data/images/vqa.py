@@ -163,15 +163,14 @@ def read_vqa(
             answers; or if no question is left.
 
     Example:
+        Needs the questions, the answers and a folder of photos:
+
         ```python
-        train = read_vqa(TRAIN_QUESTIONS, TRAIN_ANNOTATIONS, "train2014")
-        val = read_vqa(
-            VAL_QUESTIONS,
-            VAL_ANNOTATIONS,
-            "val2014",
-            words=train.words,
-            answers=train.answers,
-        )
+        from keras_attn import data
+
+        train = data.read_vqa("questions.json", "annotations.json", "train2014")
+        names = ("val_questions.json", "val_annotations.json", "val2014")
+        val = data.read_vqa(*names, words=train.words, answers=train.answers)
         ```
 
     Reference:

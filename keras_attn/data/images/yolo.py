@@ -69,9 +69,13 @@ def read_yolo(
             file and line), or if no image is left.
 
     Example:
+        Needs a folder in the layout of YOLO:
+
         ```python
-        train = read_yolo("cells/data.yaml")
-        val = read_yolo("cells/data.yaml", "val")
+        from keras_attn import data
+
+        train = data.read_yolo("cells/data.yaml")
+        val = data.read_yolo("cells/data.yaml", "val")
         ```
     """
     skipped = Skipped(on_error)

@@ -202,9 +202,13 @@ def read_r2r(
             if `words` is a single string or has duplicates.
 
     Example:
+        Needs the files of Room-to-Room:
+
         ```python
-        train = read_r2r("r2r/R2R_train.json", "r2r/connectivity")
-        unseen = read_r2r(
+        from keras_attn import data
+
+        train = data.read_r2r("r2r/R2R_train.json", "r2r/connectivity")
+        unseen = data.read_r2r(
             "r2r/R2R_val_unseen.json", "r2r/connectivity", words=train.words
         )
         ```

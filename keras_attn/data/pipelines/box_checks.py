@@ -43,8 +43,11 @@ def check_boxes(
 
     Example:
         ```python
-        train = check_boxes(train, num_classes=20, image_size=(600, 1000))
-        model.fit(train)
+        import numpy as np
+        from keras_attn import data
+
+        truth = {"boxes": np.array([[[2.0, 3, 9, 9]]]), "classes": np.array([[1]])}
+        data.check_boxes(truth, num_classes=20, image_size=32)  # The truth, unchanged.
         ```
     """
     check_positive("num_classes", num_classes)

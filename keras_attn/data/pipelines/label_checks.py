@@ -38,8 +38,10 @@ def check_labels(labels, num_classes: int, ignore_label: int | None = None):
 
     Example:
         ```python
-        train = check_labels(train, num_classes=10)
-        model.fit(images, check_labels(labels, num_classes=10))
+        import numpy as np
+        from keras_attn import data
+
+        labels = data.check_labels(np.array([0, 3, 9]), num_classes=10)
         ```
     """
     check_positive("num_classes", num_classes)

@@ -84,21 +84,14 @@ def record_dataset(
 
     Example:
         ```python
-        features = {"tokens": tf.io.FixedLenFeature([129], tf.int64)}
+        import tensorflow as tf
+        from keras_attn import data
 
-        def parse(records):
-            tokens = tf.cast(tf.io.parse_example(records, features)["tokens"], tf.int32)
-            inputs = tokens[:, :-1]
-            mask = tf.ones_like(inputs)
-            return {"token_ids": inputs, "padding_mask": mask}, tokens[:, 1:]
-
-        train = record_dataset(
-            "corpus/*.tfrecord",
-            parse,
-            batch_size=64,
-            shuffle_seed=0,
-            epoch=backup.epoch,
-        )
+        with tf.io.TFRecordWriter("numbers.tfrecord") as writer:
+            for number in range(10):
+                writer.write(str(number))
+        parse = tf.strings.to_number  # Of a batch of records, each a number as text.
+        train = data.record_dataset("*.tfrecord", parse, batch_size=4, shuffle_seed=0)
         ```
     """
     batch_size = check_positive("batch_size", batch_size)

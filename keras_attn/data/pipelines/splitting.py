@@ -58,14 +58,13 @@ def split_batches(
 
     Example:
         ```python
-        keras.distribution.initialize("10.0.0.1:1234", num_processes=2, process_id=0)
-        keras.distribution.set_distribution(
-            keras.distribution.DataParallel(auto_shard_dataset=False)
-        )
-        train = causal_lm_dataset(
-            tokens, block_length=128, batch_size=32, shuffle_seed=0, epoch=backup.epoch
-        )
-        model.fit(split_batches(train), epochs=3, shuffle=False, callbacks=[backup])
+        import numpy as np
+        from keras_attn import data
+
+        rows = (np.zeros((32, 8)), np.arange(32))
+        batches = data.shuffled_dataset(rows, seed=0).batch(16)
+        mine = data.split_batches(batches, num_processes=2, process_id=0)
+        inputs, labels = next(iter(mine))  # (8, 8), (8,): process 1 has the other half.
         ```
     """
     found = _numbers(num_processes, process_id, devices_per_process)

@@ -85,8 +85,10 @@ class RenderedWords:
 
     Example:
         ```python
-        train, held_out = hold_out(random_words(2000, seed=1), 0.1)
-        words = RenderedWords(train, max_length=8)
+        from keras_attn import data
+
+        train, held_out = data.hold_out(data.random_words(100, seed=1), 0.1)
+        words = data.RenderedWords(train, max_length=8)
         dataset = words.dataset("reading", 10_000, batch_size=32, shuffle=True)
         ```
     """

@@ -125,9 +125,12 @@ class Shapes:
 
     Example:
         ```python
-        shapes = Shapes(image_size=96, num_objects=(1, 5), max_overlap=0.5)
+        from keras_attn import data
+
+        shapes = data.Shapes(image_size=96, num_objects=(1, 5), max_overlap=0.5)
         train = shapes.dataset("detection", 10_000, batch_size=16, shuffle=True)
         val = shapes.dataset("detection", 500, start=10_000, batch_size=16)
+        print(shapes.example(0).caption)
         ```
     """
 

@@ -27,6 +27,8 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import byte_level_json
 from keras_attn.docstrings.descriptions import described_as
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import naming
 
 CONVENTIONS = {
@@ -83,11 +85,14 @@ class ByteLevelBPETokenizer(TextTokenizer):
         tokens: The special token of each role, if they are not the convention's.
 
     Example:
+        Needs the tokenizer of a checkpoint:
+
         ```python
-        tokenizer = ByteLevelBPETokenizer.from_folder("gpt2")
-        ids = tokenizer.encode("Once upon a time")
-        decoder = StreamDecoder(tokenizer)
-        for token in generated:
+        from keras_attn import data
+
+        tokenizer = data.ByteLevelBPETokenizer.from_folder("gpt2")
+        decoder = data.StreamDecoder(tokenizer)
+        for token in tokenizer.encode("Once upon a time"):
             print(decoder.feed(token), end="", flush=True)
         print(decoder.finish())
         ```
@@ -176,18 +181,20 @@ class ByteLevelBPETokenizer(TextTokenizer):
         return cls(pieces, merges, convention)
 
     @classmethod
+    @naming_hub_folders()
     def from_folder(
         cls, folder: str | os.PathLike, convention: str | None = None
     ) -> "ByteLevelBPETokenizer":
         """Reads `vocab.json` and `merges.txt`, or both from `tokenizer.json`.
 
         Args:
-            folder: A folder in the Hugging Face layout.
+            folder: A folder in the Hugging Face layout, or its name on the hub.
             convention: "gpt2" or "roberta"; None takes it from `tokenizer_config.json`,
                 otherwise RoBERTa's if the vocabulary has "<s>" and "</s>".
         """
-        settings = files.read_settings(folder)
-        return load_plain(cls, folder, settings, convention=convention)
+        path = local_folder(folder, "tokenizer")
+        settings = files.read_settings(path)
+        return load_plain(cls, path, settings, convention=convention)
 
     @classmethod
     def _read(

@@ -36,6 +36,8 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import clip_json
 from keras_attn.docstrings.descriptions import described_as
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import naming
 
 START, END = "<|startoftext|>", "<|endoftext|>"
@@ -68,8 +70,12 @@ class CLIPTokenizer(GraphTokenizer):
             they are not CLIP's.
 
     Example:
+        Needs the tokenizer of a checkpoint:
+
         ```python
-        tokenizer = CLIPTokenizer.from_folder("clip-vit-base-patch32")
+        from keras_attn import data
+
+        tokenizer = data.CLIPTokenizer.from_folder("clip-vit-base-patch32")
         tokenizer.encode_batch(["a photo of a cat"], max_length=77)
         ```
 
@@ -157,15 +163,17 @@ class CLIPTokenizer(GraphTokenizer):
         return cls([*letters, *ends, *joined, START, END], merges)
 
     @classmethod
+    @naming_hub_folders()
     def from_folder(cls, folder: str | os.PathLike) -> "CLIPTokenizer":
         """Reads `vocab.json` and `merges.txt`, or both from `tokenizer.json`.
 
         Args:
-            folder: A folder in the Hugging Face layout. Its `tokenizer_config.json`
-                says which token pads (without it, "<|endoftext|>") and how many tokens
-                a row has at most.
+            folder: A folder in the Hugging Face layout, or its name on the hub. Its
+                `tokenizer_config.json` says which token pads (without it,
+                "<|endoftext|>") and how many tokens a row has at most.
         """
-        return load_plain(cls, folder, files.read_settings(folder), "clip")
+        path = local_folder(folder, "tokenizer")
+        return load_plain(cls, path, files.read_settings(path), "clip")
 
     @classmethod
     def _read(

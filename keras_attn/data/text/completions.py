@@ -72,18 +72,14 @@ def completion_dataset(
 
     Example:
         ```python
-        data = read_completions("answers.jsonl")
-        train = completion_dataset(
-            [tokenizer.encode_prompt(text) for text in data.prompts],
-            [tokenizer.encode(text) for text in data.completions],
-            max_length=256,
-            batch_size=16,
-            end_token_id=tokenizer.end_token_id,
-            shuffle_seed=0,
-            epoch=backup.epoch,
-        )
-        model.compile(AdamW(1e-5), SmoothedCrossEntropy())
-        model.fit(train, epochs=2, shuffle=False, callbacks=[backup])
+        from keras_attn import data
+
+        texts = ["2+2=4", "3+4=7"]
+        tokenizer = data.CharacterTokenizer.train(texts)
+        prompts = [tokenizer.encode_prompt(text[:4]) for text in texts]
+        answers = [tokenizer.encode(text[4:]) for text in texts]
+        sizes, end = {"max_length": 8, "batch_size": 2}, tokenizer.end_token_id
+        train = data.completion_dataset(prompts, answers, **sizes, end_token_id=end)
         ```
 
     Reference:

@@ -156,10 +156,15 @@ def read_glue(
             is left.
 
     Example:
+        Needs the files of GLUE and the tokenizer of a checkpoint:
+
         ```python
-        train = read_glue("glue", "MRPC")
+        from keras_attn import data
+
+        train = data.read_glue("glue", "MRPC")
+        tokenizer = data.load_text_tokenizer("bert-base-uncased")
         inputs = tokenizer.encode_batch(train.texts, train.second_texts, max_length=128)
-        batches = shuffled_dataset((inputs, train.labels), seed=0).batch(32)
+        batches = data.shuffled_dataset((inputs, train.labels), seed=0).batch(32)
         ```
 
     Reference:

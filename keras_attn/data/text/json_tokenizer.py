@@ -59,9 +59,15 @@ class JSONTokenizer(TextTokenizer):
             ordinary text, too.
 
     Example:
+        Needs the tokenizer of a checkpoint:
+
         ```python
+        import json
+        from pathlib import Path
+        from keras_attn import data
+
         content = json.loads(Path("tokenizer.json").read_text())
-        tokenizer = JSONTokenizer(content)
+        tokenizer = data.JSONTokenizer(content)
         tokenizer.encode_batch(["Once upon a time"])
         ```
     """

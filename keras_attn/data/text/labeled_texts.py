@@ -144,7 +144,7 @@ def read_labeled_texts(
     label_column: str = "label",
     header: bool = True,
 ) -> LabeledTexts:
-    """Reads texts with their labels.
+    r"""Reads texts with their labels.
 
     Args:
         path: A UTF-8 file: `.csv`, with commas or `;` between fields; `.tsv`, quoted,
@@ -169,9 +169,12 @@ def read_labeled_texts(
 
     Example:
         ```python
-        data = read_labeled_texts("reviews.csv", text_column="review")
-        inputs = tokenizer.encode_batch(data.texts, max_length=128)
-        labels = data.classes(data.class_names)
+        from pathlib import Path
+        from keras_attn import data
+
+        Path("reviews.csv").write_text("review,label\nWarm and wise.,good\nLong.,bad\n")
+        reviews = data.read_labeled_texts("reviews.csv", text_column="review")
+        reviews.texts, reviews.classes(reviews.class_names)  # Good is 1, bad 0.
         ```
     """
     texts = [text_column] if second_column is None else [text_column, second_column]

@@ -37,6 +37,8 @@ from keras_attn.data.text.wordpiece import (
     WordPieceTokenizer,
     bert_convention,
 )
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import (
     MAX_VOCABULARY_BYTES,
     get_object,
@@ -67,6 +69,7 @@ _GENERIC = ("pretrained", "tokenizersbackend", "")
 _PADS_LEFT = ("codellama", "cohere", "gemma", "llama", "siglip2")
 
 
+@naming_hub_folders()
 def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
     """Reads a tokenizer in the Hugging Face layout, of any kind.
 
@@ -79,7 +82,8 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
     `do_lower_case` and its prompts, are applied.
 
     Args:
-        folder: The folder.
+        folder: The folder, or its name on the hub, `hf://owner/name[@revision]`, of
+            which only the tokenizer is downloaded (docs/hub.md).
 
     Returns:
         A `WordPieceTokenizer`, `SentencePieceTokenizer`, `ByteLevelBPETokenizer`,
@@ -89,7 +93,10 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
         ValueError: If the folder does not exist, has no tokenizer or one of an
             unsupported kind (the message lists the supported ones), or has a setting
             that is not supported.
+        FileNotFoundError, PermissionError, ConnectionError: Of a name on the hub, as in
+            `models.load_checkpoint`.
     """
+    folder = local_folder(folder, "tokenizer")
     kind, options = _BY_NAME.get(_find_kind(folder) or "", (None, {}))
     if kind is None:
         return load_json_tokenizer(folder)
@@ -102,6 +109,7 @@ def load_text_tokenizer(folder: str | os.PathLike) -> TextTokenizer:
     return load_json_tokenizer(folder)
 
 
+@naming_hub_folders()
 def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
     """Reads a folder, of any kind, into a `JSONTokenizer`.
 
@@ -111,6 +119,7 @@ def load_json_tokenizer(folder: str | os.PathLike) -> JSONTokenizer:
     Raises:
         ValueError: As in `load_text_tokenizer`.
     """
+    folder = local_folder(folder, "tokenizer")
     name = _find_kind(folder)
     settings = read_settings(folder)
     path, packed = read_packed_file(folder)

@@ -47,10 +47,13 @@ def prompt_dataset(
 
     Example:
         ```python
+        from keras_attn import data
+
+        texts = ["Once upon a time", "The film was"]
+        tokenizer = data.CharacterTokenizer.train(texts)
         prompts = [tokenizer.encode_prompt(text) for text in texts]
-        batches = prompt_dataset(
-            prompts, batch_size=64, shuffle_seed=0, epoch=backup.epoch
-        )
+        batches = data.prompt_dataset(prompts, batch_size=2, shuffle_seed=0)
+        next(iter(batches))["token_ids"]  # (2, 16), padded on the left.
         ```
     """
     batch_size = check_positive("batch_size", batch_size)

@@ -19,6 +19,8 @@ from keras_attn.data.text.sentencepiece_model import parse_model
 from keras_attn.data.text.text_tokenizer import text_library, training_corpus
 from keras_attn.data.text.tokenizer_json import sentencepiece_json
 from keras_attn.docstrings.descriptions import described_as
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import MAX_VOCABULARY_BYTES, naming, read_bytes
 from keras_attn.files.writing import write_atomically
 
@@ -113,8 +115,12 @@ class SentencePieceTokenizer(GraphTokenizer):
             "siglip" (default: True) only.
 
     Example:
+        Needs the tokenizer of a checkpoint:
+
         ```python
-        tokenizer = SentencePieceTokenizer.from_folder("xlnet-base-cased", "xlnet")
+        from keras_attn import data
+
+        tokenizer = data.SentencePieceTokenizer.from_folder("xlnet-base-cased", "xlnet")
         tokenizer.encode_batch(["A man sleeps."], max_length=128)
         ```
 
@@ -217,6 +223,7 @@ class SentencePieceTokenizer(GraphTokenizer):
         return cls(model.getvalue(), convention)
 
     @classmethod
+    @naming_hub_folders()
     def from_folder(
         cls,
         folder: str | os.PathLike,
@@ -226,16 +233,17 @@ class SentencePieceTokenizer(GraphTokenizer):
         """Reads `spiece.model`, `sentencepiece.bpe.model` or `tokenizer.model`.
 
         Args:
-            folder: A folder in the Hugging Face layout.
+            folder: A folder in the Hugging Face layout, or its name on the hub.
             convention: "t5", "xlnet", "xlm_roberta" or "siglip"; None takes it from
                 `tokenizer_config.json`, otherwise XLM-R's for
                 `sentencepiece.bpe.model`, XLNet's for a model with "<sep>" and "<cls>",
                 and T5's for any other.
             lower_case: None takes it from `tokenizer_config.json`.
         """
-        settings = files.read_settings(folder)
+        path = local_folder(folder, "tokenizer")
+        settings = files.read_settings(path)
         options = {"convention": convention, "lower_case": lower_case}
-        return load_plain(cls, folder, settings, **options)
+        return load_plain(cls, path, settings, **options)
 
     @classmethod
     def _read(

@@ -19,6 +19,7 @@ from keras_attn.data.text.setting_keys import (
     check_refused,
     unknown_keys,
 )
+from keras_attn.files.hub_names import with_hub_names
 from keras_attn.files.reading import (
     MAX_PIECES,
     MAX_VOCABULARY_ENTRIES,
@@ -147,7 +148,7 @@ def warn_of_unknown(folder: str | os.PathLike) -> None:
         if unknown:
             warnings.warn(
                 f"{name} has settings that are not known, and not applied: "
-                f"{shown(unknown)}. Received: {str(path)!r}",
+                f"{shown(unknown)}. Received: {with_hub_names(str(path))!r}",
                 stacklevel=2,
             )
 

@@ -41,7 +41,9 @@ class CharacterTokenizer(Tokenizer):
 
     Example:
         ```python
-        tokenizer = CharacterTokenizer.train(["3 mar 2027", "4 apr 2028"])
+        from keras_attn import data
+
+        tokenizer = data.CharacterTokenizer.train(["3 mar 2027", "4 apr 2028"])
         tokenizer.decode(tokenizer.encode("3 apr 2027"))  # "3 apr 2027"
         ```
     """
@@ -100,8 +102,11 @@ class SubwordTokenizer(Tokenizer):
 
     Example:
         ```python
-        tokenizer = SubwordTokenizer.train(texts, vocabulary_size=8000)
-        tokenizer.tokens(tokenizer.encode("weiße Männer."))  # ["▁weiße", …, "."]
+        from keras_attn import data
+
+        texts = ["Two men sleep.", "Two women sing.", "A man sings."]
+        tokenizer = data.SubwordTokenizer.train(texts, vocabulary_size=30)
+        tokenizer.tokens(tokenizer.encode("Two men sing."))  # ["▁Two", "▁", "men", …]
         ```
 
     Reference:

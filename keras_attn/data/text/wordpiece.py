@@ -22,6 +22,8 @@ from keras_attn.data.text.text_tokenizer import (
 )
 from keras_attn.data.text.tokenizer_json import wordpiece_json
 from keras_attn.docstrings.descriptions import described_as
+from keras_attn.files.hub import local_folder
+from keras_attn.files.hub_names import naming_hub_folders
 from keras_attn.files.reading import (
     get_flag,
     get_object,
@@ -72,9 +74,12 @@ class WordPieceTokenizer(GraphTokenizer):
 
     Example:
         ```python
-        tokenizer = WordPieceTokenizer.from_folder("bert-base-uncased")
-        tokenizer.encode_batch(["A man sleeps."], ["A man eats."], max_length=128)
-        dataset.map(lambda text, label: (tokenizer.pack(text, max_length=128), label))
+        from keras_attn import data
+
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "he", "sleep", "##s"]
+        tokenizer = data.WordPieceTokenizer(pieces)
+        inputs = tokenizer.encode_batch(["He sleeps"], max_length=8)
+        tokenizer.tokens(inputs["token_ids"][0])  # [CLS], he, sleep, ##s, [SEP]
         ```
 
     Reference:
@@ -184,20 +189,22 @@ class WordPieceTokenizer(GraphTokenizer):
         return cls(sorted(ids, key=ids.__getitem__), lower_case, strip_accents)
 
     @classmethod
+    @naming_hub_folders()
     def from_folder(
         cls, folder: str | os.PathLike, lower_case: bool | None = None
     ) -> "WordPieceTokenizer":
         """Reads `vocab.txt`, or the same from `tokenizer.json`.
 
         Args:
-            folder: A folder in the Hugging Face layout.
+            folder: A folder in the Hugging Face layout, or its name on the hub.
             lower_case: Whether the model is uncased; None takes it from
                 `tokenizer_config.json`, otherwise True.
         """
-        settings = files.read_settings(folder)
+        path = local_folder(folder, "tokenizer")
+        settings = files.read_settings(path)
         if lower_case is not None:
             settings["do_lower_case"] = lower_case
-        return load_plain(cls, folder, settings, "bert")
+        return load_plain(cls, path, settings, "bert")
 
     @classmethod
     def _read(

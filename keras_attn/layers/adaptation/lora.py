@@ -155,9 +155,14 @@ def enable_lora(
 
     Example:
         ```python
-        print(enable_lora(classifier, rank=8, also_train="classifier"))
+        import keras
+        from keras_attn import models, training
+
+        classifier = models.build_vit(
+            num_layers=2, hidden_dim=64, num_heads=4, mlp_dim=128, num_classes=10
+        )
+        print(training.enable_lora(classifier, rank=8, also_train="classifier"))
         classifier.compile("adamw", keras.losses.SparseCategoricalCrossentropy(True))
-        classifier.fit(train)
         ```
 
     Reference:

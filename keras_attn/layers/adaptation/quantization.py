@@ -137,6 +137,11 @@ def quantize(
 
     Example:
         ```python
+        from keras_attn import models
+
+        model = models.build_gpt(
+            num_layers=2, hidden_dim=64, num_heads=4, vocabulary_size=1000
+        )
         print(model.quantize("int4", block_size=32))
         ```
 

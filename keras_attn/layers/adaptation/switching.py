@@ -107,8 +107,14 @@ def adapters_off(model: keras.Model) -> Iterator[None]:
 
     Example:
         ```python
-        with adapters_off(policy):
-            reference = policy.predict(batch)
+        import numpy as np
+        from keras_attn import models, training
+
+        policy = models.build_gpt(num_layers=1, hidden_dim=64, vocabulary_size=1000)
+        training.enable_lora(policy, rank=4)
+        batch = {"token_ids": np.array([[5, 3]]), "padding_mask": np.array([[1, 1]])}
+        with training.adapters_off(policy):
+            reference = policy(batch)  # (1, 2, 1000), as before training.
         ```
     """
     # Tensors, since a compiled step may switch them, too.

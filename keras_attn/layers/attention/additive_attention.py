@@ -40,10 +40,14 @@ class AdditiveAttention(ScoredAttention):
 
     Example:
         ```python
-        attention = AdditiveAttention(units=64)
-        context, scores = attention(
+        import numpy as np
+        from keras_attn import layers
+
+        states, annotations = np.random.normal(size=(2, 5, 32)), np.ones((2, 7, 48))
+        mask = np.array([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]])
+        context, scores = layers.AdditiveAttention(units=64)(
             states, annotations, padding_mask=mask, return_attention_scores=True
-        )
+        )  # (2, 5, 48), (2, 5, 7)
         ```
 
     Reference:

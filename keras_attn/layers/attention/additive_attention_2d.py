@@ -72,9 +72,13 @@ class AdditiveAttention2D(BaseLayer):
 
     Example:
         ```python
-        attention = AdditiveAttention2D(units=64)
+        import numpy as np
+        from keras_attn import layers
+
+        states, maps = np.random.normal(size=(2, 5, 32)), np.ones((2, 6, 8, 16))
+        attention = layers.AdditiveAttention2D(units=64)
         glimpses, scores = attention(states, maps, return_attention_scores=True)
-        scores = scores.reshape(-1, length, rows, columns)
+        scores.shape  # (2, 5, 48): one for each place of 6 × 8.
         ```
 
     Reference:

@@ -43,7 +43,11 @@ class DotProductAttention(ScoredAttention):
 
     Example:
         ```python
-        context = DotProductAttention(score="general")(states, annotations)
+        import numpy as np
+        from keras_attn import layers
+
+        states, annotations = np.random.normal(size=(2, 5, 32)), np.ones((2, 7, 48))
+        layers.DotProductAttention(score="general")(states, annotations)  # (2, 5, 48)
         ```
 
     Reference:

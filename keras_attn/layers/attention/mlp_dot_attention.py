@@ -30,7 +30,13 @@ class MLPDotAttention(ScoredAttention):
 
     Example:
         ```python
-        context = MLPDotAttention(units=64)(states, annotations, padding_mask=mask)
+        import numpy as np
+        from keras_attn import layers
+
+        states, annotations = np.random.normal(size=(2, 5, 32)), np.ones((2, 3, 48))
+        mask = np.array([[1, 1, 1], [1, 1, 0]])  # 0 = padding.
+        attention = layers.MLPDotAttention(units=64)
+        context = attention(states, annotations, padding_mask=mask)  # (2, 5, 48)
         ```
 
     Reference:

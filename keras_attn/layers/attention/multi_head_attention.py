@@ -173,8 +173,13 @@ class MultiHeadAttention(BaseLayer):
 
     Example:
         ```python
-        layer = MultiHeadAttention(num_heads=12, key_dim=64)
-        outputs = layer(sequence, padding_mask=mask)
+        import numpy as np
+        from keras_attn import layers
+
+        sequence = np.random.normal(size=(2, 3, 32))
+        mask = np.array([[1, 1, 1], [1, 1, 0]])  # 0 = padding.
+        layer = layers.MultiHeadAttention(num_heads=4, key_dim=8)
+        outputs = layer(sequence, padding_mask=mask, use_causal_mask=True)  # (2, 3, 32)
         ```
 
     Reference:

@@ -32,7 +32,10 @@ class ColumnMask(BaseLayer):
 
     Example:
         ```python
-        ColumnMask()(np.array([2, 4]), np.zeros((2, 3, 5, 1)))
+        import numpy as np
+        from keras_attn import layers
+
+        layers.ColumnMask()(np.array([2, 4]), np.zeros((2, 3, 5, 1)))
         # [[True, True, False, False, False], [True, True, True, True, False]]
         ```
     """

@@ -77,14 +77,13 @@ class ImagePreprocessing(BaseLayer):
 
     Example:
         ```python
-        # CLIP
-        layer = ImagePreprocessing(
-            224,
-            crop_size=224,
-            mean=[0.48145466, 0.4578275, 0.40821073],
-            std=[0.26862954, 0.26130258, 0.27577711],
-        )
-        inputs = layer(photos)  # (B, 480, 640, 3) to (B, 224, 224, 3)
+        import numpy as np
+        from keras_attn import layers
+
+        mean, std = [0.4815, 0.4578, 0.4082], [0.2686, 0.2613, 0.2758]  # CLIP's.
+        layer = layers.ImagePreprocessing(224, crop_size=224, mean=mean, std=std)
+        photos = np.random.randint(0, 256, (2, 480, 640, 3))
+        layer(photos)  # (2, 224, 224, 3)
         ```
     """
 

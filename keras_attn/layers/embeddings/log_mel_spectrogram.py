@@ -78,8 +78,12 @@ class LogMelSpectrogram(BaseLayer):
 
     Example:
         ```python
-        spectrogram = LogMelSpectrogram(8000, normalization="utterance")
-        features = spectrogram(waveform, padding_mask)["features"]
+        import numpy as np
+        from keras_attn import layers
+
+        waveforms = np.random.uniform(-1, 1, (2, 8000))  # Of a second.
+        spectrogram = layers.LogMelSpectrogram(8000, normalization="utterance")
+        spectrogram(waveforms, np.ones((2, 8000)))["features"]  # (2, 98, 40)
         ```
 
     Reference:

@@ -84,8 +84,14 @@ class AttentionRNN(RecurrentAttention):
 
     Example:
         ```python
-        decoder = AttentionRNN(keras.layers.GRUCell(64), AdditiveAttention(64))
-        decoded = decoder(embedded, annotations, initial_state)
+        import keras
+        import numpy as np
+        from keras_attn import layers
+
+        annotations, embedded = np.random.normal(size=(2, 7, 48)), np.ones((2, 5, 32))
+        cell, attention = keras.layers.GRUCell(64), layers.AdditiveAttention(64)
+        decoder = layers.AttentionRNN(cell, attention)
+        decoded = decoder(embedded, annotations, np.zeros((2, 64)))
         ```
 
     Reference:

@@ -58,8 +58,13 @@ class FrameAttentionRNN(RecurrentAttention):
 
     Example:
         ```python
-        watch = FrameAttentionRNN(keras.layers.LSTMCell(64), AdditiveAttention(64))
-        states = watch(maps)["states"]
+        import keras
+        import numpy as np
+        from keras_attn import layers
+
+        maps = np.random.normal(size=(2, 5, 48, 16))  # Five frames of 6 × 8 places.
+        cell, attention = keras.layers.LSTMCell(64), layers.AdditiveAttention(64)
+        states = layers.FrameAttentionRNN(cell, attention)(maps)["states"]  # (2, 5, 64)
         ```
 
     Reference:

@@ -35,7 +35,12 @@ class PerFrame(Quantizable, RestoresAdapters, keras.layers.Wrapper):
 
     Example:
         ```python
-        maps = PerFrame(keras.layers.Conv2D(16, 3))(videos)  # (B, T, H, W, C)
+        import keras
+        import numpy as np
+        from keras_attn import layers
+
+        videos = np.random.uniform(size=(2, 5, 32, 48, 3))  # (B, T, H, W, C)
+        layers.PerFrame(keras.layers.Conv2D(16, 3))(videos)  # (2, 5, 30, 46, 16)
         ```
     """
 

@@ -48,7 +48,12 @@ class PyramidalBLSTM(BaseLayer):
 
     Example:
         ```python
-        outputs, mask = PyramidalBLSTM(256)(features, mask)
+        import numpy as np
+        from keras_attn import layers
+
+        features = np.random.normal(size=(2, 6, 40))
+        mask = np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
+        outputs, mask = layers.PyramidalBLSTM(64)(features, mask)  # (2, 3, 128), (2, 3)
         ```
 
     Reference:

@@ -71,11 +71,15 @@ class DeepQ(keras.Model):
 
     Example:
         ```python
-        player = PlayEpisodes(SocialScene(), epsilon_epochs=10)
-        agent = DeepQ(network, discount=0.9)
-        agent.compile(keras.optimizers.Adam(1e-3), keras.losses.Huber())
-        batches = player.dataset(batch_size=16, steps=50)
-        agent.fit(batches, epochs=20, shuffle=False, callbacks=[player])
+        from keras_attn import data, models, training
+
+        player = training.PlayEpisodes(data.SocialScene(image_size=64), episodes=4)
+        network = models.build_show_attend_interact(
+            image_size=64, hidden_dims=(8, 16), kernel_sizes=(8, 4), strides=(4, 2)
+        )
+        agent = training.DeepQ(network, discount=0.9)
+        agent.compile("adam", "huber")  # Then `fit(batches, callbacks=[player])`.
+        batches = player.dataset(batch_size=4, steps=50)
         ```
 
     Reference:

@@ -51,10 +51,14 @@ class DPO(keras.Model):
 
     Example:
         ```python
-        trainer = DPO(model, beta=0.1)
-        trainer.compile(AdamW(1e-6))
-        trainer.fit(preference_dataset(…), epochs=1, shuffle=False)
-        model.save("preferred.keras")
+        from keras_attn import data, models, training
+
+        model = models.build_gpt(num_layers=1, hidden_dim=32, vocabulary_size=100)
+        trainer = training.DPO(model, beta=0.1)
+        trainer.compile(training.AdamW(1e-6))
+        sizes = {"max_length": 8, "batch_size": 1, "end_token_id": 2}
+        pairs = data.preference_dataset([[5, 6]], [[7, 8]], [[9]], **sizes)
+        trainer.fit(pairs, shuffle=False)  # After [5, 6] rather [7, 8] than [9].
         ```
 
     Reference:

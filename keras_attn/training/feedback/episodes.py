@@ -94,8 +94,14 @@ class GreedyPolicy:
 
     Example:
         ```python
-        policy = GreedyPolicy(network, scene.num_steps)
-        episodes = play_episodes(scene, policy, range(100))
+        from keras_attn import data, models, training
+
+        scene = data.SocialScene(image_size=64)
+        network = models.build_show_attend_interact(
+            image_size=64, hidden_dims=(8, 16), kernel_sizes=(8, 4), strides=(4, 2)
+        )
+        policy = training.GreedyPolicy(network, scene.num_steps)
+        episodes = training.play_episodes(scene, policy, range(2))
         ```
     """
 
@@ -166,10 +172,11 @@ class PlayEpisodes(keras.callbacks.Callback):
 
     Example:
         ```python
-        player = PlayEpisodes(SocialScene(), epsilon_epochs=10)
-        backup = BackupAndResume("runs/greet/backup", callbacks=[player])
+        from keras_attn import data, training
+
+        player = training.PlayEpisodes(data.SocialScene(), epsilon_epochs=10)
+        backup = training.BackupAndResume("runs/greet/backup", callbacks=[player])
         batches = player.dataset(batch_size=16, steps=50)
-        agent.fit(batches, epochs=20, shuffle=False, callbacks=[player, backup])
         ```
 
     Reference:

@@ -60,10 +60,14 @@ class AdaptiveKL:
 
     Example:
         ```python
-        beta = AdaptiveKL(0.15, target=6.0)
-        kl = token_kl(log_probabilities, reference)
-        rewards = token_rewards(scores, kl, mask, kl_weight=beta.weight)
-        beta.update(float(ops.mean(ops.sum(kl * mask, axis=1))), len(scores))
+        import numpy as np
+        from keras_attn import training
+
+        beta = training.AdaptiveKL(0.15, target=6.0)
+        kl = np.array([[0.5, 1.0, 0.25], [3.0, 2.0, 4.0]])  # Of each token.
+        rewards = -beta.weight * kl
+        beta.update(float(kl.sum(1).mean()), len(kl))
+        beta.weight  # Smaller, for 5.4 is below the target.
         ```
 
     Reference:

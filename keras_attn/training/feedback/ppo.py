@@ -115,16 +115,16 @@ class PPO(PolicyTrainer):
 
     Example:
         ```python
-        def reward(prompts, completions):
-            return [text.count("good") for text in completions]
+        from keras_attn import data, models, training
 
-        sampling = CompletionSampling(24, tokenizer.end_token_id)
-        trainer = PPO(
-            model, reward, sampling, tokenizer=tokenizer, kl_weight=AdaptiveKL(0.15)
-        )
-        trainer.compile(AdamW(1e-5, weight_decay=0.0, epsilon=1e-5))
-        trainer.fit(prompt_dataset(prompts, batch_size=64, shuffle_seed=0), epochs=10)
-        model.save("rewarded.keras")
+        def reward(prompts, completions):
+            return [text.count("o") for text in completions]
+
+        tokenizer = data.CharacterTokenizer.train(["good day"])
+        model = models.build_gpt(num_layers=1, hidden_dim=32, vocabulary_size=20)
+        sampling = training.CompletionSampling(4, tokenizer.end_token_id)
+        trainer = training.PPO(model, reward, sampling, tokenizer=tokenizer)
+        trainer.compile(training.AdamW(1e-5))  # `fit` takes a `data.prompt_dataset`.
         ```
 
     Reference:

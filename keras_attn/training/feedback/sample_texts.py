@@ -35,9 +35,12 @@ class SampleTexts(keras.callbacks.Callback):
 
     Example:
         ```python
-        prompts = next(iter(held_out))
-        shown = SampleTexts("runs/ppo/logs", prompts)
-        trainer.fit(batches, epochs=10, callbacks=[shown, backup])
+        from keras_attn import data, training
+
+        tokenizer = data.CharacterTokenizer.train(["good day"])
+        prompts = [tokenizer.encode_prompt(text) for text in ("a", "go")]
+        batch = next(iter(data.prompt_dataset(prompts, batch_size=2)))
+        shown = training.SampleTexts("runs/ppo/logs", batch)  # A callback of `PPO.fit`.
         ```
     """
 

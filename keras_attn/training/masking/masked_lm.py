@@ -62,10 +62,13 @@ class MaskedLMMasking(RandomMasking):
 
     Example:
         ```python
-        masking = MaskedLMMasking(
-            30_522, mask_token_id=103, special_token_ids=[0, 100, 101, 102]
-        )
-        train = mask_batches(batches, masking, seed=1)  # For `model.fit`.
+        import numpy as np
+        from keras_attn import training
+
+        masking = training.MaskedLMMasking(1000, mask_token_id=3, special_token_ids=[0])
+        token_ids = np.random.randint(4, 1000, (2, 8))
+        masked = masking(token_ids, np.ones((2, 8), bool))
+        masked["sample_weight"]  # (2, 8), 1 at the tokens to predict.
         ```
 
     Reference:

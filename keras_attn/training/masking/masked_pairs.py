@@ -76,14 +76,15 @@ def mask_pairs(
 
     Example:
         ```python
-        model = build_vilbert_pretrainer(build_vilbert("base"))
-        losses = {
-            "masked_lm": SmoothedCrossEntropy(),
-            "masked_regions": MaskedRegionLoss(),
-            "alignment": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        }
-        model.compile("adamw", losses)
-        model.fit(mask_pairs(batches, masking, seed=1))
+        import numpy as np
+        from keras_attn import data, training
+
+        pairs = {"token_ids": np.full((2, 6), 9), "padding_mask": np.ones((2, 6))}
+        pairs["region_features"] = np.random.normal(size=(2, 3, 8))  # Of three regions.
+        pairs["region_padding_mask"] = np.ones((2, 3))
+        pairs["class_distributions"] = np.full((2, 3, 5), 0.2)
+        batches = data.shuffled_dataset(pairs, seed=0).batch(2)
+        train = training.mask_pairs(batches, training.MaskedLMMasking(1000, 3), seed=1)
         ```
 
     Reference:

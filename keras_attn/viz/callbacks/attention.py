@@ -37,8 +37,13 @@ class AttentionMaps(AttentionPlots):
 
     Example:
         ```python
-        maps = AttentionMaps("runs/dates", inputs, source_tokens, target_tokens)
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        tokens, ids = [["[CLS]", "a", "dog", "[SEP]"]], np.array([[1, 5, 6, 2]])
+        inputs = {"token_ids": ids, "padding_mask": np.ones((1, 4))}
+        maps = viz.callbacks.AttentionMaps("runs/dogs", inputs, tokens, tokens)
+        # model.fit(dataset, epochs=20, callbacks=[maps])
         ```
     """
 
@@ -72,7 +77,8 @@ class AttentionMaps(AttentionPlots):
         for path, scores in self._capture(self.inputs).items():
             examples = zip(scores, self.source_tokens, self.target_tokens, strict=True)
             for index, example in enumerate(examples):
-                yield f"attention/{path}/{index}", plot_alignment(*example, title=path)
+                figure = plot_alignment(*example, title=path, wrap=True)
+                yield f"attention/{path}/{index}", figure
 
 
 class ImageAttentionMaps(AttentionPlots):
@@ -94,8 +100,12 @@ class ImageAttentionMaps(AttentionPlots):
 
     Example:
         ```python
-        maps = ImageAttentionMaps("runs/vit", images, layer="block_11")
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        images = np.random.uniform(-1, 1, (4, 224, 224, 3))
+        maps = viz.callbacks.ImageAttentionMaps("runs/vit", images, layer="block_11")
+        # vit.fit(dataset, epochs=20, callbacks=[maps])
         ```
     """
 

@@ -49,8 +49,15 @@ class CoAttentionMaps(AttentionPlots):
 
     Example:
         ```python
-        maps = CoAttentionMaps("runs/vqa", inputs, images, tokens, layer="_5$")
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        words, ids = [["[CLS]", "a", "dog", "[SEP]"]], np.array([[1, 5, 6, 2]])
+        inputs = {"token_ids": ids, "segment_ids": ids * 0, "padding_mask": ids > 0}
+        inputs["region_boxes"] = np.array([[[0.1, 0.1, 0.6, 0.9]]])  # One region.
+        inputs["region_features"] = np.random.normal(size=(1, 1, 2048))
+        inputs["region_padding_mask"], images = np.ones((1, 1)), np.ones((1, 64, 64, 3))
+        maps = viz.callbacks.CoAttentionMaps("runs/vqa", inputs, images, words)
         ```
     """
 

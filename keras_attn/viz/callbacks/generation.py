@@ -28,8 +28,12 @@ class CodeMaps(Plots):
 
     Example:
         ```python
-        maps = CodeMaps("runs/dvae", held_out[:4])
-        dvae.fit(images, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        held_out = np.random.uniform(size=(4, 32, 32, 3))
+        maps = viz.callbacks.CodeMaps("runs/dvae", held_out)
+        # dvae.fit(images, epochs=20, callbacks=[maps])
         ```
     """
 
@@ -86,13 +90,20 @@ class GeneratedImageMaps(Plots):
         TypeError: If `captions` is a single string.
 
     Example:
-        ```python
-        def draw(caption):
-            same = Sample(seed=0)
-            return generate_images(dalle, dvae, tokenizer, caption, 4, strategy=same)
+        Needs a DALL·E, its VAE and its tokenizer:
 
-        maps = GeneratedImageMaps("runs/dalle", ["a red ring", "a blue star"], draw)
-        dalle.fit(dataset, epochs=20, callbacks=[maps])
+        ```python
+        import keras
+        from keras_attn import data, decoding, models, viz
+
+        dalle, dvae = map(keras.saving.load_model, ("dalle.keras", "dvae.keras"))
+        parts = (dalle, dvae, data.load_tokenizer("tokenizer.json"))
+
+        def draw(caption):
+            same = decoding.Sample(seed=0)
+            return models.generate_images(*parts, caption, 4, strategy=same)
+
+        maps = viz.callbacks.GeneratedImageMaps("runs/dalle", ["a red ring"], draw)
         ```
     """
 

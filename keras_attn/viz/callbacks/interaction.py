@@ -41,9 +41,15 @@ class InteractionMaps(Plots):
 
     Example:
         ```python
-        grid = network.grid_size
-        maps = InteractionMaps("runs/greet", network, inputs, ACTIONS, grid)
-        agent.fit(batches, epochs=20, shuffle=False, callbacks=[player, maps])
+        import numpy as np
+        from keras_attn import models, viz
+
+        robot = models.build_show_attend_interact(return_attention_scores=True)
+        frames = np.random.uniform(size=(2, 6, 198, 198, 8))  # (B, T, H, W, F)
+        inputs, grid = {"gray": frames, "depth": frames}, robot.grid_size
+        names = ["wait", "look", "wave", "handshake"]
+        maps = viz.callbacks.InteractionMaps("runs/greet", robot, inputs, names, grid)
+        # agent.fit(batches, epochs=20, callbacks=[player, maps])
         ```
     """
 

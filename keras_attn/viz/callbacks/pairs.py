@@ -39,8 +39,13 @@ class SimilarityMaps(Plots):
 
     Example:
         ```python
-        maps = SimilarityMaps("runs/clip", images, token_ids, texts)
-        model.fit(pairs, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        texts = ["a dog", "a ball"]
+        images, token_ids = np.zeros((2, 224, 224, 3)), np.array([[1, 5, 2], [1, 6, 2]])
+        maps = viz.callbacks.SimilarityMaps("runs/clip", images, token_ids, texts)
+        # clip.fit(pairs, epochs=20, callbacks=[maps])
         ```
     """
 

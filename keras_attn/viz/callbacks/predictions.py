@@ -66,8 +66,13 @@ class SegmentationMaps(_PredictionPlots):
 
     Example:
         ```python
-        maps = SegmentationMaps("runs/camvid", images, labels, CLASSES, errors=True)
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        images, labels = np.ones((2, 64, 64, 3)), np.zeros((2, 64, 64), "int32")
+        names = ["road", "car"]
+        maps = viz.callbacks.SegmentationMaps("runs/road", images, labels, names)
+        # model.fit(dataset, epochs=20, callbacks=[maps])
         ```
     """
 
@@ -111,9 +116,12 @@ class DetectionBoxes(_PredictionPlots):
 
     Example:
         ```python
-        images, truth = next(iter(validation))
-        boxes = DetectionBoxes("runs/cells", images, truth, data.class_names)
-        model.fit(dataset, epochs=20, callbacks=[boxes])
+        from keras_attn import data, viz
+
+        shapes = data.Shapes()
+        images, truth = next(iter(shapes.dataset("detection", 4, batch_size=4)))
+        maps = viz.callbacks.DetectionBoxes("runs/shapes", images, truth, shapes.shapes)
+        # detector.fit(dataset, epochs=20, callbacks=[maps])
         ```
     """
 

@@ -34,8 +34,12 @@ class ReadingAttentionMaps(Plots):
 
     Example:
         ```python
-        maps = ReadingAttentionMaps("runs/words", inputs, words.tokenizer)
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        from keras_attn import data, viz
+
+        words = data.RenderedWords(["dog", "cat"], max_length=8)
+        inputs, _ = next(iter(words.dataset("reading", 2, batch_size=2)))
+        maps = viz.callbacks.ReadingAttentionMaps("runs/words", inputs, words.tokenizer)
+        # reader.fit(dataset, epochs=20, callbacks=[maps])
         ```
     """
 

@@ -36,8 +36,14 @@ class SpeechAttentionMaps(AttentionPlots):
 
     Example:
         ```python
-        maps = SpeechAttentionMaps("runs/digits", inputs, [list("three"), list("one")])
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        inputs = {"features": np.ones((2, 24, 40)), "padding_mask": np.ones((2, 24))}
+        inputs["decoder_token_ids"] = np.array([[1, 4, 5, 6, 7, 7], [1, 8, 9, 7, 0, 0]])
+        letters = [list("three"), list("one")]
+        maps = viz.callbacks.SpeechAttentionMaps("runs/digits", inputs, letters)
+        # model.fit(dataset, epochs=20, callbacks=[maps])
         ```
     """
 

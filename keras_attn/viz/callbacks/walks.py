@@ -33,16 +33,20 @@ class WalkAttentionMaps(AttentionPlots):
             and as for `viz.plot_walk`.
 
     Example:
+        Needs the files of Room-to-Room:
+
         ```python
-        simulator = data.WalkSimulator([each.start for each in shown])
-        maps = WalkAttentionMaps(
-            "runs/walks",
-            inputs,
-            words,
-            shown,
-            lambda model: walk(model, inputs, simulator, 20),
-        )
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        from keras_attn import data, decoding, viz
+
+        walks = data.read_r2r("r2r/R2R_val_unseen.json", "r2r/connectivity")
+        inputs = walks.encode(each.instruction for each in walks.examples)
+        words = [each.instruction.split() for each in walks.examples]
+        shown = (inputs, words, walks.examples)
+
+        def follow(model):
+            return decoding.walk(model, inputs, walks.simulator(), 20)
+
+        maps = viz.callbacks.WalkAttentionMaps("runs/walks", *shown, follow)
         ```
     """
 

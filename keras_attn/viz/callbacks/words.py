@@ -83,8 +83,13 @@ class CaptionAttentionMaps(_ImageAndText):
 
     Example:
         ```python
-        maps = CaptionAttentionMaps("runs/captions", inputs, [c.split() for c in texts])
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        inputs = {"images": np.zeros((1, 64, 64, 3)), "decoder_token_ids": [[1, 5, 6]]}
+        words = [["a", "dog", "[END]"]]
+        maps = viz.callbacks.CaptionAttentionMaps("runs/captions", inputs, words)
+        # captioner.fit(dataset, epochs=20, callbacks=[maps])
         ```
     """
 
@@ -141,8 +146,14 @@ class GlimpseMaps(_ImageAndText):
 
     Example:
         ```python
-        maps = GlimpseMaps("runs/vqa", inputs, questions, data.answers)
-        model.fit(dataset, epochs=20, callbacks=[maps])
+        import numpy as np
+        from keras_attn import viz
+
+        images, token_ids = np.zeros((1, 64, 64, 3)), np.array([[4, 5, 6, 7]])
+        inputs = {"images": images, "token_ids": token_ids}
+        questions, answers = ["is it red ?"], ["yes", "no"]
+        maps = viz.callbacks.GlimpseMaps("runs/vqa", inputs, questions, answers)
+        # model.fit(dataset, epochs=20, callbacks=[maps])
         ```
     """
 

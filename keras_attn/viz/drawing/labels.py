@@ -1,6 +1,8 @@
 """Tokens as plot labels: visible, and in fonts that have their characters."""
 
 import functools
+import unicodedata
+import warnings
 
 from matplotlib import font_manager
 
@@ -23,7 +25,18 @@ _FALLBACK_FAMILIES = (
     "Malgun Gothic",
     "Arial Unicode MS",
     "Unifont",
+    "Noto Emoji",
 )
+# Of the families above, one for each alphabet, to be advised where none is installed.
+_FAMILY_OF = {
+    "CJK": "Noto Sans CJK SC",
+    "HIRAGANA": "Noto Sans CJK SC",
+    "KATAKANA": "Noto Sans CJK SC",
+    "HANGUL": "Noto Sans CJK SC",
+    "ARABIC": "Noto Sans Arabic",
+    "DEVANAGARI": "Noto Sans Devanagari",
+}
+_MISSING = "□"
 
 
 @functools.cache
@@ -51,9 +64,31 @@ def drawable(text: str) -> str:
     r"""Replaces what cannot be drawn.
 
     A control character becomes its escape ("\n"), and a character that no font has
-    becomes "□", which is what matplotlib would draw, with a warning for each.
+    becomes "□", which is what matplotlib would draw. A warning names a font that has
+    it, once for each font, where matplotlib would warn of each character.
     """
-    return "".join(map(_drawable, text))
+    drawn = list(map(_drawable, text))
+    for character, shown in zip(text, drawn, strict=True):
+        if shown == _MISSING != character:
+            _advise(_family_for(character))
+    return "".join(drawn)
+
+
+def _family_for(character: str) -> str:
+    """A family of fonts that has a character, as far as is known."""
+    alphabet = unicodedata.name(character, "?").split()[0]
+    other = "Noto Emoji" if ord(character) > 0xFFFF else "Unifont"
+    return _FAMILY_OF.get(alphabet, other)
+
+
+@functools.cache
+def _advise(family: str) -> None:
+    warnings.warn(
+        f"No installed font has some characters, which are drawn as {_MISSING}. "
+        f'Install the font "{family}" and start again; or write a page (.html), for '
+        "which the browser has its own fonts.",
+        stacklevel=2,
+    )
 
 
 @functools.cache
@@ -61,7 +96,7 @@ def _drawable(character: str) -> str:
     if not character.isprintable():
         return _escaped(character)
     known = any(font.get_char_index(ord(character)) for font in _fonts())
-    return character if known else "□"
+    return character if known else _MISSING
 
 
 def _escaped(character: str) -> str:

@@ -7,8 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 
 from keras_attn.viz.drawing.panels import check_pixels
+from keras_attn.viz.drawing.plots import TEXT_COLOR
 
 _HEAT = "inferno"
 
@@ -33,6 +37,17 @@ def check_maps(maps) -> np.ndarray:
     return maps.reshape(-1, *maps.shape[-2:])
 
 
+def map_labels(labels: Sequence[str] | None, count: int, alone: str) -> list[str]:
+    """The labels of `count` maps, by default their numbers, or `alone` if it is one."""
+    if labels is None:
+        return [f"head {head}" for head in range(count)] if count > 1 else [alone]
+    if len(labels) != count:
+        raise ValueError(
+            f"`labels` must be {count}, one per map. Received: labels={labels!r}"
+        )
+    return list(labels)
+
+
 def overlay(
     ax: Axes,
     image: np.ndarray,
@@ -52,7 +67,7 @@ def overlay(
         ax.imshow(image)
     else:
         height, width = image.shape[:2]
-        left, top, right, bottom = _check_box(box, width, height)
+        left, top, right, bottom = check_box(box, width, height)
         ax.imshow(image.mean(-1), cmap="gray", vmin=0, vmax=1)
         ax.imshow(
             heat,
@@ -69,7 +84,18 @@ def overlay(
     ax.set_axis_off()
 
 
-def _check_box(box, width: int, height: int) -> tuple[float, float, float, float]:
+def add_heat_bar(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Adds the color bar of `overlay`, of which each map has its own maximum."""
+    heat = ScalarMappable(Normalize(0, 1), _HEAT)
+    bar = figure.colorbar(heat, ax=axes, aspect=24, pad=0.02)
+    bar.set_ticks([0, 1], labels=["0", "the map's\nlargest"])
+    bar.set_label("attention weight", fontsize=8, color=TEXT_COLOR)
+    bar.ax.tick_params(labelsize=7, length=2, labelcolor=TEXT_COLOR)
+    bar.outline.set_visible(False)
+
+
+def check_box(box, width: int, height: int) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of a part of an image, by default all of it."""
     if box is None:
         return 0, 0, width, height
     left, top, right, bottom = map(float, box)

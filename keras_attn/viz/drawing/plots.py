@@ -7,6 +7,7 @@ Legend: T targets (rows), S sources (columns).
 """
 
 import io
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ def plot_alignment(
     *,
     title: str | None = None,
     ax: Axes | None = None,
+    wrap: bool = False,
 ) -> Figure:
     """Draws how much each target token attends to each source token.
 
@@ -58,6 +60,9 @@ def plot_alignment(
         title: Title of the figure.
         ax: Axes to draw a single panel on, without a color bar, such as axes of
             `pyplot`. None creates a figure.
+        wrap: Whether the panels are laid out to be readable in a small square, such as
+            a card of TensorBoard: a source much longer than the target continues below,
+            like the lines of a text.
 
     Returns:
         The figure; `save_figure` writes it, and a notebook shows it.
@@ -86,13 +91,33 @@ def plot_alignment(
             ax.set_title(drawable(title), parse_math=False, family=font_families())
         return cast(Figure, ax.get_figure(root=True))
 
-    figure, axes = _grid_of_axes(len(panels), columns, rows, cell, title or "")
+    num_lines, num_columns = 1, panel_columns(len(panels))
+    if wrap:
+        num_lines, num_columns = _square_grid(len(panels), len(rows), len(columns))
+    width = math.ceil(len(columns) / num_lines)
+    # Nothing is drawn where a score is not a number.
+    missing = num_lines * width - len(columns)
+    padded = np.pad(panels, ((0, 0), (0, 0), (0, missing)), constant_values=np.nan)
+    labels = [*columns, *[""] * missing]
+    cell = _cell_inches(num_lines * len(rows), width)
+    starts = range(0, num_lines * width, width)
+    figure, axes = _grid_of_axes(
+        len(panels) * num_lines, num_columns, columns[:width], rows, cell, title or ""
+    )
     images = [
-        draw_panel(axis, panel, columns, rows, cell)
-        for axis, panel in zip(axes, panels, strict=True)
+        draw_panel(
+            axis,
+            padded[head, :, start : start + width],
+            labels[start : start + width],
+            rows,
+            cell,
+        )
+        for axis, (head, start) in zip(
+            axes, itertools.product(range(len(panels)), starts), strict=True
+        )
     ]
     if len(panels) > 1:
-        for head, axis in enumerate(axes):
+        for head, axis in enumerate(axes[num_lines - 1 :: num_lines]):
             axis.set_xlabel(f"head {head}", fontsize=9, color=TEXT_COLOR)
     add_color_bar(figure, images[0], ax=axes, aspect=24, pad=0.02)
     add_title(figure, title, fontsize=11)
@@ -105,7 +130,14 @@ def new_figure(
     layout: Literal["constrained", "compressed"] | None = "compressed",
 ) -> Figure:
     """An empty figure of a given size in inches, at the resolution of all plots."""
-    return Figure(figsize=(width, height), dpi=_DOTS_PER_INCH, layout=layout)
+    return _ShownFigure(figsize=(width, height), dpi=_DOTS_PER_INCH, layout=layout)
+
+
+class _ShownFigure(Figure):
+    """A figure that a notebook shows, whatever the backend of `pyplot` is."""
+
+    def _repr_png_(self) -> bytes:
+        return _file_of(self, "png")
 
 
 def text_style(points: float, color: str = TEXT_COLOR) -> dict[str, Any]:
@@ -149,9 +181,7 @@ def save_figure(figure: Figure, path: str | os.PathLike) -> None:
         raise ValueError(
             f"`path` must end in one of {sorted(formats)}. Received: path={str(path)!r}"
         )
-    content = io.BytesIO()
-    figure.savefig(content, format=suffix, dpi="figure")
-    write_atomically(path, content.getvalue())
+    write_atomically(path, _file_of(figure, suffix))
 
 
 def figure_to_array(figure: Figure) -> np.ndarray:
@@ -163,12 +193,17 @@ def figure_to_array(figure: Figure) -> np.ndarray:
     Returns:
         uint8 (height, width, 3), red, green and blue in 0 to 255.
     """
+    pixels = np.frombuffer(_file_of(figure, "rgba"), np.uint8)
+    # 488 pixels may be 487.9999999 here.
+    width, height = (int(size + 1e-6) for size in figure.bbox.size)
+    return pixels.reshape(height, width, 4)[:, :, :3].copy()
+
+
+def _file_of(figure: Figure, file_format: str) -> bytes:
     content = io.BytesIO()
     # `savefig` does not replace the canvas of the figure.
-    figure.savefig(content, format="rgba", dpi="figure")
-    width, height = (int(size) for size in figure.bbox.size)
-    pixels = np.frombuffer(content.getvalue(), np.uint8)
-    return pixels.reshape(height, width, 4)[:, :, :3].copy()
+    figure.savefig(content, format=file_format, dpi="figure")
+    return content.getvalue()
 
 
 def check_scores(scores) -> np.ndarray:
@@ -221,11 +256,31 @@ def panel_columns(panels: int) -> int:
     return min((4, 3), key=lambda width: -panels % width)
 
 
+def _square_grid(panels: int, num_rows: int, num_columns: int) -> tuple[int, int]:
+    """How many lines a panel has, and panels a row, for the smallest square.
+
+    A panel of several lines is alone in its rows.
+    """
+
+    def side(shape: tuple[int, int]) -> int:
+        lines, count = shape
+        # With the labels of the columns, about as high as three cells.
+        height = math.ceil(panels * lines / count) * (num_rows + 3)
+        return max(height, math.ceil(num_columns / lines) * count)
+
+    shapes = [(1, count) for count in range(1, panels + 1)]
+    return min(shapes + [(lines, 1) for lines in range(2, num_columns)], key=side)
+
+
 def _grid_of_axes(
-    panels: int, columns: list[str], rows: list[str], cell: float, title: str
+    panels: int,
+    num_columns: int,
+    columns: list[str],
+    rows: list[str],
+    cell: float,
+    title: str,
 ) -> tuple[Figure, list[Axes]]:
     """A figure with one axes per panel, large enough for cells of `cell` inches."""
-    num_columns = panel_columns(panels)
     num_rows = math.ceil(panels / num_columns)
     letter = cell * _LETTER_WIDTH
     width = len(columns) * cell + 0.3

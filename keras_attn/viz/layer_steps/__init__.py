@@ -108,9 +108,12 @@ def attention_steps(
 
     Example:
         ```python
+        import numpy as np
+        from keras_attn import layers, viz
+
         layer = layers.MultiHeadAttention(num_heads=2, key_dim=4)
-        steps = viz.attention_steps(layer, vectors, mask="causal")
-        print(steps.scores.shape, steps.details(head=0, query=2, key=1))
+        steps = viz.attention_steps(layer, np.random.normal(size=(3, 8)), mask="causal")
+        print(steps.scores.shape, steps.details(head=0, query=2, key=1))  # (2, 3, 3), …
         ```
     """
     return explain_call(layer, call_arguments(layer, query, value, key, mask, call))

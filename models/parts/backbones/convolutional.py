@@ -85,8 +85,14 @@ def convolutionize(model, *, image_size=None, name=None) -> keras.Model:
 
     Example:
         ```python
-        classifier = keras.applications.VGG16(weights=None, classifier_activation=None)
-        heat_map = convolutionize(classifier)(images)  # (B, 480, 640, 3) -> 9 × 14
+        import keras
+        import numpy as np
+        from keras_attn import models
+
+        pool = [keras.Input((32, 32, 3)), keras.layers.MaxPooling2D(8)]
+        head = [keras.layers.Flatten(), keras.layers.Dense(10)]
+        classifier = keras.Sequential([*pool, *head])
+        models.convolutionize(classifier)(np.zeros((1, 64, 96, 3)))  # (1, 5, 9, 10)
         ```
 
     Reference:

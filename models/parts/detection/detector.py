@@ -301,11 +301,13 @@ class Detector(OwnLossModel):
 
         Example:
             ```python
-            # A file for `data.read_regions`, if the boxes are "xyxy".
-            found = detector.region_model(36)(image[None])
-            count = int(found.pop("num_detections")[0])
-            arrays = {name: np.array(x)[0, :count] for name, x in found.items()}
-            np.savez("0001.npz", image_size=image.shape[:2], **arrays)
+            import numpy as np
+            from keras_attn import models
+
+            detector = models.build_faster_rcnn(num_classes=3, image_size=64)
+            image = np.random.uniform(size=(1, 64, 64, 3))
+            found = detector.region_model(4)(image)
+            found["features"]  # (1, 4, 2048)
             ```
 
         Reference:
