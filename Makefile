@@ -34,8 +34,8 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 export MPLBACKEND ?= Agg
 
 .PHONY: help install demo test test-variations test-compiled test-export test-runs \
-	test-jax test-tpu test-parity test-wheel test-all test-next fuzz mutants lint \
-	format bench gallery docs docs-check clean
+	test-jax test-tpu test-parity test-wheel test-all test-next test-works-with fuzz mutants \
+	lint format bench gallery docs docs-check clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -136,6 +136,20 @@ $(NEXT)/.next: pyproject.toml
 	$(NEXT)/bin/pip install --quiet --no-deps --editable .
 	touch $@
 
+# Their newest releases, in an environment of their own: they are large, and some want
+# other versions of what constraints.txt fixes.
+WORKS := .venv-works-with
+
+test-works-with: $(WORKS)/.works-with  ## docs/works_with.md, each with its library; by hand
+	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(WORKS)/bin/python -m pytest \
+		tests/test_works_with.py
+
+$(WORKS)/.works-with: pyproject.toml
+	$(PYTHON) -m venv $(WORKS)
+	$(WORKS)/bin/python -m pip install --quiet --upgrade pip
+	$(WORKS)/bin/pip install --quiet --no-compile --editable ".[test,works-with]"
+	touch $@
+
 # How many times the cases of the ordinary suite: `make fuzz ROUNDS=200` takes ten times
 # as long.
 ROUNDS ?= 20
@@ -171,8 +185,8 @@ docs-check: $(VENV)/.dev  ## the site: arguments, links, each page in a browser
 	$(BIN)/python docs/site/compare_api.py
 	$(BIN)/python docs/site/check_pages.py
 
-clean:  ## remove .venv, .venv-next and what was built
-	rm -rf $(VENV) $(NEXT) build dist *.egg-info
+clean:  ## remove .venv, .venv-next, .venv-works-with and what was built
+	rm -rf $(VENV) $(NEXT) $(WORKS) build dist *.egg-info
 
 # One stamp per set of packages. A larger set includes the smaller ones, so that
 # `make install` resolves and installs all in one go.
