@@ -16,7 +16,6 @@ import sys
 import time
 import tomllib
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -253,7 +252,7 @@ def namespaces(address, path, adapter):
 @with_library("Model Explorer")
 def test_model_explorer(tmp_path):
     """As a user sees it, in a process that Ctrl+C ends."""
-    (tmp_path / "program.py").write_text(program_of("Model Explorer"), "utf-8")
+    (tmp_path / "program.py").write_text(PROGRAMS["Model Explorer"], "utf-8")
     with subprocess.Popen(
         [sys.executable, "-u", "program.py"],
         cwd=tmp_path,
