@@ -96,17 +96,7 @@ def test_an_extra_that_an_error_names_installs_what_was_missing():
 
 
 def test_the_extra_all_is_everything_a_user_may_ask_for():
-    apart = {
-        "jax",
-        "tpu",
-        "works-with",
-        "test",
-        "parity",
-        "docs",
-        "browser",
-        "dev",
-        "all",
-    }
+    apart = {*"jax tpu works-with test parity docs browser dev all".split()}
     assert EXTRAS["all"] == set().union(*(EXTRAS[x] for x in {*EXTRAS} - apart))
 
 

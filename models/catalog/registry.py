@@ -4,7 +4,6 @@ The model files fill it: each has `CARDS` beside its `VARIANTS`, which
 `@registered(CARDS, VARIANTS)` adds together with the builder.
 """
 
-import copy
 import fnmatch
 import inspect
 from collections.abc import Callable, Mapping
@@ -151,7 +150,6 @@ def create(name: str, /, **overrides) -> keras.Model:
     *sides, channels = shapes.get("images", (None,))[1:] or (None,)
     # Gray images are not what it describes.
     if fields is not None and channels == 3:
-        fields = copy.deepcopy(fields)
         model.preprocessing = (
             fields if None in sides else fields_for_size(fields, sides)
         )

@@ -175,7 +175,9 @@ def test_a_created_model_has_the_preprocessing_of_its_size():
     assert layer.std == [0.229, 0.224, 0.225]
     restored = type(model).from_config(model.get_config())
     assert restored.preprocessing == model.preprocessing
-    # What is done to a model is not done to the card.
+    # What is done to a model is not done to the card, also if it takes any size.
+    model = create("resnet50", image_size=None, include_top=False)
+    assert model.preprocessing is not None
     model.preprocessing["image_mean"].clear()
     fields = entry("resnet50").card.preprocessing
     assert fields is not None and len(fields["image_mean"]) == 3
