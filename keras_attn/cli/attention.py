@@ -132,7 +132,7 @@ def attention(
 
     Example: keras-attn attention checkpoints/bert "A dog runs." --output dog.html
 
-    Example: keras-attn attention bert "A dog." --beside tuned --output two.html
+    Example: keras-attn attention runs/a "A dog." --beside runs/b --output two.html
 
     Example: keras-attn attention runs/en-de "A dog runs." --output dog.png
 

@@ -24,6 +24,7 @@ from keras_attn.distribution.processes import process_id as this_process
 _MOST_STREAMS = 16
 _LENGTH_BYTES = 8
 _CHECKSUM_BYTES = 4
+_GRAPH_SEED = 87_654_321  # TensorFlow's own, for a process without a global seed.
 
 
 def record_dataset(
@@ -145,6 +146,8 @@ def _stream(paths, number, seed, epoch, buffer):
         order = tf.random.experimental.stateless_shuffle(names, own)
         records = tf.data.TFRecordDataset(order)
         random: Any = own[0]  # A tensor, which the stubs do not know of.
+        # Or TensorFlow's global seed would change the order, and 0 be an error.
+        tf.compat.v1.set_random_seed(_GRAPH_SEED)
         return records.shuffle(buffer, seed=random, reshuffle_each_iteration=False)
 
     return epoch_seeds(seed, epoch).take(1).flat_map(in_order)
