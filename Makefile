@@ -18,11 +18,11 @@ ONE_THREAD := TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=
 # users have it.
 XLA_LEVEL = XLA_FLAGS="$${XLA_FLAGS:---xla_backend_optimization_level=$(1)}"
 NO_FUSION := --xla_cpu_use_fusion_emitters=false
-# Further cases of what another test holds as well: none of them, a quarter by its number
-# (1 to 4), or all. `.ci/run` takes another quarter each day.
+# Further cases of what another test holds as well: none of them, a sixth by its number
+# (1 to 6), or all. `.ci/run` takes another sixth each day.
 VARIATIONS ?= none
 # Suites of which all is held by another as well, such as `make test` on TensorFlow. They
-# are whole if no quarter is asked for.
+# are whole if no sixth is asked for.
 IN_TURN := test-variations test-jax test-tpu test-parity
 $(IN_TURN): VARIATIONS := $(VARIATIONS:none=all)
 PYTEST = $(BIN)/python -m pytest $(WORKERS) --variations $(VARIATIONS)
@@ -48,7 +48,7 @@ demo: $(VENV)/.demo  ## train on dates, draw the alignment, ship it three ways (
 test: $(VENV)/.test  ## the test suite, on TensorFlow
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) -m "$(SUITE)"
 
-test-variations: $(VENV)/.dev  ## cases that `make test` leaves out, or a quarter: VARIATIONS=2
+test-variations: $(VENV)/.dev  ## cases that `make test` leaves out, or a sixth: VARIATIONS=2
 	$(ONE_THREAD) $(call XLA_LEVEL,1 $(NO_FUSION)) $(PYTEST) \
 		-m "(variation or extra) and $(SUITE)"
 

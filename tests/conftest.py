@@ -23,26 +23,26 @@ def pytest_addoption(parser):
     """`--variations`, as the Makefile passes on its `VARIATIONS`."""
     parser.addoption(
         "--variations",
-        choices=("none", "1", "2", "3", "4", "all"),
+        choices=("none", *"123456", "all"),
         default="all",
-        help="which tests marked `variation` run: a quarter by number, all or none",
+        help="which tests marked `variation` run: a sixth by number, all or none",
     )
     parser.addoption(
         "--all-in-turn",
         action="store_true",
-        help="every test counts as a variation: `--variations` takes a quarter of all",
+        help="every test counts as a variation: `--variations` takes a sixth of all",
     )
 
 
-def quarter_of(item):
-    """The quarter, "1" to "4", that a variation belongs to, on every machine.
+def sixth_of(item):
+    """The sixth, "1" to "6", that a variation belongs to, on every machine.
 
     Cases with one name, such as all tests of a model, stay together: they share what
     they build.
     """
     call = getattr(item, "callspec", None)
     name = item.nodeid if call is None else call.id
-    return str(zlib.crc32(name.encode()) % 4 + 1)
+    return str(zlib.crc32(name.encode()) % 6 + 1)
 
 
 # What the Makefile finds the files of a suite by.
@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(config, items):
         item
         for item in items
         if (all_in_turn or item.get_closest_marker("variation"))
-        and quarter_of(item) != wanted
+        and sixth_of(item) != wanted
     ]
     config.hook.pytest_deselected(items=left_out)
     without = {*left_out}
