@@ -72,7 +72,8 @@ def _missing(text: str, named: list[str], known: list[tuple[str, str]]) -> list[
         items.setdefault(name, []).append(_letters(_plain(description)))
     wrong = [f"argument {name}" for name in named if name not in shown]
     for name, description in known:
-        words = _letters(description)
+        # Of a link its text is shown.
+        words = _letters(re.sub(r"\]\([^)\s]*\)", "", description))
         if not any(words in item for item in items.get(name, ())):
             wrong.append(f"description of {name}")
     return wrong
