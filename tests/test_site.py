@@ -59,7 +59,9 @@ def test_links_lead_to_pages_and_to_nothing_else(site):
     assert links.with_site_links(text, "README.md") == (
         "[a](contents.md) [b](examples/it.md) [c](https://x.org/y.md)"
     )
-    with pytest.raises(ValueError, match=r"is no page of the site. Received: Makefile"):
+    with pytest.raises(
+        ValueError, match=r"without a page on the site. Received: Makefile"
+    ):
         links.with_site_links("[make](Makefile)", "README.md")
     with pytest.raises(ValueError, match=r"`source` must .* Received: source='x.md'"):
         links.with_site_links("", "x.md")

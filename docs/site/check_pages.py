@@ -173,7 +173,7 @@ def search(browser: Any, address: str, names: dict[str, str]) -> list[str]:
         field.press("End")  # Material listens to keys.
         try:
             first.wait_for(state="attached", timeout=_PATIENCE)
-            tab.wait_for_timeout(400)  # Until the results are those of the whole name.
+            tab.wait_for_timeout(400)  # Until the whole name was searched.
             found = urldefrag(str(first.get_attribute("href")))[0].partition("?")[0]
         except Exception as error:  # Of Playwright, of any kind.
             found = str(error).partition("\n")[0]
@@ -200,7 +200,7 @@ def find_browser() -> str | None:
     """The path of a Chromium: `CHROMIUM`, or one of the system's; None without one.
 
     Raises:
-        SystemExit: If `CHROMIUM` is no program.
+        SystemExit: If `CHROMIUM` is not a program.
     """
     named = os.environ.get("CHROMIUM")
     found = [path for each in _BROWSERS if (path := shutil.which(each))]
@@ -224,7 +224,7 @@ def main() -> None:
     program = find_browser()
     if program is None:
         sys.stdout.write(
-            "no page is opened: there is no Chromium. Install one (Debian: apt "
+            "no page was opened, since there is no Chromium. Install one (Debian: apt "
             "install chromium), or set CHROMIUM to its path\n"
         )
     else:

@@ -76,7 +76,7 @@ def with_site_links(text: str, source: str) -> str:
         there = page_of(file)
         if there is None:
             raise ValueError(
-                f"{source} links to a file that is no page of the site. Received: "
+                f"{source} links to a file without a page on the site. Received: "
                 f"{target}"
             )
         return f"]({posixpath.relpath(there, here or '.')}{anchor or ''})"

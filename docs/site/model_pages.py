@@ -1,6 +1,6 @@
 """A page for each family of models, from the head of its file and its cards.
 
-Figures are those of the cards; counts and costs are `plan`'s, which
+Published figures come from the cards, counts and costs from `plan`, whose results
 `count_costs.py` has stored.
 """
 
@@ -194,6 +194,10 @@ def _count(number: float | None) -> str:
 def _cost(entries: list[Entry]) -> list[str]:
     costs = _costs()
     counted = [each.card.name for each in entries if each.card.name in costs]
+    first = entries[0].card.name
+    yours = f"For yours: `keras-attn plan {first} --batch 8`."
+    if not counted:
+        return [yours, ""]
     lines = [
         "Counted by [`plan`](../api/models/plan.md) for one row in float32, training "
         "with AdamW; nothing is allocated.",
@@ -210,8 +214,7 @@ def _cost(entries: list[Entry]) -> list[str]:
             f"| `{name}` | {row} | {_flops(cost['forward_flops'])} | "
             f"{_bytes(cost['weights'])} | {_bytes(cost['training_memory'])} |"
         )
-    first = entries[0].card.name
-    return [*lines, "", f"For yours: `keras-attn plan {first} --batch 8`.", ""]
+    return [*lines, "", yours, ""]
 
 
 def _flops(number: float) -> str:
